@@ -1,0 +1,148 @@
+"""The typed pattern: what a rule means, with names resolved, sugar gone and nothing of the text left.
+
+`cep.compiler.analyze` writes it, `cep.compiler.nfa` and the tests' oracle read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cep.expression import Expression
+
+
+class Contiguity(StrEnum):
+    """What may lie between an element and the event taken before it."""
+
+    STRICT = "strict"  # nothing
+    NEXT = "next"  # `->`  events with which the element cannot begin (skip till next match)
+    ANY = "any"  # `->>` any events (skip till any match)
+
+
+class Greed(StrEnum):
+    """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions."""
+
+    GREEDY = "greedy"
+    RELUCTANT = "reluctant"
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """One event, taken as `variable`."""
+
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No event for which `variable` holds; takes no event. Stands only inside a `Sequence`, never first."""
+
+    variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A node of a sequence and the joint on its left. The first item's joint is not read."""
+
+    contiguity: Contiguity
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Items one after another; at least two."""
+
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    """One of the branches, the earlier preferred; at least two."""
+
+    branches: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions."""
+
+    body: Node
+    min: int
+    max: int | None
+    contiguity: Contiguity
+    greed: Greed
+
+
+Node = Take | Absent | Sequence | Alternation | Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A name in the pattern and when an event may be taken as it; None: always."""
+
+    name: str
+    predicate: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A named value reported with each match."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bound from the first to the last event of a match, in microseconds of event time."""
+
+    length_us: int
+    inclusive: bool
+
+    @property
+    def span_us(self) -> int:
+        """The largest distance still inside: times are whole microseconds."""
+        return self.length_us if self.inclusive else self.length_us - 1
+
+
+class Selection(StrEnum):
+    """Which matches are reported."""
+
+    EARLIEST = "earliest"
+    ALL = "all"
+
+
+class SkipKind(StrEnum):
+    """Where matching resumes after a match."""
+
+    PAST_LAST = "past last event"
+    TO_NEXT = "to next event"
+    TO_FIRST = "to first"
+    TO_LAST = "to last"
+    NO_SKIP = "no skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """After-match skip; `variable` only for TO_FIRST and TO_LAST."""
+
+    kind: SkipKind
+    variable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, ready to become an automaton. `variables` holds every variable of the pattern once."""
+
+    name: str
+    title: str
+    severity: str
+    tags: tuple[str, ...]
+    stream: str
+    key: tuple[str, ...]
+    pattern: Node
+    window: Window | None
+    variables: tuple[Variable, ...]
+    measures: tuple[Measure, ...]
+    selection: Selection
+    skip: Skip

@@ -1,0 +1,310 @@
+"""The compiled rules: flat arrays and small frozen tables. The compiler writes them, the engine reads them.
+
+A `Program` holds all rules that share a stream and a partition key, so that events are brought together
+once for all of them. It knows nothing of text, syntax trees or graphs, and importing it imports neither
+pyparsing nor networkx: this is what travels to an executor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cep.expression import Expression, Type
+from cep.schema import Stream
+
+TIME_COLUMN = "_ts_us"
+"""Column of a prepared batch: event time, int64 microseconds."""
+
+ACCEPT = -1
+"""In `RuleTables.after_state`: the run is complete."""
+
+MAX_BITS = 64
+"""Local predicates in one word; a rule's predicates never span two words."""
+
+
+def bits_column(word: int) -> str:
+    """Return the name of the prepared column that holds predicate word `word`."""
+    return f"_bits{word}"
+
+
+class Mode(IntEnum):
+    """How a waiting run treats an event it does not take (`ir.Contiguity`, as numbers)."""
+
+    STRICT = 0
+    NEXT = 1
+    ANY = 2
+
+
+class SelectionCode(IntEnum):
+    """`ir.Selection`, as numbers."""
+
+    EARLIEST = 0
+    ALL = 1
+
+
+class SkipCode(IntEnum):
+    """`ir.SkipKind`, as numbers."""
+
+    NO_SKIP = 0
+    PAST_LAST = 1
+    TO_NEXT = 2
+    TO_FIRST = 3
+    TO_LAST = 4
+
+
+class Update(IntEnum):
+    """What taking an event does to one register. Executed in order; `Code` says where a column comes from."""
+
+    LAST = 0  # register = column
+    FIRST = 1  # register = column, if register `arg` (a count) equals the offset in `arg2`
+    SHIFT = 2  # register = register `arg`
+    COUNT = 3  # register += 1
+    COUNT_VALUE = 4  # register += 1, if the column is not NULL
+    SUM_I = 5
+    SUM_F = 6
+    MIN_I = 7
+    MIN_F = 8
+    MAX_I = 9
+    MAX_F = 10
+    POSITION = 11  # register = sequence number of the event
+    POSITION_FIRST = 12  # the same, if register `arg` (a count) is 0
+    MEAN_F = 13  # Welford's running mean; register `arg` holds the count of values, this event included
+    SQUARES_F = 14  # Welford's sum of squared differences; `arg` the count, `arg2` the mean's register, before this event
+
+
+class Code(IntEnum):
+    """Bytecode of correlated predicates: a stack machine over int64 and float64 with NULLs."""
+
+    CONST_I = 0
+    CONST_F = 1
+    CONST_NULL = 2
+    COLUMN = 3  # int64 or float64 by the operation that reads it: 64 bits are copied
+    REGISTER = 4
+    I_TO_F = 5
+    ADD_I = 6
+    SUB_I = 7
+    MUL_I = 8
+    MOD_I = 9
+    NEG_I = 10
+    ABS_I = 11
+    ADD_F = 12
+    SUB_F = 13
+    MUL_F = 14
+    DIV_F = 15
+    MOD_F = 16
+    NEG_F = 17
+    ABS_F = 18
+    SQRT_F = 19
+    FLOOR_F = 20
+    CEIL_F = 21
+    EQ_I = 22
+    LT_I = 23
+    LE_I = 24
+    EQ_F = 25
+    LT_F = 26
+    LE_F = 27
+    AND = 28
+    OR = 29
+    NOT = 30
+    IS_NULL = 31
+    COALESCE = 32  # of the two on top
+    SELECT = 33  # condition, value, else
+    MIN_OF_I = 34
+    MIN_OF_F = 35
+    MAX_OF_I = 36
+    MAX_OF_F = 37
+
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+U8 = npt.NDArray[np.uint8]
+
+
+class RuleTables(NamedTuple):
+    """The automaton and the register code of one rule, as the kernels read them.
+
+    A *state* is a wait: what a run can take next and what it may skip. State 0 is the start, where a new
+    run begins. ``x_ptr`` arrays are row pointers (n + 1).
+    """
+
+    state_mode: U8  # (S,) Mode
+    state_interest: U64  # (S,) local predicates that can move a run here; an event without any is skipped
+    state_always: U8  # (S,) 1: every event must be looked at (strict, or a variable without a local predicate)
+    state_next: I32  # (S,) state after an event is skipped
+    state_closes: U8  # (S,) 1: if the window closes here, the run is complete
+    state_after_skip: I32  # (S,) ACCEPT: skipping one event completes the run (a trailing "not next"); else 0
+    take_ptr: I32  # (S + 1,)
+    take_variable: I32  # (T,) in order of preference
+    take_after: I32  # (T,) row of `after_ptr`
+    begin_ptr: I32  # (S + 1,)
+    begin_variable: I32  # variables, besides those of `take`, whose events NEXT does not skip
+    bar_ptr: I32  # (S + 1,)
+    bar_variable: I32  # an event of these is never skipped: it ends the run
+    guard_ptr: I32  # (S + 1,)
+    guard_variable: I32  # an event of these is neither taken nor skipped
+    after_ptr: I32  # (A + 1,)
+    after_state: I32  # successors of a take, in order of preference; ACCEPT
+    variable_mask: U64  # (V,) the bit of the variable's local predicate; 0: none, always true
+    variable_hash: U64  # (V,) of the variable's name, for match ids
+    code_ptr: I32  # (V + 1,) correlated part of the predicate; empty: none
+    code_op: I32
+    code_arg: I64
+    update_ptr: I32  # (V + 1,)
+    update_op: I32
+    update_register: I32
+    update_column: I32  # index into `Program.columns`; -1: none
+    update_arg: I32
+    update_arg2: I32
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One slot of a run: its type and, for a value read by measures, what it holds (for `explain`)."""
+
+    type: Type
+    label: str
+    starts_at_zero: bool = False  # counts; all others start as NULL
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProgram:
+    """One compiled rule. Measures are expressions over ``Column("#r", ...)``, register r of the match."""
+
+    name: str
+    title: str
+    severity: str
+    tags: tuple[str, ...]
+    word: int  # which predicate word of the program holds this rule's bits
+    event_mask: int  # bits that make an event relevant to the rule
+    needs_every_event: bool  # a strict joint or a variable without a local predicate: nothing may be filtered
+    tables: RuleTables
+    registers: tuple[Register, ...]
+    measures: tuple[tuple[str, Expression], ...]
+    span_us: int  # window, largest distance inside; -1: no window
+    close_us: int  # distance from first event to the stamp of an absence match (the window's length)
+    has_closing: bool  # the window's close can complete a run
+    selection: SelectionCode
+    skip: SkipCode
+    skip_register: int  # of the position to skip to; -1: none
+    max_runs: int  # per key
+
+
+@dataclass(frozen=True)
+class Program:
+    """All rules over `stream` that are partitioned by `key`.
+
+    `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE.
+    `derived` are named expressions over one event, computed before matching. `columns` are the
+    columns (of the stream or derived) that registers and bytecode read; strings among them are
+    given to the kernels as codes.
+    """
+
+    stream: Stream
+    key: tuple[str, ...]
+    predicates: tuple[tuple[Expression, ...], ...]
+    derived: tuple[tuple[str, Expression], ...]
+    columns: tuple[str, ...]
+    rules: tuple[RuleProgram, ...]
+
+    @property
+    def needs_every_event(self) -> bool:
+        """Whether no event may be dropped before matching."""
+        return any(rule.needs_every_event for rule in self.rules)
+
+    def type_of(self, column: str) -> Type:
+        """Return the type of a stream's or a derived column."""
+        for name, expression in self.derived:
+            if name == column:
+                return expression.type
+        field = self.stream.field(column)
+        assert field is not None, column
+        return field.type
+
+    @cached_property
+    def event_schema(self) -> pa.Schema:
+        """Columns of a prepared batch: time, predicate words, then key, tie breakers and values by name.
+
+        Words are int64 (the bits of a uint64: Spark has no unsigned type). Values have the Arrow type
+        of their rule type: bool, int64, float64, string; timestamps are int64 microseconds. No field but
+        values is ever NULL (a row without a key is not prepared).
+        """
+        fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False)]
+        fields += [
+            pa.field(bits_column(word), pa.int64(), nullable=False) for word in range(len(self.predicates))
+        ]
+        names = dict.fromkeys((*self.key, *self.stream.tie_break, *self.columns))
+        fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names]
+        return pa.schema(fields)
+
+    @cached_property
+    def match_schema(self) -> pa.Schema:
+        """Columns of the matches: rule, key columns, match_id, match_start, match_end, then all measures.
+
+        A measure of one rule is NULL in the rows of rules that do not have it; where two rules give one
+        name to a BIGINT and a DOUBLE, the column is DOUBLE (the compiler refuses other differences).
+        """
+        time = pa.timestamp("us", tz="UTC")
+        fields = [pa.field("rule", pa.string(), nullable=False)]
+        for name in self.key:
+            kind = self.type_of(name)
+            fields.append(pa.field(name, time if kind is Type.TIMESTAMP else ARROW_TYPES[kind]))
+        fields += [
+            pa.field("match_id", pa.string(), nullable=False),
+            pa.field("match_start", time, nullable=False),
+            pa.field("match_end", time, nullable=False),
+        ]
+        measures: dict[str, Type] = {}
+        for rule in self.rules:
+            for name, expression in rule.measures:
+                known = measures.setdefault(name, expression.type)
+                if known is not expression.type:
+                    measures[name] = Type.DOUBLE
+        for name, kind in measures.items():
+            fields.append(pa.field(name, time if kind is Type.TIMESTAMP else ARROW_TYPES[kind]))
+        return pa.schema(fields)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ when the rules, and so the meaning of stored state, differ."""
+        digest = hashlib.sha256()
+        _feed(digest, self)
+        return digest.digest()[:16]
+
+
+ARROW_TYPES: dict[Type, pa.DataType] = {
+    Type.BOOLEAN: pa.bool_(),
+    Type.BIGINT: pa.int64(),
+    Type.DOUBLE: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.TIMESTAMP: pa.int64(),
+    Type.INTERVAL: pa.int64(),
+}
+"""Arrow type of a value in a prepared batch."""
+
+
+def _feed(digest: Any, value: object) -> None:
+    """Hash a tree of frozen dataclasses, tuples, arrays and scalars, with its structure."""
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        digest.update(f"{type(value).__name__}(".encode())
+        for field in dataclasses.fields(value):
+            _feed(digest, getattr(value, field.name))
+        digest.update(b")")
+    elif isinstance(value, tuple):
+        digest.update(f"({len(value)}".encode())
+        for item in value:
+            _feed(digest, item)
+    else:
+        digest.update(f"{type(value).__name__}:{value!r};".encode())

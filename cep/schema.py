@@ -1,0 +1,63 @@
+"""Streams as rules see them: fields, event time, tie breakers, lateness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.expression import Type
+
+DDL_TYPES: dict[str, Type] = {
+    "boolean": Type.BOOLEAN,
+    "tinyint": Type.BIGINT,
+    "smallint": Type.BIGINT,
+    "int": Type.BIGINT,
+    "bigint": Type.BIGINT,
+    "float": Type.DOUBLE,
+    "double": Type.DOUBLE,
+    "string": Type.STRING,
+    "timestamp": Type.TIMESTAMP,
+}
+"""Spark DDL type of a field -> type of the rule language."""
+
+MIN_VALID_US = 0
+"""Default earliest event time taken as real: 1970-01-01T00:00Z."""
+
+MAX_VALID_US = 7_258_118_400_000_000
+"""Default end of real event times (exclusive): 2200-01-01T00:00Z. One event far in the future would
+drag the watermark along and make all that follow late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a stream; `ddl` is a key of `DDL_TYPES`."""
+
+    name: str
+    ddl: str
+
+    @property
+    def type(self) -> Type:
+        """The field's type in rules."""
+        return DDL_TYPES[self.ddl]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One declared stream.
+
+    `tie_break` columns order events of equal event time. With `deduplicate`, events of one key that agree
+    in event time and all tie breakers are one event, delivered more than once. An event whose time is outside
+    [`min_valid_us`, `max_valid_us`) is malformed.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    event_time: str
+    tie_break: tuple[str, ...] = ()
+    lateness_us: int = 0
+    deduplicate: bool = False
+    min_valid_us: int = MIN_VALID_US
+    max_valid_us: int = MAX_VALID_US
+
+    def field(self, name: str) -> Field | None:
+        """Return the field called `name`, or None."""
+        return next((field for field in self.fields if field.name == name), None)
