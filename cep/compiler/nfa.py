@@ -1,11 +1,11 @@
 """Pattern -> NFA: a fragment per node, joined by epsilon edges, then one state per *wait*.
 
-Two steps. `build` is Thompson's construction (Comm. ACM 11(6), 1968) right to left: each node of the pattern becomes a
-fragment that ends in the fragment of what follows. Besides takes and splits there are marks that say what
-lies between two taken events: joints, bars and guards. `simplify` follows the epsilon edges from each
-take to the next takes (the positions of Glushkov, Russ. Math. Surv. 16(5), 1961) and gathers on the way the joint that
-decides (the last one) and the absences (all of them). What is left is what a run can be
-waiting for: `State`.
+Two steps. `_Builder` is Thompson's construction (Comm. ACM 11(6), 1968) right to left: each node of the
+pattern becomes a fragment that ends in the fragment of what follows. Besides takes and splits there are
+marks that say what lies between two taken events: joints, bars and guards. `_simplify` follows the
+epsilon edges from each take to the next takes (the positions of Glushkov, Russ. Math. Surv. 16(5), 1961)
+and gathers on the way the joint that decides (the last one) and the absences (all of them). What is left
+is what a run can be waiting for: `State`.
 
 Order is meaning: successors are listed in order of preference, as the threads of Pike's VM.
 """
@@ -69,9 +69,9 @@ class Nfa:
 
     states: tuple[State, ...]
 
-    def graph(self) -> nx.MultiDiGraph:
+    def graph(self) -> nx.MultiDiGraph[int]:
         """Return the automaton as a graph for checks and pictures; the node ``ACCEPT`` is the end."""
-        graph = nx.MultiDiGraph()
+        graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         graph.add_nodes_from(range(len(self.states)))
         graph.add_node(ACCEPT)
         for number, state in enumerate(self.states):
@@ -106,7 +106,7 @@ class _Builder:
     """Grows the graph of epsilon edges. Edges of a split carry `order`."""
 
     def __init__(self) -> None:
-        self.graph = nx.DiGraph()
+        self.graph: nx.DiGraph[int] = nx.DiGraph()
 
     def add(self, mark: Mark, *successors: int, value: object = None) -> int:
         node = self.graph.number_of_nodes()
@@ -196,11 +196,11 @@ def build(pattern: ir.Node) -> Nfa:
     return _simplify(builder.graph, entry)
 
 
-def _successors(graph: nx.DiGraph, node: int) -> list[int]:
+def _successors(graph: nx.DiGraph[int], node: int) -> list[int]:
     return sorted(graph.successors(node), key=lambda other: graph.edges[node, other]["order"])
 
 
-def _reach(graph: nx.DiGraph, entry: int) -> Iterator[tuple[int, _Path]]:
+def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
     """Yield the takes and accepts that epsilon edges lead to from `entry`, most preferred first.
 
     Depth first with an explicit stack; a place seen under the same circumstances is not entered again, so
@@ -235,7 +235,7 @@ def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return names if name in names else (*names, name)
 
 
-def _begins(graph: nx.DiGraph, joint: int) -> tuple[str, ...]:
+def _begins(graph: nx.DiGraph[int], joint: int) -> tuple[str, ...]:
     """Return the variables with which the element on the right of `joint` can begin by this joint."""
     return tuple(
         dict.fromkeys(
@@ -249,7 +249,7 @@ def _begins(graph: nx.DiGraph, joint: int) -> tuple[str, ...]:
 class _Simplifier:
     """Gives every distinct wait a state, once, in the order in which they are met."""
 
-    def __init__(self, graph: nx.DiGraph) -> None:
+    def __init__(self, graph: nx.DiGraph[int]) -> None:
         self.graph = graph
         self.numbers: dict[object, int] = {}
         self.pending: list[tuple[int, tuple[int, ...], State]] = []
@@ -300,9 +300,7 @@ class _Simplifier:
 
     def _ending(self, path: _Path) -> int:
         if path.bars:
-            return self.number(
-                (), State(ir.Contiguity.ANY, (), (), path.bars, path.guards, closes=True)
-            )
+            return self.number((), State(ir.Contiguity.ANY, (), (), path.bars, path.guards, closes=True))
         if path.guards:
             return self.number(
                 (), State(ir.Contiguity.ANY, (), (), (), path.guards, closes=True, accepts_after_skip=True)
@@ -310,12 +308,10 @@ class _Simplifier:
         return ACCEPT
 
 
-def _simplify(graph: nx.DiGraph, entry: int) -> Nfa:
+def _simplify(graph: nx.DiGraph[int], entry: int) -> Nfa:
     simplifier = _Simplifier(graph)
     starts = tuple(
-        dict.fromkeys(
-            node for node, _ in _reach(graph, entry) if graph.nodes[node]["mark"] is Mark.TAKE
-        )
+        dict.fromkeys(node for node, _ in _reach(graph, entry) if graph.nodes[node]["mark"] is Mark.TAKE)
     )
 
     def edges(takes: tuple[int, ...]) -> tuple[TakeEdge, ...]:

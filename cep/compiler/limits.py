@@ -1,0 +1,38 @@
+"""Limits of a compiled rule, and the errors that name them."""
+
+from __future__ import annotations
+
+from cep.errors import Diagnostic, RuleError
+from cep.program import MAX_BITS
+
+MAX_REGISTERS = 64
+"""Registers of a run: one 64-bit word says which of them are not NULL."""
+
+MAX_RUNS_PER_KEY = 10_000
+"""Open runs of one rule and key; beyond it the oldest is dropped and counted."""
+
+
+def too_many_predicates(rule: str, given: int) -> RuleError:
+    """Return the error for a rule with more local predicates than bits in a word."""
+    return RuleError(
+        [
+            Diagnostic(
+                "E0904",
+                f"rule `{rule}` has {given} different predicates on single events; the limit is {MAX_BITS}",
+                help="split the rule, or give variables that mean the same the same predicate",
+            )
+        ]
+    )
+
+
+def too_many_registers(rule: str, given: int) -> RuleError:
+    """Return the error for a rule whose runs would have to remember too many values."""
+    return RuleError(
+        [
+            Diagnostic(
+                "E0905",
+                f"rule `{rule}` makes every run remember {given} values; the limit is {MAX_REGISTERS}",
+                help="use fewer aggregates and measures, and smaller offsets in FIRST and LAST",
+            )
+        ]
+    )

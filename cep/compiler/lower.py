@@ -1,0 +1,605 @@
+"""Nfa + typed rule -> Program: predicates split into local bits and bytecode, aggregates put into registers.
+
+What a run must remember is decided here, once: every aggregate of the rule becomes one or a few registers of
+64 bits that each take updates in constant time. Local parts of predicates become bits, computed for a
+whole batch before matching; equal ones of different rules share a bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from cep.compiler import ir, nfa
+from cep.compiler.limits import MAX_REGISTERS, MAX_RUNS_PER_KEY, too_many_predicates, too_many_registers
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, column_names, is_local
+from cep.program import (
+    ACCEPT,
+    MAX_BITS,
+    Code,
+    Mode,
+    Program,
+    Register,
+    RuleProgram,
+    RuleTables,
+    SelectionCode,
+    SkipCode,
+    Update,
+)
+from cep.schema import Stream
+
+_MODES = {
+    ir.Contiguity.STRICT: Mode.STRICT,
+    ir.Contiguity.NEXT: Mode.NEXT,
+    ir.Contiguity.ANY: Mode.ANY,
+}
+_SELECTIONS = {
+    ir.Selection.EARLIEST: SelectionCode.EARLIEST,
+    ir.Selection.ALL: SelectionCode.ALL,
+}
+_SKIPS = {
+    ir.SkipKind.NO_SKIP: SkipCode.NO_SKIP,
+    ir.SkipKind.PAST_LAST: SkipCode.PAST_LAST,
+    ir.SkipKind.TO_NEXT: SkipCode.TO_NEXT,
+    ir.SkipKind.TO_FIRST: SkipCode.TO_FIRST,
+    ir.SkipKind.TO_LAST: SkipCode.TO_LAST,
+}
+
+# Functions that give NULL as soon as one argument is NULL: f(LAST(v.x)) is LAST(v.(f(x))) for these.
+_STRICT_STRING_FUNCTIONS = frozenset(
+    (
+        "=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "in",
+        "like",
+        "lower",
+        "upper",
+        "length",
+        "contains",
+        "startswith",
+        "endswith",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateParts:
+    """A predicate as a conjunction: what one event decides, and what needs the run's registers."""
+
+    local: Expression | None
+    correlated: Expression | None
+
+
+def split_predicate(predicate: Expression | None) -> PredicateParts:
+    """Split `predicate` at its top-level ANDs. A conjunction is TRUE exactly when both parts are."""
+    if predicate is None:
+        return PredicateParts(None, None)
+    parts = list(_conjuncts(predicate))
+    return PredicateParts(
+        _conjunction([part for part in parts if is_local(part)]),
+        _conjunction([part for part in parts if not is_local(part)]),
+    )
+
+
+def _conjuncts(expression: Expression) -> Iterable[Expression]:
+    if isinstance(expression, Call) and expression.function == "and":
+        for arg in expression.args:
+            yield from _conjuncts(arg)
+    else:
+        yield expression
+
+
+def _conjunction(parts: list[Expression]) -> Expression | None:
+    if len(parts) > 1:
+        return Call("and", tuple(parts), Type.BOOLEAN)
+    return parts[0] if parts else None
+
+
+@dataclass
+class _Shared:
+    """What the rules of one program have in common."""
+
+    stream: Stream
+    words: list[dict[Expression, None]] = field(default_factory=list)
+    derived: dict[Expression, str] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=dict)
+
+    def word_for(self, predicates: dict[Expression, None]) -> int:
+        """Return the first word that can take `predicates`; equal ones share a bit."""
+        for number, word in enumerate(self.words):
+            if len(word | predicates) <= MAX_BITS:
+                word.update(predicates)
+                return number
+        self.words.append(dict(predicates))
+        return len(self.words) - 1
+
+    def column(self, expression: Expression) -> int:
+        """Return the index of the column that holds `expression` for each event."""
+        if isinstance(expression, Column):
+            name = expression.name
+        else:
+            name = self.derived.setdefault(expression, f"_d{len(self.derived)}")
+        return self.columns.setdefault(name, len(self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _UpdateStep:
+    """One register update; `phase` orders the updates of one take (readers before what they read)."""
+
+    phase: int
+    op: Update
+    register: int
+    column: int = -1
+    arg: int = 0
+    arg2: int = 0
+
+
+_MakeUpdates = Callable[[int], list[_UpdateStep]]
+
+
+class _Registers:
+    """Hands out the registers of one rule: the same aggregate, the same register."""
+
+    def __init__(self, shared: _Shared) -> None:
+        self.shared = shared
+        self.registers: list[Register] = []
+        self.known: dict[object, int] = {}
+        self.updates: dict[str, list[_UpdateStep]] = {}
+
+    def read(self, aggregate: Aggregate) -> Expression:
+        """Return an expression over registers that has the value of `aggregate`."""
+        kind, variable, argument = aggregate.kind, aggregate.variable, aggregate.argument
+        if argument is None:
+            return self._of(self.count(variable))
+        match kind:
+            case "LAST":
+                return self._of(self.last(variable, argument, aggregate.offset))
+            case "FIRST":
+                return self._of(self.first(variable, argument, aggregate.offset))
+            case "COUNT":
+                return self._of(self.count_values(variable, argument))
+            case "SUM":
+                return self._of(self.accumulate("SUM", variable, argument))
+            case "MIN" | "MAX":
+                return self._of(self.accumulate(kind, variable, argument))
+            case "AVG":
+                value = _as_double(argument)
+                total = self._of(self.accumulate("SUM", variable, value))
+                count = self._of(self.count_values(variable, argument))
+                return Call("/", (total, _as_double(count)), Type.DOUBLE)
+            case "STDDEV":
+                return self._stddev(variable, _as_double(argument))
+            case _:
+                raise AssertionError(kind)
+
+    def count(self, variable: str) -> int:
+        return self._new(
+            ("COUNT", variable),
+            Register(Type.BIGINT, f"COUNT({variable}.*)", starts_at_zero=True),
+            variable,
+            lambda register: [_UpdateStep(2, Update.COUNT, register)],
+        )
+
+    def count_values(self, variable: str, argument: Expression) -> int:
+        return self._new(
+            ("COUNT", variable, argument),
+            Register(Type.BIGINT, f"COUNT({_label(variable, argument)})", starts_at_zero=True),
+            variable,
+            lambda register: [_UpdateStep(2, Update.COUNT_VALUE, register, self.shared.column(argument))],
+        )
+
+    def last(self, variable: str, argument: Expression, offset: int) -> int:
+        """Offsets shift along a chain of registers, the oldest first, before the newest is set."""
+        chain = [
+            self._new(
+                ("LAST", variable, argument, back),
+                Register(argument.type, f"LAST({_label(variable, argument)}, {back})"),
+                variable,
+                lambda register: [],
+            )
+            for back in range(offset + 1)
+        ]
+        steps = self.updates.setdefault(variable, [])
+        for back, register in enumerate(chain):
+            step = (
+                _UpdateStep(1, Update.LAST, register, self.shared.column(argument))
+                if back == 0
+                else _UpdateStep(-back, Update.SHIFT, register, arg=chain[back - 1])
+            )
+            if step not in steps:
+                steps.append(step)
+        return chain[offset]
+
+    def first(self, variable: str, argument: Expression, offset: int) -> int:
+        count = self.count(variable)
+        return self._new(
+            ("FIRST", variable, argument, offset),
+            Register(argument.type, f"FIRST({_label(variable, argument)}, {offset})"),
+            variable,
+            lambda register: [
+                _UpdateStep(1, Update.FIRST, register, self.shared.column(argument), count, offset)
+            ],
+        )
+
+    def accumulate(self, kind: str, variable: str, argument: Expression) -> int:
+        suffix = "F" if argument.type is Type.DOUBLE else "I"
+        return self._new(
+            (kind, variable, argument),
+            Register(argument.type, f"{kind}({_label(variable, argument)})"),
+            variable,
+            lambda register: [
+                _UpdateStep(3, Update[f"{kind}_{suffix}"], register, self.shared.column(argument))
+            ],
+        )
+
+    def position(self, variable: str, *, first: bool) -> int:
+        """Return the register that holds which event was taken first or last as `variable`."""
+        count = self.count(variable) if first else 0
+        op = Update.POSITION_FIRST if first else Update.POSITION
+        return self._new(
+            (op, variable),
+            Register(Type.BIGINT, f"position of the {'first' if first else 'last'} {variable}"),
+            variable,
+            lambda register: [_UpdateStep(1, op, register, arg=count)],
+        )
+
+    def _stddev(self, variable: str, value: Expression) -> Expression:
+        """Sample standard deviation by Welford's update (Technometrics 4(3), 1962)."""
+        count = self.count_values(variable, value)
+        column = self.shared.column(value)
+        mean = self._new(
+            ("MEAN", variable, value),
+            Register(Type.DOUBLE, f"mean of {_label(variable, value)}"),
+            variable,
+            lambda register: [_UpdateStep(4, Update.MEAN_F, register, column, count)],
+        )
+        squares = self._new(
+            ("SQUARES", variable, value),
+            Register(Type.DOUBLE, f"squares of {_label(variable, value)}"),
+            variable,
+            lambda register: [_UpdateStep(3, Update.SQUARES_F, register, column, count, mean)],
+        )
+        degrees = Call("-", (self._of(count), Literal(1, Type.BIGINT)), Type.BIGINT)
+        variance = Call("/", (self._of(squares), _as_double(degrees)), Type.DOUBLE)  # by zero: NULL
+        return Call("sqrt", (variance,), Type.DOUBLE)
+
+    def _new(self, key: object, register: Register, variable: str, updates: _MakeUpdates) -> int:
+        if key not in self.known:
+            self.known[key] = len(self.registers)
+            self.registers.append(register)
+            self.updates.setdefault(variable, []).extend(updates(self.known[key]))
+        return self.known[key]
+
+    def _of(self, register: int) -> Column:
+        return Column(f"#{register}", self.registers[register].type)
+
+
+def _as_double(expression: Expression) -> Expression:
+    return expression if expression.type is Type.DOUBLE else Call("double", (expression,), Type.DOUBLE)
+
+
+def _label(variable: str, argument: Expression) -> str:
+    return f"{variable}.{argument.name}" if isinstance(argument, Column) else f"expression of {variable}"
+
+
+def replace_aggregates(expression: Expression, registers: _Registers) -> Expression:
+    """Return `expression` with every aggregate read from registers."""
+    match expression:
+        case Aggregate():
+            return registers.read(expression)
+        case Call(function=function, args=args, type=kind):
+            return Call(function, tuple(replace_aggregates(arg, registers) for arg in args), kind)
+        case Literal() | Column():
+            return expression
+        case _:
+            assert_never(expression)
+
+
+def push_string_functions(expression: Expression) -> Expression:
+    """Return `expression` with functions of one remembered string computed when it is remembered.
+
+    ``UPPER(a.s) = UPPER(s)`` becomes ``LAST(a.(UPPER(s))) = UPPER(s)``: runs hold strings as codes, which can
+    only be compared for equality.
+    """
+    if not isinstance(expression, Call):
+        return expression
+    args = tuple(push_string_functions(arg) for arg in expression.args)
+    call = Call(expression.function, args, expression.type)
+    moving = [arg for arg in args if isinstance(arg, Aggregate)]
+    rest = [arg for arg in args if not isinstance(arg, Aggregate)]
+    if (
+        call.function in _STRICT_STRING_FUNCTIONS
+        and len(moving) == 1
+        and moving[0].kind in ("FIRST", "LAST")
+        and moving[0].type is Type.STRING
+        and moving[0].argument is not None
+        and all(isinstance(arg, Literal) for arg in rest)
+    ):
+        (aggregate,) = moving
+        remembered = moving[0].argument
+        inner = Call(call.function, tuple(remembered if arg is aggregate else arg for arg in args), call.type)
+        return Aggregate(aggregate.kind, aggregate.variable, inner, aggregate.offset, call.type)
+    return call
+
+
+class _Assembler:
+    """Writes bytecode for one expression over registers (columns ``#r``) and event columns."""
+
+    _BINARY: Mapping[str, tuple[Code, Code]] = {
+        "+": (Code.ADD_I, Code.ADD_F),
+        "-": (Code.SUB_I, Code.SUB_F),
+        "*": (Code.MUL_I, Code.MUL_F),
+        "/": (Code.DIV_F, Code.DIV_F),
+        "%": (Code.MOD_I, Code.MOD_F),
+        "=": (Code.EQ_I, Code.EQ_F),
+        "<": (Code.LT_I, Code.LT_F),
+        "<=": (Code.LE_I, Code.LE_F),
+        "least": (Code.MIN_OF_I, Code.MIN_OF_F),
+        "greatest": (Code.MAX_OF_I, Code.MAX_OF_F),
+    }
+    _UNARY: Mapping[str, tuple[Code, Code]] = {
+        "negate": (Code.NEG_I, Code.NEG_F),
+        "abs": (Code.ABS_I, Code.ABS_F),
+        "sqrt": (Code.SQRT_F, Code.SQRT_F),
+        "floor": (Code.FLOOR_F, Code.FLOOR_F),
+        "ceil": (Code.CEIL_F, Code.CEIL_F),
+        "not": (Code.NOT, Code.NOT),
+        "is_null": (Code.IS_NULL, Code.IS_NULL),
+        "double": (Code.I_TO_F, Code.I_TO_F),
+    }
+
+    def __init__(self, shared: _Shared) -> None:
+        self.shared = shared
+        self.code: list[tuple[Code, int]] = []
+
+    def emit(self, code: Code, arg: int = 0) -> None:
+        self.code.append((code, arg))
+
+    def write(self, expression: Expression) -> None:
+        match expression:
+            case Literal():
+                self._literal(expression)
+            case Column(name=name) if name.startswith("#"):
+                self.emit(Code.REGISTER, int(name[1:]))
+            case Column():
+                self.emit(Code.COLUMN, self.shared.column(expression))
+            case Call() if not _reads_registers(expression):
+                self.emit(Code.COLUMN, self.shared.column(expression))
+            case Call(function=function, args=args):
+                self._call(function, args)
+            case Aggregate():
+                raise AssertionError("aggregates are replaced before")
+            case _:
+                assert_never(expression)
+
+    def _literal(self, literal: Literal) -> None:
+        if literal.value is None:
+            self.emit(Code.CONST_NULL)
+        elif literal.type is Type.DOUBLE:
+            self.emit(Code.CONST_F, struct.unpack("<q", struct.pack("<d", float(literal.value)))[0])
+        else:
+            assert not isinstance(literal.value, str), "strings are compared as columns"
+            self.emit(Code.CONST_I, int(literal.value))
+
+    def _call(self, function: str, args: tuple[Expression, ...]) -> None:
+        is_float = args[0].type is Type.DOUBLE
+        match function:
+            case ">" | ">=":
+                self._call(function.replace(">", "<"), (args[1], args[0]))
+            case "<>":
+                self._call("=", args)
+                self.emit(Code.NOT)
+            case "is_not_null":
+                self._call("is_null", args)
+                self.emit(Code.NOT)
+            case "in":
+                same = tuple(Call("=", (args[0], arg), Type.BOOLEAN) for arg in args[1:])
+                self._chain(Code.OR, same)
+            case "and" | "or" | "coalesce":
+                self._chain(Code[function.upper()], args)
+            case "case":
+                self._case(args)
+            case _ if function in self._BINARY:
+                self._chain(self._BINARY[function][is_float], args)
+            case _ if function in self._UNARY:
+                self.write(args[0])
+                self.emit(self._UNARY[function][is_float])
+            case _:
+                raise AssertionError(f"{function} has no bytecode")
+
+    def _chain(self, code: Code, args: tuple[Expression, ...]) -> None:
+        self.write(args[0])
+        for arg in args[1:]:
+            self.write(arg)
+            self.emit(code)
+
+    def _case(self, args: tuple[Expression, ...]) -> None:
+        if len(args) == 1:
+            self.write(args[0])
+            return
+        self.write(args[0])
+        self.write(args[1])
+        self._case(args[2:])
+        self.emit(Code.SELECT)
+
+
+def _reads_registers(expression: Expression) -> bool:
+    return any(name.startswith("#") for name in column_names(expression))
+
+
+def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
+    """Return one program for each distinct (stream, partition key), rules in the order given.
+
+    Raises
+    ------
+    RuleError
+        A rule has more local predicates or registers than a run can hold.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[ir.Rule]] = {}
+    for rule in rules:
+        groups.setdefault((rule.stream, rule.key), []).append(rule)
+    programs = []
+    for (stream, key), members in groups.items():
+        shared = _Shared(streams[stream])
+        compiled = tuple(_lower_rule(rule, shared) for rule in members)
+        programs.append(
+            Program(
+                stream=shared.stream,
+                key=key,
+                predicates=tuple(tuple(word) for word in shared.words),
+                derived=tuple((name, expression) for expression, name in shared.derived.items()),
+                columns=tuple(shared.columns),
+                rules=compiled,
+            )
+        )
+    return tuple(programs)
+
+
+def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
+    automaton = nfa.build(rule.pattern)
+    parts = {variable.name: split_predicate(variable.predicate) for variable in rule.variables}
+    local = {part.local: None for part in parts.values() if part.local is not None}
+    if len(local) > MAX_BITS:
+        raise too_many_predicates(rule.name, len(local))
+    word = shared.word_for(local)
+    bits = {predicate: 1 << bit for bit, predicate in enumerate(shared.words[word])}
+    masks = {name: 0 if part.local is None else bits[part.local] for name, part in parts.items()}
+
+    registers = _Registers(shared)
+    codes = {name: _predicate_code(part.correlated, registers, shared) for name, part in parts.items()}
+    measures = tuple((m.name, replace_aggregates(m.expression, registers)) for m in rule.measures)
+    skip_register = -1
+    if rule.skip.variable is not None:
+        first = rule.skip.kind is ir.SkipKind.TO_FIRST
+        skip_register = registers.position(rule.skip.variable, first=first)
+    if len(registers.registers) > MAX_REGISTERS:
+        raise too_many_registers(rule.name, len(registers.registers))
+
+    window = rule.window
+    return RuleProgram(
+        name=rule.name,
+        title=rule.title,
+        severity=rule.severity,
+        tags=rule.tags,
+        word=word,
+        event_mask=_or(masks.values()),
+        needs_every_event=_needs_every_event(automaton, masks),
+        tables=_tables(automaton, masks, codes, registers),
+        registers=tuple(registers.registers),
+        measures=measures,
+        span_us=-1 if window is None else window.span_us,
+        close_us=-1 if window is None else window.length_us,
+        has_closing=window is not None and any(state.closes for state in automaton.states),
+        selection=_SELECTIONS[rule.selection],
+        skip=_SKIPS[rule.skip.kind],
+        skip_register=skip_register,
+        max_runs=MAX_RUNS_PER_KEY,
+    )
+
+
+def _predicate_code(
+    correlated: Expression | None, registers: _Registers, shared: _Shared
+) -> list[tuple[Code, int]]:
+    if correlated is None:
+        return []
+    assembler = _Assembler(shared)
+    assembler.write(replace_aggregates(push_string_functions(correlated), registers))
+    return assembler.code
+
+
+def _or(masks: Iterable[int]) -> int:
+    result = 0
+    for mask in masks:
+        result |= mask
+    return result
+
+
+def _needs_every_event(automaton: nfa.Nfa, masks: Mapping[str, int]) -> bool:
+    """Say whether an event for which no predicate of the rule holds can still change something.
+
+    It can where a run waits strictly or for "the next event", and where a variable has no local predicate.
+    """
+    waits = automaton.states[1:]
+    return any(mask == 0 for mask in masks.values()) or any(
+        state.contiguity is ir.Contiguity.STRICT or state.guards or state.accepts_after_skip
+        for state in waits
+    )
+
+
+def _tables(
+    automaton: nfa.Nfa,
+    masks: Mapping[str, int],
+    codes: Mapping[str, list[tuple[Code, int]]],
+    registers: _Registers,
+) -> RuleTables:
+    numbers = {name: number for number, name in enumerate(masks)}
+    states = automaton.states
+    after = {edge.after: None for state in states for edge in state.takes}
+    after_rows = {row: number for number, row in enumerate(after)}
+
+    def watched(state: nfa.State) -> list[str]:
+        return [*(edge.variable for edge in state.takes), *state.begins, *state.bars, *state.guards]
+
+    def always(state: nfa.State) -> bool:
+        return (
+            state.contiguity is ir.Contiguity.STRICT
+            or bool(state.guards)
+            or any(masks[name] == 0 for name in watched(state))
+        )
+
+    updates = [sorted(registers.updates.get(name, []), key=lambda step: step.phase) for name in masks]
+    steps = [step for row in updates for step in row]
+    code_rows = [codes[name] for name in masks]
+    code = [instruction for row in code_rows for instruction in row]
+    return RuleTables(
+        state_mode=np.array([_MODES[state.contiguity] for state in states], np.uint8),
+        state_interest=np.array([_or(masks[name] for name in watched(state)) for state in states], np.uint64),
+        state_always=np.array([always(state) for state in states], np.uint8),
+        state_next=np.array([state.next for state in states], np.int32),
+        state_closes=np.array([state.closes for state in states], np.uint8),
+        state_after_skip=np.array([ACCEPT if state.accepts_after_skip else 0 for state in states], np.int32),
+        take_ptr=_pointers([len(state.takes) for state in states]),
+        take_variable=_i32(numbers[edge.variable] for state in states for edge in state.takes),
+        take_after=_i32(after_rows[edge.after] for state in states for edge in state.takes),
+        begin_ptr=_pointers([len(state.begins) for state in states]),
+        begin_variable=_i32(numbers[name] for state in states for name in state.begins),
+        bar_ptr=_pointers([len(state.bars) for state in states]),
+        bar_variable=_i32(numbers[name] for state in states for name in state.bars),
+        guard_ptr=_pointers([len(state.guards) for state in states]),
+        guard_variable=_i32(numbers[name] for state in states for name in state.guards),
+        after_ptr=_pointers([len(row) for row in after]),
+        after_state=_i32(successor for row in after for successor in row),
+        variable_mask=np.array(list(masks.values()), np.uint64),
+        variable_hash=np.array([name_hash(name) for name in masks], np.uint64),
+        code_ptr=_pointers([len(row) for row in code_rows]),
+        code_op=_i32(op for op, _ in code),
+        code_arg=np.array([arg for _, arg in code], np.int64),
+        update_ptr=_pointers([len(row) for row in updates]),
+        update_op=_i32(step.op for step in steps),
+        update_register=_i32(step.register for step in steps),
+        update_column=_i32(step.column for step in steps),
+        update_arg=_i32(step.arg for step in steps),
+        update_arg2=_i32(step.arg2 for step in steps),
+    )
+
+
+def name_hash(name: str) -> int:
+    """Return 64 bits that stand for a name in match ids; they must never change."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+
+
+def _pointers(lengths: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
+
+
+def _i32(values: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.array(list(values), np.int32)
