@@ -139,7 +139,9 @@ class RuleTables(NamedTuple):
 
     state_mode: U8  # (S,) Mode
     state_interest: U64  # (S,) local predicates that can move a run here; an event without any is skipped
-    state_always: U8  # (S,) 1: every event must be looked at (strict, or a variable without a local predicate)
+    state_always: (
+        U8  # (S,) 1: every event must be looked at (strict, or a variable without a local predicate)
+    )
     state_next: I32  # (S,) state after an event is skipped
     state_closes: U8  # (S,) 1: if the window closes here, the run is complete
     state_after_skip: I32  # (S,) ACCEPT: skipping one event completes the run (a trailing "not next"); else 0
@@ -290,6 +292,11 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.INTERVAL: pa.int64(),
 }
 """Arrow type of a value in a prepared batch."""
+
+
+def name_hash(name: str) -> int:
+    """Return 64 bits that stand for a name in match ids; they must never change."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
 def _feed(digest: Any, value: object) -> None:

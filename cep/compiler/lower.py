@@ -7,7 +7,6 @@ whole batch before matching; equal ones of different rules share a bit.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from cep.program import (
     SelectionCode,
     SkipCode,
     Update,
+    name_hash,
 )
 from cep.schema import Stream
 
@@ -590,11 +590,6 @@ def _tables(
         update_arg=_i32(step.arg for step in steps),
         update_arg2=_i32(step.arg2 for step in steps),
     )
-
-
-def name_hash(name: str) -> int:
-    """Return 64 bits that stand for a name in match ids; they must never change."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
 def _pointers(lengths: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

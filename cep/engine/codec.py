@@ -1,0 +1,147 @@
+"""Snapshot <-> bytes.
+
+Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the rest (u32),
+then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), and one per rule with its
+open runs as plain columns. Nothing in it is code, and nothing is read before the header fits.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cep.engine.runs import RUN_COLUMNS, RunColumns
+from cep.errors import StateError
+
+MAGIC = b"SCEP"
+VERSION = 1
+_HEADER = struct.Struct("<4sH16sI")
+_LENGTH = struct.Struct("<Q")
+
+# How a run's columns are stored; `end_us` and `instant` only matter for held runs but are few bytes.
+_STORED: dict[str, Any] = {
+    "state": np.dtype("<i4"),
+    "start_us": np.dtype("<i8"),
+    "start_pos": np.dtype("<i8"),
+    "last_pos": np.dtype("<i8"),
+    "chain": np.dtype("<u8"),
+    "valid": np.dtype("<u8"),
+    "end_us": np.dtype("<i8"),
+    "instant": np.dtype("<i8"),
+    "registers": np.dtype("<i8"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All live state of a `Matcher`, compact."""
+
+    fingerprint: bytes
+    watermark_us: int
+    position: int
+    counters: tuple[int, ...]
+    pending: pa.Table
+    keys: pa.Table
+    strings: pa.Array
+    runs: tuple[RunColumns, ...]
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """Return `snapshot` as bytes."""
+    numbers = np.array([snapshot.watermark_us, snapshot.position, *snapshot.counters], "<i8")
+    sections = [
+        numbers.tobytes(),
+        _table_bytes(snapshot.pending),
+        _table_bytes(snapshot.keys),
+        _table_bytes(pa.table({"strings": snapshot.strings})),
+        *(_runs_bytes(runs) for runs in snapshot.runs),
+    ]
+    body = b"".join(_LENGTH.pack(len(section)) + section for section in sections)
+    return _HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, zlib.crc32(body)) + body
+
+
+def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
+    """Return the snapshot in `data`; `widths` are the register counts of the program's rules.
+
+    Raises
+    ------
+    StateError
+        Not a snapshot (E0702), of an unknown format (E0703), or of other rules (E0701).
+    """
+    if len(data) < _HEADER.size or data[:4] != MAGIC:
+        raise StateError("E0702", "this is not a snapshot of spark-cep")
+    _, version, written_by, checksum = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise StateError(
+            "E0703",
+            f"the snapshot has format {version}, this version reads {VERSION}",
+            "go on with the version of spark-cep that wrote it, or start from a new checkpoint",
+        )
+    if written_by != fingerprint:
+        raise StateError(
+            "E0701",
+            "the stored state was written by other rules than those that run now",
+            "restore the rules as they were, or start from a new checkpoint",
+        )
+    body = memoryview(data)[_HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
+    sections = _sections(body)
+    numbers = np.frombuffer(sections[0], "<i8")
+    return Snapshot(
+        fingerprint=fingerprint,
+        watermark_us=int(numbers[0]),
+        position=int(numbers[1]),
+        counters=tuple(int(number) for number in numbers[2:]),
+        pending=_table(sections[1]),
+        keys=_table(sections[2]),
+        strings=_table(sections[3]).column("strings").combine_chunks(),
+        runs=tuple(_runs(section, width) for section, width in zip(sections[4:], widths, strict=True)),
+    )
+
+
+def _sections(body: memoryview) -> list[memoryview]:
+    sections, at = [], 0
+    while at < len(body):
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size
+        sections.append(body[at : at + length])
+        at += length
+    return sections
+
+
+def _table_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _table(section: memoryview) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(section)).read_all()
+
+
+def _runs_bytes(runs: RunColumns) -> bytes:
+    parts: list[npt.NDArray[Any]] = [np.array([len(runs.n_runs)], "<i8"), runs.n_runs.astype("<i4")]
+    parts += [runs.columns[name].astype(_STORED[name], copy=False) for name in RUN_COLUMNS]
+    return b"".join(part.tobytes() for part in parts)
+
+
+def _runs(section: memoryview, width: int) -> RunColumns:
+    n_slots = int(np.frombuffer(section, "<i8", 1)[0])
+    n_runs = np.frombuffer(section, "<i4", n_slots, offset=8).astype(np.int32)
+    total, at = int(n_runs.sum()), 8 + 4 * n_slots
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for name in RUN_COLUMNS:
+        cells = total * width if name == "registers" else total
+        column = np.frombuffer(section, _STORED[name], cells, offset=at)
+        columns[name] = column.reshape(total, width) if name == "registers" else column
+        at += column.nbytes
+    return RunColumns(n_runs, columns)

@@ -1,0 +1,123 @@
+"""From the registers of complete runs to the table of matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.engine.kernels import Matches, hash_values
+from cep.engine.ordering import hash_column
+from cep.engine.predicates import Batch, evaluate
+from cep.engine.strings import StringPool
+from cep.expression import Type, column_names
+from cep.program import ARROW_TYPES, I32, I64, U64, Program, RuleProgram, name_hash
+
+
+@dataclass(frozen=True, slots=True)
+class MatchColumns:
+    """n matches of one rule, as the kernels wrote them."""
+
+    slot: I32
+    start_us: I64
+    end_us: I64
+    chain: U64
+    valid: U64
+    registers: I64  # (n, n_registers)
+
+    @classmethod
+    def copied_from(cls, matches: Matches, n: int) -> MatchColumns:
+        """Return copies of the first `n` matches."""
+        return cls(*(np.array(column[:n]) for column in matches))
+
+
+def empty_matches(program: Program) -> pa.Table:
+    """Return a table of no matches."""
+    return program.match_schema.empty_table()
+
+
+def build_matches(
+    program: Program, found: list[list[MatchColumns]], keys: list[pa.Array], strings: StringPool
+) -> pa.Table:
+    """Return the matches of all rules (`program.match_schema`), ordered by end, start, rule, key and id.
+
+    `found` has a list per rule; `keys` are the key columns by slot.
+    """
+    tables = [
+        _rule_table(program, rule, part, keys, strings)
+        for rule, parts in zip(program.rules, found, strict=True)
+        for part in parts
+    ]
+    if not tables:
+        return empty_matches(program)
+    table = pa.concat_tables(tables)
+    order = ["match_end", "match_start", "rule", *program.key, "match_id"]
+    return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
+
+
+def _rule_table(
+    program: Program, rule: RuleProgram, part: MatchColumns, keys: list[pa.Array], strings: StringPool
+) -> pa.Table:
+    n = len(part.slot)
+    slots = pa.array(part.slot)
+    key_columns = [column.take(slots) for column in keys]
+    columns: dict[str, pa.Array] = {
+        "rule": pa.repeat(pa.scalar(rule.name), n),
+        "match_id": match_ids(rule.name, key_columns, part),
+        "match_start": pa.array(part.start_us),
+        "match_end": pa.array(part.end_us),
+        **dict(zip(program.key, key_columns, strict=True)),
+    }
+    batch = Batch(_register_table(rule, part, strings))
+    for name, expression in rule.measures:
+        columns[name] = evaluate(expression, batch).to_arrow()
+    return pa.Table.from_arrays(
+        [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
+            for field in program.match_schema
+        ],
+        schema=program.match_schema,
+    )
+
+
+def _register_table(rule: RuleProgram, part: MatchColumns, strings: StringPool) -> pa.Table:
+    """Return the registers that measures read as columns ``#r`` (and one column that gives the length)."""
+    columns = {"#": pa.array(part.start_us)}
+    for name in sorted({name for _, expression in rule.measures for name in column_names(expression)}):
+        number = int(name[1:])
+        kind = rule.registers[number].type
+        cells = np.ascontiguousarray(part.registers[:, number])
+        known = ((part.valid >> np.uint64(number)) & np.uint64(1)) != 0
+        match kind:
+            case Type.STRING:
+                columns[name] = strings.decode(cells, known)
+            case Type.DOUBLE:
+                columns[name] = pa.array(cells.view(np.float64), mask=~known)
+            case _:
+                columns[name] = pa.array(cells, mask=~known).cast(ARROW_TYPES[kind])
+    return pa.table(columns)
+
+
+def match_ids(rule: str, key: list[pa.Array], part: MatchColumns) -> pa.Array:
+    """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time."""
+    low = part.chain ^ np.uint64(name_hash(rule))
+    for column in key:
+        hash_column(column, low)
+    high = low.copy()
+    valid = np.ones(len(low), np.uint8)
+    hash_values(part.start_us, valid, high)
+    hash_values(part.end_us, valid, high)
+    return _hexadecimal(np.stack((high, low), axis=1))
+
+
+def _hexadecimal(words: npt.NDArray[np.uint64]) -> pa.Array:
+    """Return each row of 64-bit words as text, without a Python string per row."""
+    n, width = words.shape[0], words.shape[1] * 16
+    raw = words.astype(">u8").view(np.uint8).reshape(n, -1)
+    digits = np.stack((raw >> 4, raw & 15), axis=2).reshape(n, width)
+    text = np.frombuffer(b"0123456789abcdef", np.uint8)[digits]
+    offsets = np.arange(n + 1, dtype=np.int32) * width
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))

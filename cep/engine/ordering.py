@@ -1,0 +1,160 @@
+"""From unordered events to the order in which rules see them: by key, event time, tie breakers, arrival."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.engine.kernels import count_keys, group_by_key, hash_bytes, hash_values
+from cep.program import I32, I64, TIME_COLUMN, U64, Program
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedEvents:
+    """n events in order. `codes` number the keys of this batch from 0; `keys` are their distinct values."""
+
+    rows: I64  # (n,) row of the table
+    codes: I32  # (n,)
+    time_us: I64  # (n,)
+    identity: U64  # (n,) 64 bits that stand for (time, tie breakers, ordinal among equals)
+    keys: pa.Array  # (n_keys,) one value per key: the key itself, or its columns joined
+    first_rows: I64  # (n_keys,) a row of the table with that key
+    n_duplicates: int
+
+
+def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    """Return one value per row that is equal exactly where all key columns are.
+
+    Several columns are joined as text, each with its length before it, so that ('a', 'bc') and
+    ('ab', 'c') differ.
+    """
+    columns = [_whole(table.column(name)) for name in key]
+    if len(columns) == 1:
+        return columns[0]
+    parts = []
+    for column in columns:
+        text = column.cast(pa.string())
+        parts += [pc.binary_length(text).cast(pa.string()), text]
+    return pc.binary_join_element_wise(*parts, ":")
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def order_events(program: Program, table: pa.Table) -> OrderedEvents:
+    """Order the prepared events of `table`; with `deduplicate`, second deliveries are left out."""
+    encoded = key_values(table, program.key).dictionary_encode()
+    codes = np.asarray(encoded.indices).astype(np.int32, copy=False)
+    n_keys = len(encoded.dictionary)
+    time_us = np.asarray(_whole(table.column(TIME_COLUMN)))
+
+    rows = _by_time_and_key(codes, time_us, n_keys)
+    first_rows = np.zeros(n_keys, np.int64)
+    first_rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+
+    ordered_codes, ordered_us = codes[rows], time_us[rows]
+    same = _same_as_previous(ordered_codes, ordered_us)
+    n_duplicates = 0
+    ties = program.stream.tie_break
+    if ties and same.any():
+        equal, rows = _break_ties(table, ties, same, rows)
+        if program.stream.deduplicate:
+            n_duplicates = int(equal.sum())
+            rows, ordered_codes, ordered_us = rows[~equal], ordered_codes[~equal], ordered_us[~equal]
+            equal = np.zeros(len(rows), np.bool_)
+    else:
+        equal = same
+    identity = _identities(table, ties, rows, ordered_us, equal)
+    return OrderedEvents(
+        rows, ordered_codes, ordered_us, identity, encoded.dictionary, first_rows, n_duplicates
+    )
+
+
+def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
+    """Order by time (merging what is nearly ordered already), then group by counting: no comparison of keys."""
+    rows = np.arange(len(codes)) if _is_sorted(time_us) else np.argsort(time_us, kind="stable")
+    starts = np.zeros(n_keys + 1, np.int64)
+    count_keys(codes, starts)
+    grouped = np.empty_like(rows)
+    group_by_key(codes, rows, starts, grouped)
+    return grouped
+
+
+def _is_sorted(values: I64) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def _same_as_previous(*columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    same = np.zeros(len(columns[0]), np.bool_)
+    same[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
+    return same
+
+
+def _break_ties(
+    table: pa.Table, ties: tuple[str, ...], same: npt.NDArray[np.bool_], rows: I64
+) -> tuple[npt.NDArray[np.bool_], I64]:
+    """Order the events of equal key and time by the tie breakers, NULL first.
+
+    Return which events equal the one before in key, time and all tie breakers, and the rows in their order.
+    Only events that are tied are compared, so a costly column of strings is hardly touched.
+    """
+    tied = same.copy()
+    tied[:-1] |= same[1:]
+    places = np.flatnonzero(tied)
+    group = np.cumsum(~same)[places]
+    candidates = pa.table(
+        {
+            "group": group,
+            **{f"tie{i}": _whole(table.column(name)).take(rows[places]) for i, name in enumerate(ties)},
+        }
+    )
+    order = np.asarray(
+        pc.sort_indices(
+            candidates, [(name, "ascending") for name in candidates.column_names], null_placement="at_start"
+        )
+    )
+    rows = rows.copy()
+    rows[places] = rows[places][order]
+    candidates = candidates.take(order)
+    codes = [np.asarray(_whole(column).dictionary_encode("encode").indices) for column in candidates.columns]
+    equal = np.zeros(len(rows), np.bool_)
+    equal[places] = _same_as_previous(*codes)
+    return equal, rows
+
+
+def _identities(
+    table: pa.Table, ties: tuple[str, ...], rows: I64, time_us: I64, equal: npt.NDArray[np.bool_]
+) -> U64:
+    identity = np.zeros(len(rows), np.uint64)
+    all_valid = np.ones(len(rows), np.uint8)
+    hash_values(time_us, all_valid, identity)
+    for name in ties:
+        hash_column(_whole(table.column(name)).take(rows), identity)
+    if equal.any():  # equals are told apart by their ordinal
+        index = np.arange(len(rows))
+        ordinal = index - np.maximum.accumulate(np.where(equal, 0, index))
+        hash_values(ordinal, all_valid, identity)
+    return identity
+
+
+def hash_column(column: pa.Array, seeds: U64) -> None:
+    """Mix the values of an Arrow column of `cep.program.ARROW_TYPES` into `seeds`, in place."""
+    valid = np.asarray(pc.is_valid(column)).astype(np.uint8)
+    if pa.types.is_string(column.type):
+        _, offsets, data = column.buffers()
+        starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+        text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+        hash_bytes(starts, text, valid, seeds)
+        return
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype == np.float64:
+        values = np.where(values == 0.0, 0.0, values).view(np.int64)  # -0.0 is 0.0
+    hash_values(values.astype(np.int64, copy=False), valid, seeds)
