@@ -1,0 +1,335 @@
+"""Syntax trees of rules: what the author wrote, with the place of every part.
+
+Equality ignores places: two trees are equal when they say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from cep.errors import Source, Span
+
+
+def _place() -> Span:
+    return field(compare=False)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An identifier."""
+
+    text: str
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A quoted text."""
+
+    text: str
+    span: Span = _place()
+
+
+# Expressions
+
+
+class Kind(StrEnum):
+    """What a constant is."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    TEXT = "text"
+    TIMESTAMP = "timestamp"  # value: int microseconds since 1970-01-01T00:00Z
+    INTERVAL = "interval"  # value: int microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal."""
+
+    kind: Kind
+    value: bool | int | float | str | None
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``x`` or ``v.x``."""
+
+    variable: Name | None
+    name: Name
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """``v.*``; only as the argument of COUNT."""
+
+    variable: Name
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """``NAME(args)``."""
+
+    name: Name
+    args: tuple[Expression, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``-x`` or ``NOT x``; `operator` is ``-`` or ``not``."""
+
+    operator: str
+    operand: Expression
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic or a comparison; `operator_span` is the place of the sign."""
+
+    operator: str
+    left: Expression
+    right: Expression
+    operator_span: Span = _place()
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """``a AND b AND c`` or ``a OR b OR c``: two terms or more; `operator` is ``and`` or ``or``."""
+
+    operator: str
+    terms: tuple[Expression, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``x [NOT] BETWEEN low AND high``."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+    negated: bool
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``x [NOT] IN (constants)``."""
+
+    operand: Expression
+    items: tuple[Expression, ...]
+    negated: bool
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``x [NOT] LIKE 'pattern'``."""
+
+    operand: Expression
+    pattern: Text
+    negated: bool
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """``x IS [NOT] NULL | TRUE | FALSE``; `what` is None, True or False."""
+
+    operand: Expression
+    what: bool | None
+    negated: bool
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """One ``WHEN condition THEN value``."""
+
+    condition: Expression
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``CASE [operand] WHEN ... [ELSE ...] END``."""
+
+    operand: Expression | None
+    whens: tuple[When, ...]
+    otherwise: Expression | None
+    span: Span = _place()
+
+
+Expression = (
+    Constant | Column | Events | Function | Unary | Binary | Junction | Between | In | Like | Is | Case
+)
+
+
+# Patterns
+
+
+class Joint(StrEnum):
+    """What is written between two steps: nothing, ``->`` or ``->>``."""
+
+    STRICT = ""
+    NEXT = "->"
+    ANY = "->>"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event, taken as a variable."""
+
+    variable: Name
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """``!v``."""
+
+    variable: Name
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A part of a sequence and the joint on its left; that of the first is STRICT and not written."""
+
+    joint: Joint
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after another; at least two items."""
+
+    items: tuple[Item, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    """``p | q``: at least two branches."""
+
+    branches: tuple[Pattern, ...]
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A quantified pattern. ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None); `quantifier_span` is its place."""
+
+    body: Pattern
+    least: int
+    most: int | None
+    joint: Joint
+    reluctant: bool
+    quantifier_span: Span = _place()
+    span: Span = _place()
+
+
+Pattern = Step | Absence | Sequence | Alternation | Repetition
+
+
+# Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``WITHIN [<=|<] duration``."""
+
+    length_us: int
+    inclusive: bool
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """``v AS condition``."""
+
+    variable: Name
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """``expression AS name``."""
+
+    expression: Expression
+    name: Name
+
+
+class Mode(StrEnum):
+    """``MATCH EARLIEST`` or ``MATCH ALL``."""
+
+    EARLIEST = "EARLIEST"
+    ALL = "ALL"
+
+
+class SkipTarget(StrEnum):
+    """Where matching goes on, as written."""
+
+    PAST_LAST_EVENT = "PAST LAST EVENT"
+    TO_NEXT_EVENT = "TO NEXT EVENT"
+    TO_FIRST = "TO FIRST"
+    TO_LAST = "TO LAST"
+    NO_SKIP = "NO SKIP"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """``AFTER MATCH SKIP ...`` or ``NO SKIP``."""
+
+    target: SkipTarget
+    variable: Name | None
+    span: Span = _place()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; None or empty where a clause was left out."""
+
+    name: Name
+    title: Text | None
+    severity: str | None
+    tags: tuple[str, ...]
+    stream: Name
+    key: tuple[Name, ...]
+    pattern: Pattern
+    window: Window | None
+    definitions: tuple[Definition, ...]
+    measures: tuple[Measure, ...]
+    mode: Mode | None
+    skip: Skip | None
+    source: Source = field(compare=False)
+    span: Span = _place()
+
+
+class Unit(NamedTuple):
+    """A unit of time, as it is printed."""
+
+    word: str
+    length_us: int
+
+
+UNITS: tuple[Unit, ...] = (
+    Unit("WEEKS", 604_800_000_000),
+    Unit("DAYS", 86_400_000_000),
+    Unit("HOURS", 3_600_000_000),
+    Unit("MINUTES", 60_000_000),
+    Unit("SECONDS", 1_000_000),
+    Unit("MILLISECONDS", 1_000),
+    Unit("MICROSECONDS", 1),
+)
+"""Units of time, the longest first."""

@@ -1,0 +1,183 @@
+"""Diagnostics as text for people and as data for programs."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cep.errors import Diagnostic, Source, Span
+
+_TAB = 4
+_MAX_WIDTH = 160  # of a quoted source line; a longer one is cut around the place
+
+_RESET, _BOLD, _RED, _YELLOW, _BLUE, _CYAN = (
+    "\033[0m",
+    "\033[1m",
+    "\033[1;31m",
+    "\033[1;33m",
+    "\033[34m",
+    "\033[36m",
+)
+
+
+class Lines:
+    """The lines of a text, and where in them an offset is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *(offset + 1 for offset, character in enumerate(text) if character == "\n")]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return line and column of `offset`, both counted from 1, columns in characters."""
+        line = bisect.bisect_right(self._starts, min(offset, len(self._text))) - 1
+        return line + 1, min(offset, len(self._text)) - self._starts[line] + 1
+
+    def text_of(self, line: int) -> str:
+        """Return line number `line` without its end."""
+        end = self._starts[line] - 1 if line < len(self._starts) else len(self._text)
+        return self._text[self._starts[line - 1] : end].removesuffix("\r")
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Return `diagnostics` by file and place; those without a place come last in their file."""
+    return sorted(
+        diagnostics,
+        key=lambda d: (
+            d.source.name if d.source else "",
+            d.span.start if d.span else float("inf"),
+            d.code,
+        ),
+    )
+
+
+def render(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
+    """Return `diagnostics` as text, each with its source line and a caret under the place."""
+    lines: dict[int, Lines] = {}
+    blocks = []
+    for diagnostic in diagnostics:
+        source = diagnostic.source
+        if source is not None and id(source) not in lines:
+            lines[id(source)] = Lines(source.text)
+        blocks.append(_block(diagnostic, lines[id(source)] if source is not None else None, color))
+    return "\n\n".join(blocks)
+
+
+def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Return `diagnostics` as plain data; lines and columns count from 1, the end is exclusive."""
+    result = []
+    for diagnostic in diagnostics:
+        item: dict[str, Any] = {
+            "code": diagnostic.code,
+            "severity": "error" if diagnostic.is_error else "warning",
+            "title": diagnostic.title,
+            "label": diagnostic.label,
+            "help": diagnostic.help,
+            "file": diagnostic.source.name if diagnostic.source else None,
+        }
+        places: Sequence[tuple[int | None, int | None]] = ((None, None), (None, None))
+        if diagnostic.source is not None and diagnostic.span is not None:
+            lines = Lines(diagnostic.source.text)
+            places = (lines.place(diagnostic.span.start), lines.place(diagnostic.span.end))
+        (item["line"], item["column"]), (item["end_line"], item["end_column"]) = places
+        result.append(item)
+    return result
+
+
+def suggestion(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate `name` was probably meant to be."""
+    known = list(candidates)
+    folded = {candidate.casefold(): candidate for candidate in reversed(known)}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str], what: str) -> str:
+    """Return help for an unknown `name`: the nearest candidate, and all there are (`what`, in plural)."""
+    known = sorted(candidates)
+    near = suggestion(name, known)
+    shown = ", ".join(known[:30]) + (f" and {len(known) - 30} more" if len(known) > 30 else "")
+    listed = f"{what}: {shown}" if known else f"there are no {what}"
+    return f"did you mean `{near}`? {listed}" if near else listed
+
+
+def _block(diagnostic: Diagnostic, lines: Lines | None, color: bool) -> str:
+    def paint(style: str, text: str) -> str:
+        return f"{style}{text}{_RESET}" if color else text
+
+    severity, style = ("error", _RED) if diagnostic.is_error else ("warning", _YELLOW)
+    out = [paint(style, f"{severity}[{diagnostic.code}]") + paint(_BOLD, f": {_visible(diagnostic.title)}")]
+    if diagnostic.source is not None and lines is not None:
+        if diagnostic.span is None:
+            out.append(paint(_BLUE, "  --> ") + diagnostic.source.name)
+        else:
+            out += _excerpt(diagnostic, diagnostic.source, diagnostic.span, lines, paint, style)
+    if diagnostic.help:
+        first, *more = diagnostic.help.splitlines()
+        out.append(paint(_CYAN, "help") + f": {_visible(first)}")
+        out += [f"      {_visible(line)}" for line in more]
+    return "\n".join(out)
+
+
+def _excerpt(
+    diagnostic: Diagnostic, source: Source, span: Span, lines: Lines, paint: Any, style: str
+) -> list[str]:
+    line, column = lines.place(span.start)
+    last_line, last_column = lines.place(max(span.end, span.start))
+    text = lines.text_of(line)
+    end = last_column - 1 if last_line == line else len(text)
+    first = column - 1
+    label = diagnostic.label
+    if last_line > line + 1 or (last_line == line + 1 and last_column > 1):
+        label = f"{label} (up to line {last_line})".strip()
+    cells = [_cell(character, 0) for character in text]
+    position = 0
+    for index, character in enumerate(text):  # tabs reach to the next stop
+        cells[index] = _cell(character, position)
+        position += _width(cells[index])
+    start, stop = _crop(sum(map(_width, cells)), len(cells), first)
+    end = min(end, stop)
+    before = ("..." if start > 0 else "") + "".join(cells[start:first])
+    marked = "".join(cells[first:end])
+    after = "".join(cells[max(first, end) : stop]) + ("..." if stop < len(cells) else "")
+    carets = "^" * max(1, _width(marked))
+    number = str(line)
+    gutter = " " * len(number)
+    return [
+        f"{gutter}{paint(_BLUE, ' -->')} {source.name}:{line}:{column}",
+        paint(_BLUE, f" {gutter} |"),
+        f"{paint(_BLUE, f' {number} |')} {before}{marked}{after}".rstrip(),
+        f"{paint(_BLUE, f' {gutter} |')} {' ' * _width(before)}{paint(style, f'{carets} {_visible(label)}'.rstrip())}",
+        *([paint(_BLUE, f" {gutter} |")] if diagnostic.help else []),
+    ]
+
+
+def _crop(width: int, length: int, first: int) -> tuple[int, int]:
+    """Return which of `length` characters to show so that character `first` is among them."""
+    if width <= _MAX_WIDTH:
+        return 0, length
+    start = first - _MAX_WIDTH // 4 if first > _MAX_WIDTH // 2 else 0
+    return start, min(length, start + _MAX_WIDTH)
+
+
+def _cell(character: str, position: int) -> str:
+    if character == "\t":
+        return " " * (_TAB - position % _TAB)
+    return _visible(character)
+
+
+def _visible(text: str) -> str:
+    """Return `text` with control characters replaced: a rule file must not steer a terminal."""
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
+        for c in text
+    )
+
+
+def _width(text: str) -> int:
+    """Return how many columns `text` takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )

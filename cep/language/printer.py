@@ -1,0 +1,205 @@
+"""Syntax trees -> canonical rule text: ``parse(print_rule(rule))`` gives `rule` again."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from typing import assert_never
+
+from cep.language import ast
+from cep.language.grammar import RESERVED
+from cep.language.parser import CLAUSE_WORDS
+
+_QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "PERMUTE"))
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def print_rules(rules: Iterable[ast.Rule]) -> str:
+    """Return the text of a rule file."""
+    return "\n".join(print_rule(rule) for rule in rules)
+
+
+def print_rule(rule: ast.Rule) -> str:
+    """Return the text of one rule, clauses in their usual order, a line end at its end."""
+    lines = [f"RULE {_name(rule.name)}"]
+    if rule.title is not None:
+        lines.append(f"  TITLE {_quote(rule.title.text)}")
+    if rule.severity is not None:
+        lines.append(f"  SEVERITY {rule.severity}")
+    if rule.tags:
+        lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
+    lines.append(f"FROM {_name(rule.stream)}")
+    lines.append(f"PARTITION BY {', '.join(_name(name) for name in rule.key)}")
+    lines.append(f"PATTERN {print_pattern(rule.pattern)}")
+    if rule.window is not None:
+        lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{_duration(rule.window.length_us)}")
+    if rule.definitions:
+        width = max(len(_name(item.variable)) for item in rule.definitions)
+        items = [f"{_name(d.variable):<{width}} AS {print_expression(d.condition)}" for d in rule.definitions]
+        lines += ["DEFINE", ",\n".join(f"  {item}" for item in items)]
+    if rule.measures:
+        items = [f"{print_expression(m.expression)} AS {_name(m.name)}" for m in rule.measures]
+        lines += ["MEASURES", ",\n".join(f"  {item}" for item in items)]
+    if rule.mode is not None:
+        lines.append(f"MATCH {rule.mode}")
+    if rule.skip is not None:
+        target = f" {_name(rule.skip.variable)}" if rule.skip.variable is not None else ""
+        word = "" if rule.skip.target is ast.SkipTarget.NO_SKIP else "SKIP "
+        lines.append(f"AFTER MATCH {word}{rule.skip.target}{target}")
+    return "\n".join(lines) + "\n"
+
+
+def print_pattern(pattern: ast.Pattern) -> str:
+    """Return the text of a pattern, with the parentheses it needs."""
+    match pattern:
+        case ast.Step(variable=variable):
+            return _name(variable)
+        case ast.Absence(variable=variable):
+            return f"!{_name(variable)}"
+        case ast.Sequence(items=(first, *rest)):
+            text = _grouped(first.pattern, ast.Sequence, ast.Alternation)
+            for item in rest:
+                text += f" {item.joint} " if item.joint else " "
+                text += _grouped(item.pattern, ast.Sequence, ast.Alternation)
+            return text
+        case ast.Alternation(branches=branches):
+            return " | ".join(_grouped(branch, ast.Alternation) for branch in branches)
+        case ast.Repetition(body=body):
+            inner = _grouped(body, ast.Sequence, ast.Alternation, ast.Repetition, ast.Absence)
+            return f"{inner}{pattern.joint}{_quantifier(pattern)}{'?' if pattern.reluctant else ''}"
+        case _:
+            raise AssertionError(pattern)
+
+
+def _grouped(pattern: ast.Pattern, *kinds: type[object]) -> str:
+    text = print_pattern(pattern)
+    return f"({text})" if isinstance(pattern, kinds) else text
+
+
+def _quantifier(pattern: ast.Repetition) -> str:
+    match pattern.least, pattern.most:
+        case 0, 1:
+            return "?"
+        case 0, None:
+            return "*"
+        case 1, None:
+            return "+"
+        case least, None:
+            return f"{{{least},}}"
+        case least, most if least == most:
+            return f"{{{least}}}"
+        case 0, most:
+            return f"{{,{most}}}"
+        case least, most:
+            return f"{{{least},{most}}}"
+        case _:
+            raise AssertionError(pattern)
+
+
+def print_expression(node: ast.Expression) -> str:
+    """Return the text of an expression; operands that are not simple stand in parentheses."""
+    match node:
+        case ast.Constant():
+            return _constant(node)
+        case ast.Column(variable=None, name=name):
+            return _name(name)
+        case ast.Column(variable=variable, name=name) if variable is not None:
+            return f"{_name(variable)}.{_name(name)}"
+        case ast.Events(variable=variable):
+            return f"{_name(variable)}.*"
+        case ast.Function(name=name, args=args):
+            return f"{name.text.upper()}({', '.join(print_expression(arg) for arg in args)})"
+        case ast.Unary(operator="not", operand=operand):
+            return f"NOT {_operand(operand)}"
+        case ast.Unary(operand=operand):
+            inner = print_expression(operand)
+            return f"-{inner}" if isinstance(operand, ast.Column | ast.Function) else f"-({inner})"
+        case ast.Binary(operator=operator, left=left, right=right):
+            return f"{_operand(left)} {operator} {_operand(right)}"
+        case ast.Junction(operator=operator, terms=terms):
+            return f" {operator.upper()} ".join(
+                f"({print_expression(term)})" if isinstance(term, ast.Junction) else print_expression(term)
+                for term in terms
+            )
+        case ast.Between(operand=operand, low=low, high=high, negated=negated):
+            return f"{_operand(operand)} {_not(negated)}BETWEEN {_operand(low)} AND {_operand(high)}"
+        case ast.In(operand=operand, items=items, negated=negated):
+            listed = ", ".join(print_expression(item) for item in items)
+            return f"{_operand(operand)} {_not(negated)}IN ({listed})"
+        case ast.Like(operand=operand, pattern=pattern, negated=negated):
+            return f"{_operand(operand)} {_not(negated)}LIKE {_quote(pattern.text)}"
+        case ast.Is(operand=operand, what=what, negated=negated):
+            word = "NULL" if what is None else str(what).upper()
+            return f"{_operand(operand)} IS {_not(negated)}{word}"
+        case ast.Case(operand=operand, whens=whens, otherwise=otherwise):
+            parts = ["CASE"]
+            if operand is not None:
+                parts.append(print_expression(operand))
+            for when in whens:
+                parts.append(f"WHEN {print_expression(when.condition)} THEN {print_expression(when.value)}")
+            if otherwise is not None:
+                parts.append(f"ELSE {print_expression(otherwise)}")
+            return " ".join([*parts, "END"])
+        case _:
+            raise AssertionError(node)
+
+
+_SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Case
+
+
+def _operand(node: ast.Expression) -> str:
+    text = print_expression(node)
+    return text if isinstance(node, _SIMPLE) else f"({text})"
+
+
+def _not(negated: bool) -> str:
+    return "NOT " if negated else ""
+
+
+def _constant(node: ast.Constant) -> str:
+    value = node.value
+    match node.kind:
+        case ast.Kind.NULL:
+            return "NULL"
+        case ast.Kind.BOOLEAN:
+            return "TRUE" if value else "FALSE"
+        case ast.Kind.INTEGER | ast.Kind.DECIMAL:
+            return repr(value)
+        case ast.Kind.TEXT:
+            return _quote(str(value))
+        case ast.Kind.TIMESTAMP:
+            assert isinstance(value, int)
+            moment = _EPOCH + datetime.timedelta(microseconds=value)
+            return f"TIMESTAMP '{moment.replace(tzinfo=None).isoformat(' ')}'"
+        case ast.Kind.INTERVAL:
+            assert isinstance(value, int)
+            return _duration(value)
+        case _:
+            assert_never(node.kind)
+
+
+def _duration(length_us: int) -> str:
+    unit = next(
+        unit
+        for unit in ast.UNITS
+        if length_us % unit.length_us == 0 and (length_us or unit.length_us == 1_000_000)
+    )
+    amount = length_us // unit.length_us
+    return f"{amount} {unit.word.removesuffix('S') if amount == 1 else unit.word}"
+
+
+def _name(name: ast.Name) -> str:
+    plain = re.fullmatch(r"[^\W\d]\w*", name.text) and name.text.upper() not in _QUOTED_WORDS
+    return name.text if plain else "`" + name.text.replace("`", "``") + "`"
+
+
+def _tag(tag: str) -> str:
+    return _name(ast.Name(tag, _NOWHERE)) if re.fullmatch(r"[^\W\d]\w*", tag) else _quote(tag)
+
+
+_NOWHERE = ast.Span(0, 0)
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
