@@ -1,0 +1,359 @@
+"""Files of events -> typed tables, in bounded pieces, with everything that was refused.
+
+JSON lines, CSV and Parquet; one file or a directory of them; text plain or gzipped, or from standard input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep import csv_lines, dead_letter, json_lines
+from cep.dead_letter import DEAD_LETTER_SCHEMA
+from cep.errors import InputError
+from cep.expression import Type
+from cep.schema import Field, Stream
+from cep.text_values import INTEGER_BITS, Mask, event_table_schema, fit_column
+
+CODES: dict[str, str] = {
+    "E0601": "no such file or directory",
+    "E0602": "the format of the input cannot be told",
+    "E0603": "there is nothing in the input",
+    "E0604": "a declared column is missing",
+    "E0605": "a column of another type than declared",
+    "E0606": "a file cannot be read",
+}
+"""Code -> meaning of what can be wrong with a whole input; a bad line is a dead letter instead."""
+
+STDIN = "-"
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of text that are looked at together."""
+
+BLOCK_ROWS = 100_000
+"""Rows of Parquet that are looked at together."""
+
+
+class Format(StrEnum):
+    """Formats of event files."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+SUFFIXES: dict[str, Format] = {
+    ".json": Format.JSON,
+    ".jsonl": Format.JSON,
+    ".ndjson": Format.JSON,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
+"""File name ending -> format; ``.gz`` may follow the text formats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Events in the order they came, and the dead letters (`DEAD_LETTER_SCHEMA`) met among them.
+
+    `events` has the columns of `cep.text_values.event_table_schema`.
+    """
+
+    events: pa.Table
+    dead_letters: pa.Table
+
+
+def read_events(
+    path: str | Path,
+    stream: Stream,
+    file_format: Format | None = None,
+    *,
+    keys: Iterable[Sequence[str]] = (),
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Chunk]:
+    """Yield the events of `path`, file after file by name, as events of `stream`.
+
+    An event is a dead letter if its time is NULL or out of bounds, or if each of `keys` has a NULL in it.
+    Raises InputError for what is wrong with a file as a whole.
+    """
+    keys = tuple(keys)
+    files, file_format = find_files(path, file_format)
+    for name in files:
+        match file_format:
+            case Format.PARQUET:
+                pieces = _read_parquet(name, stream)
+            case Format.JSON | Format.CSV:
+                pieces = _read_text(name, stream, file_format, block_bytes)
+        for piece in pieces:
+            yield _checked(piece, stream, keys)
+
+
+def find_files(path: str | Path, file_format: Format | None = None) -> tuple[list[str], Format]:
+    """Return the files of `path` by name, and their format."""
+    if str(path) == STDIN:
+        if file_format is None:
+            raise InputError(
+                "E0602", "the format of standard input cannot be told", "give --format json or csv"
+            )
+        return [STDIN], file_format
+    path = Path(path)
+    if not path.exists():
+        raise InputError("E0601", f"there is no file or directory `{path}`")
+    if not path.is_dir():
+        return _files_of_one_format([path], path, file_format)
+    # Spark, too, passes over names with these beginnings: markers and files that are being written.
+    files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+    if file_format is None:
+        files = [file for file in files if _format_of(file) is not None]
+    if not files:
+        raise InputError(
+            "E0603",
+            f"there are no event files in `{path}`",
+            f"files of events end in {', '.join(SUFFIXES)}; directories inside it are not searched",
+        )
+    return _files_of_one_format(files, path, file_format)
+
+
+def _files_of_one_format(
+    files: list[Path], path: Path, file_format: Format | None
+) -> tuple[list[str], Format]:
+    if file_format is None:
+        formats = {_format_of(file) for file in files}
+        found = formats.pop()
+        if formats or found is None:
+            fact = (
+                f"`{path}` has files of several formats"
+                if formats
+                else f"the format of `{path}` cannot be told"
+            )
+            raise InputError("E0602", fact, "give the format: json, csv or parquet")
+        file_format = found
+    full = [file for file in files if file.stat().st_size > 0]
+    if not full:
+        raise InputError("E0603", f"`{path}` is empty")
+    return [str(file) for file in full], file_format
+
+
+def _format_of(file: Path) -> Format | None:
+    name = file.name.lower().removesuffix(".gz")
+    return next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Events with the place of each: `positions[i]` is the line or row of event i, `raw(i)` its text."""
+
+    source: str
+    events: pa.Table
+    positions: np.ndarray[Any, np.dtype[np.int64]]
+    lines: Sequence[bytes]  # of a text file; empty for Parquet
+    first_line: int
+    problems: Sequence[tuple[int, str]]  # line, reason
+
+    def raw_of_line(self, line: int) -> str:
+        """Return the text of a line, whatever its bytes."""
+        return self.lines[line - self.first_line].decode(errors="replace")
+
+    def raw_of_event(self, row: int) -> str:
+        """Return the text of an event's line, or a Parquet row as JSON."""
+        if self.lines:
+            return self.raw_of_line(int(self.positions[row]))
+        return dead_letter.json_text(self.events.slice(row, 1).to_pylist()[0])
+
+
+def _checked(piece: _Piece, stream: Stream, keys: Sequence[Sequence[str]]) -> Chunk:
+    """Return the piece as a chunk, with events that no rule can use among the dead letters."""
+    letters = [(line, reason, piece.raw_of_line(line)) for line, reason in piece.problems]
+    events = piece.events
+    usable = np.ones(len(events), dtype=bool)
+    for bad, reason in _unusable(events, stream, keys):
+        rows = np.flatnonzero(bad & usable)
+        letters += [(int(piece.positions[row]), reason, piece.raw_of_event(row)) for row in rows.tolist()]
+        usable &= ~bad
+    if not usable.all():
+        events = events.filter(pa.array(usable))
+    letters.sort()
+    columns = [
+        [reason for _, reason, _ in letters],
+        [piece.source] * len(letters),
+        [position for position, _, _ in letters],
+        [raw for _, _, raw in letters],
+    ]
+    return Chunk(events, pa.table(columns, schema=DEAD_LETTER_SCHEMA))
+
+
+def _unusable(events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]]) -> Iterator[tuple[Mask, str]]:
+    times = events.column(stream.event_time)
+    yield pc.is_null(times).to_numpy(), dead_letter.null_event_time(stream)
+    outside = pc.or_(pc.less(times, stream.min_valid_us), pc.greater_equal(times, stream.max_valid_us))
+    yield pc.fill_null(outside, fill_value=False).to_numpy(), dead_letter.invalid_event_time(stream)
+    if keys:
+        without_key = np.ones(len(events), dtype=bool)
+        for key in keys:
+            is_null = [pc.is_null(events.column(name)).to_numpy() for name in key]
+            without_key &= np.logical_or.reduce(is_null)
+        yield without_key, dead_letter.null_key(keys)
+
+
+def _read_text(name: str, stream: Stream, file_format: Format, block_bytes: int) -> Iterator[_Piece]:
+    header: list[str] | None = None
+    with _opened(name) as file:
+        for first_line, lines in _line_blocks(file, block_bytes):
+            if file_format is Format.JSON:
+                events, indices, problems = json_lines.parse(lines, stream)
+            else:
+                if header is None:
+                    header = _csv_header(name, lines[0], stream)
+                    lines[0] = b""
+                events, indices, problems = csv_lines.parse(lines, header, stream)
+            yield _Piece(
+                name,
+                events,
+                np.asarray(indices, dtype=np.int64) + first_line,
+                lines,
+                first_line,
+                [(index + first_line, reason) for index, reason in problems],
+            )
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Any]:
+    """Open a text file for reading bytes; errors on the way are InputError."""
+    try:
+        if name == STDIN:
+            yield sys.stdin.buffer
+        else:
+            with pa.input_stream(name, compression="detect") as file:
+                yield file
+    except OSError as error:
+        raise InputError("E0606", f"`{name}` cannot be read: {_first_line(error)}") from error
+
+
+def _line_blocks(file: Any, block_bytes: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield whole lines, about `block_bytes` at a time, with the number of the first."""
+    first_line = 1
+    pending: list[bytes] = []
+    while data := file.read(block_bytes):
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            pending.append(data)
+            continue
+        lines = b"".join([*pending, data[:cut]]).splitlines()
+        pending = [data[cut:]]
+        yield first_line, lines
+        first_line += len(lines)
+    if any(pending):
+        yield first_line, b"".join(pending).splitlines()
+
+
+def _csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
+    try:
+        header = csv_lines.parse_header(line)
+    except ValueError:
+        raise InputError(
+            "E0606",
+            f"the first line of `{name}` is not a CSV header",
+            "the first line must name the columns",
+        ) from None
+    _require_columns(name, header, stream)
+    return header
+
+
+def _require_columns(name: str, columns: Sequence[str], stream: Stream) -> None:
+    missing = [f"`{field.name}`" for field in stream.fields if columns.count(field.name) == 0]
+    if missing:
+        word = "column" if len(missing) == 1 else "columns"
+        raise InputError(
+            "E0604",
+            f"`{name}` has no {word} {', '.join(missing)}, which stream `{stream.name}` declares",
+            f"columns of the file: {', '.join(columns)}",
+        )
+    double = [f"`{field.name}`" for field in stream.fields if columns.count(field.name) > 1]
+    if double:
+        raise InputError("E0604", f"`{name}` has column {', '.join(double)} more than once")
+
+
+def _read_parquet(name: str, stream: Stream) -> Iterator[_Piece]:
+    import pyarrow.parquet as pq
+
+    names = [field.name for field in stream.fields]
+    try:
+        with pq.ParquetFile(sys.stdin.buffer if name == STDIN else name) as file:
+            columns = file.schema_arrow
+            _require_columns(name, columns.names, stream)
+            for field in stream.fields:
+                _require_type(name, field, columns.field(field.name).type)
+            position = 1
+            for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
+                yield _parquet_piece(name, pa.Table.from_batches([batch]), stream, position)
+                position += batch.num_rows
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError("E0606", f"`{name}` cannot be read as Parquet: {_first_line(error)}") from error
+
+
+def _parquet_piece(name: str, batch: pa.Table, stream: Stream, first_row: int) -> _Piece:
+    schema = event_table_schema(stream)
+    columns = [
+        # Every value fits: the file's type does.
+        fit_column(_plain(batch.column(field.name).combine_chunks(), typed.type), field)[0]
+        for field, typed in zip(stream.fields, schema, strict=True)
+    ]
+    positions = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
+    return _Piece(name, pa.Table.from_arrays(columns, schema=schema), positions, (), first_row, ())
+
+
+_PARQUET_TYPES: Mapping[Type, str] = {
+    Type.BOOLEAN: "boolean",
+    Type.BIGINT: "an integer",
+    Type.DOUBLE: "a floating-point number",
+    Type.STRING: "a string",
+    Type.TIMESTAMP: "a timestamp",
+}
+
+
+def _require_type(name: str, field: Field, kind: pa.DataType) -> None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    match field.type:
+        case Type.BOOLEAN:
+            fits = pa.types.is_boolean(kind)
+        case Type.BIGINT:
+            fits = pa.types.is_integer(kind) and _integer_width(kind) <= INTEGER_BITS[field.ddl]
+        case Type.DOUBLE:
+            # An integer of 32 bits is a double without loss; Spark widens it, too.
+            fits = pa.types.is_floating(kind) or (pa.types.is_integer(kind) and _integer_width(kind) <= 32)
+        case Type.STRING:
+            fits = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        case _:
+            fits = pa.types.is_timestamp(kind)
+    if not fits:
+        raise InputError(
+            "E0605",
+            f"column `{field.name}` of `{name}` is {kind}, the stream declares {field.ddl}",
+            f"the column must be {_PARQUET_TYPES[field.type]} that fits; change the file or the declaration",
+        )
+
+
+def _integer_width(kind: pa.DataType) -> int:
+    """Return how many bits a signed integer needs to hold every value of `kind`."""
+    return int(kind.bit_width) + int(pa.types.is_unsigned_integer(kind))
+
+
+def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(values.type):
+        # Without a zone: UTC. Nanoseconds are cut to microseconds.
+        values = pc.cast(values, pa.timestamp("us", tz=values.type.tz), safe=False)
+    return pc.cast(values, kind)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
