@@ -94,7 +94,7 @@ def read_events(
             case Format.JSON | Format.CSV:
                 pieces = _read_text(name, stream, file_format, block_bytes)
         for piece in pieces:
-            yield _checked(piece, stream, keys)
+            yield checked(piece, stream, keys)
 
 
 def find_files(path: str | Path, file_format: Format | None = None) -> tuple[list[str], Format]:
@@ -149,7 +149,7 @@ def _format_of(file: Path) -> Format | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """Events with the place of each: `positions[i]` is the line or row of event i, `raw(i)` its text."""
 
     source: str
@@ -170,7 +170,7 @@ class _Piece:
         return dead_letter.json_text(self.events.slice(row, 1).to_pylist()[0])
 
 
-def _checked(piece: _Piece, stream: Stream, keys: Sequence[Sequence[str]]) -> Chunk:
+def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]]) -> Chunk:
     """Return the piece as a chunk, with events that no rule can use among the dead letters."""
     letters = [(line, reason, piece.raw_of_line(line)) for line, reason in piece.problems]
     events = piece.events
@@ -204,7 +204,7 @@ def _unusable(events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]]) -
         yield without_key, dead_letter.null_key(keys)
 
 
-def _read_text(name: str, stream: Stream, file_format: Format, block_bytes: int) -> Iterator[_Piece]:
+def _read_text(name: str, stream: Stream, file_format: Format, block_bytes: int) -> Iterator[Piece]:
     header: list[str] | None = None
     with _opened(name) as file:
         for first_line, lines in _line_blocks(file, block_bytes):
@@ -212,10 +212,10 @@ def _read_text(name: str, stream: Stream, file_format: Format, block_bytes: int)
                 events, indices, problems = json_lines.parse(lines, stream)
             else:
                 if header is None:
-                    header = _csv_header(name, lines[0], stream)
+                    header = csv_header(name, lines[0], stream)
                     lines[0] = b""
                 events, indices, problems = csv_lines.parse(lines, header, stream)
-            yield _Piece(
+            yield Piece(
                 name,
                 events,
                 np.asarray(indices, dtype=np.int64) + first_line,
@@ -255,7 +255,8 @@ def _line_blocks(file: Any, block_bytes: int) -> Iterator[tuple[int, list[bytes]
         yield first_line, b"".join(pending).splitlines()
 
 
-def _csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
+def csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
+    """Return the columns that the first line of a CSV file names; raises InputError if the stream needs others."""
     try:
         header = csv_lines.parse_header(line)
     except ValueError:
@@ -282,7 +283,7 @@ def _require_columns(name: str, columns: Sequence[str], stream: Stream) -> None:
         raise InputError("E0604", f"`{name}` has column {', '.join(double)} more than once")
 
 
-def _read_parquet(name: str, stream: Stream) -> Iterator[_Piece]:
+def _read_parquet(name: str, stream: Stream) -> Iterator[Piece]:
     import pyarrow.parquet as pq
 
     names = [field.name for field in stream.fields]
@@ -300,7 +301,7 @@ def _read_parquet(name: str, stream: Stream) -> Iterator[_Piece]:
         raise InputError("E0606", f"`{name}` cannot be read as Parquet: {_first_line(error)}") from error
 
 
-def _parquet_piece(name: str, batch: pa.Table, stream: Stream, first_row: int) -> _Piece:
+def _parquet_piece(name: str, batch: pa.Table, stream: Stream, first_row: int) -> Piece:
     schema = event_table_schema(stream)
     columns = [
         # Every value fits: the file's type does.
@@ -308,7 +309,7 @@ def _parquet_piece(name: str, batch: pa.Table, stream: Stream, first_row: int) -
         for field, typed in zip(stream.fields, schema, strict=True)
     ]
     positions = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
-    return _Piece(name, pa.Table.from_arrays(columns, schema=schema), positions, (), first_row, ())
+    return Piece(name, pa.Table.from_arrays(columns, schema=schema), positions, (), first_row, ())
 
 
 _PARQUET_TYPES: Mapping[Type, str] = {
