@@ -11,32 +11,17 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cep.engine.runs import RUN_COLUMNS, RunColumns
+from cep.engine.runs import StoredRuns
 from cep.errors import StateError
 
 MAGIC = b"SCEP"
 VERSION = 1
 _HEADER = struct.Struct("<4sH16sI")
 _LENGTH = struct.Struct("<Q")
-
-# How a run's columns are stored; `end_us` and `instant` only matter for held runs but are few bytes.
-_STORED: dict[str, Any] = {
-    "state": np.dtype("<i4"),
-    "start_us": np.dtype("<i8"),
-    "start_pos": np.dtype("<i8"),
-    "last_pos": np.dtype("<i8"),
-    "chain": np.dtype("<u8"),
-    "valid": np.dtype("<u8"),
-    "end_us": np.dtype("<i8"),
-    "instant": np.dtype("<i8"),
-    "registers": np.dtype("<i8"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +35,7 @@ class Snapshot:
     pending: pa.Table
     keys: pa.Table
     strings: pa.Array
-    runs: tuple[RunColumns, ...]
+    runs: tuple[StoredRuns, ...]
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -68,7 +53,7 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
-    """Return the snapshot in `data`; `widths` are the register counts of the program's rules.
+    """Return the snapshot in `data`; `widths` are the fields per run of each rule.
 
     Raises
     ------
@@ -128,20 +113,14 @@ def _table(section: memoryview) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(section)).read_all()
 
 
-def _runs_bytes(runs: RunColumns) -> bytes:
-    parts: list[npt.NDArray[Any]] = [np.array([len(runs.n_runs)], "<i8"), runs.n_runs.astype("<i4")]
-    parts += [runs.columns[name].astype(_STORED[name], copy=False) for name in RUN_COLUMNS]
-    return b"".join(part.tobytes() for part in parts)
+def _runs_bytes(runs: StoredRuns) -> bytes:
+    """Counts per key, then the fields of the runs column by column."""
+    parts = [np.array([len(runs.n_runs)]), runs.n_runs, runs.rows.T]
+    return b"".join(np.ascontiguousarray(part, "<i8").tobytes() for part in parts)
 
 
-def _runs(section: memoryview, width: int) -> RunColumns:
-    n_slots = int(np.frombuffer(section, "<i8", 1)[0])
-    n_runs = np.frombuffer(section, "<i4", n_slots, offset=8).astype(np.int32)
-    total, at = int(n_runs.sum()), 8 + 4 * n_slots
-    columns: dict[str, npt.NDArray[Any]] = {}
-    for name in RUN_COLUMNS:
-        cells = total * width if name == "registers" else total
-        column = np.frombuffer(section, _STORED[name], cells, offset=at)
-        columns[name] = column.reshape(total, width) if name == "registers" else column
-        at += column.nbytes
-    return RunColumns(n_runs, columns)
+def _runs(section: memoryview, width: int) -> StoredRuns:
+    cells = np.frombuffer(section, "<i8").astype(np.int64, copy=False)
+    n_slots = int(cells[0])
+    n_runs, columns = cells[1 : 1 + n_slots], cells[1 + n_slots :]
+    return StoredRuns(n_runs, columns.reshape(width, -1).T)

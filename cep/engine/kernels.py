@@ -1,130 +1,143 @@
 """The compiled loops: step, close, enumerate. One set of kernels serves every rule: rules are tables.
 
-A key's open runs are a linked list in a pool of arrays, ordered by start and then by preference, as the threads of
-Pike's VM (Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009). The order makes selection
-trivial: the first run of the list that completes is the match to report. A run that takes nothing costs one test
-of its state's predicate bits.
+A key's open runs are a linked list in a pool, ordered by start and then by preference, as the threads of
+Pike's VM (Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009). The order makes
+selection trivial: the first run of the list that completes is the match to report. A run that takes
+nothing costs one test of its state's predicate bits.
 
-The rejected alternative, a function generated per rule, gains nothing over tables (the bits are computed before) and
-costs a tenth of a second of compilation per rule and process.
+Arguments are few plain arrays of int64, and what belongs together is a row: a run is a row of `runs`, an event
+a row of `events`, a rule one packed array. Tuples of many small arrays read better, but each access to a member
+counts references and each call copies the tuple: measured 10 to 30 times slower. Floats are stored by
+their bits; ``x_f`` is the same memory seen as float64.
 
-Kernels hold no Python objects and allocate nothing; arrays for results are arguments. When a pool could overflow,
-`run_events` stops *before* the event and says where, the driver makes room and goes on.
+The other rejected way, a function generated per rule, gains nothing over tables (predicates are bits, computed
+before) and costs a tenth of a second of compilation per rule and process.
+
+Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before* the
+event and says where; the driver makes room and goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from cep.program import (
-    I32,
-    I64,
-    U8,
-    U64,
-    Code,
-    Mode,
-    RuleTables,
-    SelectionCode,
-    SkipCode,
-    Update,
-)
+from cep.program import I32, I64, U8, U64, Code, Mode, RuleTables, SelectionCode, SkipCode, Update
 
 F64 = npt.NDArray[np.float64]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def kernel(function: _F) -> _F:
-    """Compile `function` at its first call and keep the machine code on disk. No fastmath: NaN and times are exact."""
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    """Compile a loop that Python calls, at its first call; the machine code is kept on disk.
+
+    No fastmath: NaN and times are exact.
+    """
+    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[return-value]
 
 
-HELD = -2  # state of a run that is complete and waits for its turn (MATCH ALL with a skip clause)
+def part(function: _F) -> _F:
+    """Compile a part of a kernel into its callers."""
+    return numba.njit(nogil=True, forceinline=True)(function)  # type: ignore[return-value]
+
+
 NONE = -1
+HELD = -2
+"""State of a run that is complete and waits for its turn (MATCH ALL with a skip clause)."""
 
-# Slots of `Runs.meta`.
+# Columns of `runs`. A run's registers follow from REGISTER on.
+NEXT, STATE = 0, 1  # the list a run is in
+START_US, START_POS = 2, 3  # of its first event; a position is a sequence number
+LAST_POS = 4  # of the last event it took
+CHAIN = 5  # hash of (variable, event) so far
+VALID = 6  # bit r: register r is not NULL
+END_US, AT_INSTANT = 7, 8  # of a HELD run: its match_end, and the instant at which it completed
+REGISTER = 9
+
+# Columns of `keys`: a key's list of runs and its length.
+HEAD, N_RUNS = 0, 1
+
+# Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 N_META = 6
+
+# Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits: which are not NULL.
+TIME_US, SLOT, IDENTITY = 0, 1, 2
+VALUE = 3
+
+# Columns of `matches`. Registers follow from MATCH_REGISTER on.
+MATCH_SLOT, MATCH_START, MATCH_END, MATCH_CHAIN, MATCH_VALID = range(5)
+MATCH_REGISTER = 5
+
+# Places in a packed rule (`pack_rule`): scalars, then where each table begins.
+SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
+N_SCALARS = 8
+(
+    STATE_MODE,
+    STATE_INTEREST,
+    STATE_ALWAYS,
+    STATE_NEXT,
+    STATE_CLOSES,
+    STATE_AFTER_SKIP,
+    TAKE_PTR,
+    TAKE_VARIABLE,
+    TAKE_AFTER,
+    BEGIN_PTR,
+    BEGIN_VARIABLE,
+    BAR_PTR,
+    BAR_VARIABLE,
+    GUARD_PTR,
+    GUARD_VARIABLE,
+    AFTER_PTR,
+    AFTER_STATE,
+    VARIABLE_MASK,
+    VARIABLE_HASH,
+    CODE_PTR,
+    CODE_OP,
+    CODE_ARG,
+    UPDATE_PTR,
+    UPDATE_OP,
+    UPDATE_REGISTER,
+    UPDATE_COLUMN,
+    UPDATE_ARG,
+    UPDATE_ARG2,
+) = range(N_SCALARS, N_SCALARS + 28)
+N_HEADER = N_SCALARS + 28
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL = int(SelectionCode.ALL)
 _NO_SKIP, _PAST_LAST, _TO_NEXT = int(SkipCode.NO_SKIP), int(SkipCode.PAST_LAST), int(SkipCode.TO_NEXT)
-_POISON = np.int64(1)  # content of a NULL register whose sum overflowed: it stays NULL
-_ONE = np.uint64(1)
-_ZERO = np.uint64(0)
+_POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
+_INT64_MIN = np.iinfo(np.int64).min
+_INT64_MAX = np.iinfo(np.int64).max
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B = np.uint64(0x94D049BB133111EB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
-class Options(NamedTuple):
-    """What the kernels need of a rule besides its tables."""
+def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64:
+    """Return a rule as one array: `scalars` by place, the places of the tables, the tables.
 
-    span_us: int  # -1: no window
-    close_us: int
-    selection: int
-    skip: int
-    skip_register: int
-    max_runs: int
-    zero_valid: np.uint64  # registers that start at zero instead of NULL
-
-
-class Events(NamedTuple):
-    """n events ordered by key, time and tie breakers. Floats are stored by their bits."""
-
-    time_us: I64  # (n,)
-    slot: I32  # (n,) of the key
-    bits: U64  # (n,) local predicates of the rule's word
-    identity: U64  # (n,) for match ids
-    values: I64  # (n_columns, n)
-    values_f: F64  # the same memory
-    valid: U8  # (n_columns, n) 0: NULL
+    `n_values` is the number of columns in `Program.columns`. Unsigned words keep their bits.
+    """
+    header = np.zeros(N_HEADER, np.int64)
+    for place, scalar in scalars.items():
+        header[place] = scalar
+    header[N_VALUES] = n_values
+    arrays = [
+        table.astype(np.uint64).view(np.int64) if table.dtype == np.uint64 else table for table in tables
+    ]
+    header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in arrays])[:-1]))
+    return np.concatenate((header, *(table.astype(np.int64) for table in arrays)))
 
 
-class Runs(NamedTuple):
-    """Open runs of one rule, all keys: a pool of `capacity` runs and one more row for trying a take."""
-
-    next: I32  # (capacity + 1,) the list a run is in; NONE: last
-    state: I32
-    start_us: I64
-    start_pos: I64  # sequence number of the first event
-    last_pos: I64  # of the last event taken
-    chain: U64  # hash of (variable, event) so far
-    valid: U64  # bit r: register r is not NULL
-    end_us: I64  # of a HELD run
-    instant: I64  # number of the instant at which a HELD run completed
-    registers: I64  # (capacity + 1, n_registers)
-    registers_f: F64  # the same memory
-    head: I32  # (n_slots,) first run of the key
-    n_runs: I32  # (n_slots,) runs of the key
-    meta: I64  # (N_META,)
-
-
-class Matches(NamedTuple):
-    """Room for matches; `meta[N_OUT]` of the runs counts them."""
-
-    slot: I32
-    start_us: I64
-    end_us: I64
-    chain: U64
-    valid: U64
-    registers: I64  # (capacity, n_registers)
-
-
-class Stack(NamedTuple):
-    """Operand stack of the bytecode; `i` and `f` are the same memory."""
-
-    i: I64
-    f: F64
-    null: U8
-
-
-@kernel
+@part
 def mix(value: np.uint64) -> np.uint64:
     """Return the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) of `value`."""
     value = (value ^ (value >> _S30)) * _MIX_A
@@ -132,7 +145,7 @@ def mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> _S31)
 
 
-@kernel
+@part
 def less_f(a: float, b: float) -> bool:
     """Spark's order of doubles: NaN is the greatest."""
     if np.isnan(a):
@@ -140,114 +153,136 @@ def less_f(a: float, b: float) -> bool:
     return np.isnan(b) or a < b
 
 
-@kernel
+@part
 def equal_f(a: float, b: float) -> bool:
     """Spark's equality of doubles: NaN equals NaN."""
     return a == b or (np.isnan(a) and np.isnan(b))
 
 
+@part
+def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
+    """Return the hash of a run after one more (variable, event)."""
+    value = mix((np.uint64(chain) + _GOLDEN) ^ np.uint64(variable_hash))
+    return np.int64(mix(value ^ np.uint64(identity)))
+
+
 # ---------------------------------------------------------------- registers
 
 
-@kernel
+@part
+def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
+    """Say whether the value of an event is not NULL."""
+    return events[row, VALUE + rule[N_VALUES] + (column >> 6)] >> (column & 63) & 1 != 0
+
+
+@part
 def add_checked(a: int, b: int) -> tuple[int, bool]:
     """Return the 64-bit sum and whether it fits."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) >= 0
 
 
-@kernel
+@part
 def update_registers(
-    tables: RuleTables, events: Events, runs: Runs, variable: int, run: int, row: int, position: int
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    runs: I64,
+    runs_f: F64,
+    variable: int,
+    run: int,
+    row: int,
+    position: int,
 ) -> None:
     """Take event `row` as `variable`: bring the registers of `run` up to date."""
-    valid = runs.valid[run]
-    registers, registers_f = runs.registers[run], runs.registers_f[run]
-    for step in range(tables.update_ptr[variable], tables.update_ptr[variable + 1]):
-        op = tables.update_op[step]
-        register = tables.update_register[step]
-        column = tables.update_column[step]
-        arg = tables.update_arg[step]
-        bit = _ONE << np.uint64(register)
-        known = (valid & bit) != _ZERO
-        is_value = column < 0 or events.valid[column, row] != 0
+    valid = runs[run, VALID]
+    for step in range(rule[rule[UPDATE_PTR] + variable], rule[rule[UPDATE_PTR] + variable + 1]):
+        op = rule[rule[UPDATE_OP] + step]
+        register = rule[rule[UPDATE_REGISTER] + step]
+        column = rule[rule[UPDATE_COLUMN] + step]
+        arg = rule[rule[UPDATE_ARG] + step]
+        bit = 1 << register
+        known = valid & bit != 0
+        is_value = column < 0 or is_known(rule, events, row, column)
         value = np.int64(0)
         if column >= 0:
-            value = events.values[column, row]
-        if op == Update.LAST or (op == Update.FIRST and registers[arg] == tables.update_arg2[step]):
-            registers[register] = value
+            value = events[row, VALUE + column]
+        if op == Update.LAST or (
+            op == Update.FIRST and runs[run, REGISTER + arg] == rule[rule[UPDATE_ARG2] + step]
+        ):
+            runs[run, REGISTER + register] = value
             valid = valid | bit if is_value else valid & ~bit
         elif op == Update.SHIFT:
-            registers[register] = registers[arg]
-            source = (valid >> np.uint64(arg)) & _ONE
-            valid = (valid & ~bit) | (source << np.uint64(register))
+            runs[run, REGISTER + register] = runs[run, REGISTER + arg]
+            valid = (valid & ~bit) | ((valid >> arg & 1) << register)
         elif op == Update.COUNT or (op == Update.COUNT_VALUE and is_value):
-            registers[register] += 1
-        elif op == Update.POSITION or (op == Update.POSITION_FIRST and registers[arg] == 0):
-            registers[register] = position
+            runs[run, REGISTER + register] += 1
+        elif op == Update.POSITION or (op == Update.POSITION_FIRST and runs[run, REGISTER + arg] == 0):
+            runs[run, REGISTER + register] = position
             valid |= bit
         elif op == Update.FIRST or op == Update.POSITION_FIRST or not is_value:
             pass
         elif op == Update.SUM_I:
             if known:
-                total, fits = add_checked(registers[register], value)
-                registers[register] = total
+                total, fits = add_checked(runs[run, REGISTER + register], value)
+                runs[run, REGISTER + register] = total
                 if not fits:
                     valid &= ~bit
-                    registers[register] = _POISON
-            elif registers[register] != _POISON:
-                registers[register] = value
+                    runs[run, REGISTER + register] = _POISON
+            elif runs[run, REGISTER + register] != _POISON:
+                runs[run, REGISTER + register] = value
                 valid |= bit
         elif op == Update.MIN_I or op == Update.MAX_I:
-            held = registers[register]
+            held = runs[run, REGISTER + register]
             if not known or (value < held if op == Update.MIN_I else value > held):
-                registers[register] = value
+                runs[run, REGISTER + register] = value
             valid |= bit
         else:
-            number = events.values_f[column, row]
+            number = events_f[row, VALUE + column]
             if not known:
-                registers_f[register] = 0.0 if op == Update.SQUARES_F else number
+                runs_f[run, REGISTER + register] = 0.0 if op == Update.SQUARES_F else number
             elif op == Update.SUM_F:
-                registers_f[register] += number
+                runs_f[run, REGISTER + register] += number
             elif op == Update.MIN_F:
-                if less_f(number, registers_f[register]):
-                    registers_f[register] = number
+                if less_f(number, runs_f[run, REGISTER + register]):
+                    runs_f[run, REGISTER + register] = number
             elif op == Update.MAX_F:
-                if less_f(registers_f[register], number):
-                    registers_f[register] = number
+                if less_f(runs_f[run, REGISTER + register], number):
+                    runs_f[run, REGISTER + register] = number
             elif op == Update.MEAN_F:
-                registers_f[register] += (number - registers_f[register]) / registers[arg]
+                runs_f[run, REGISTER + register] += (number - runs_f[run, REGISTER + register]) / runs[
+                    run, REGISTER + arg
+                ]
             elif op == Update.SQUARES_F:
-                mean = registers_f[tables.update_arg2[step]]
-                registers_f[register] += (number - mean) * (
-                    number - (mean + (number - mean) / registers[arg])
+                mean = runs_f[run, REGISTER + rule[rule[UPDATE_ARG2] + step]]
+                runs_f[run, REGISTER + register] += (number - mean) * (
+                    number - (mean + (number - mean) / runs[run, REGISTER + arg])
                 )
             valid |= bit
-    runs.valid[run] = valid
+    runs[run, VALID] = valid
 
 
 # ---------------------------------------------------------------- bytecode
 
 
-@kernel
+@part
 def evaluate(
-    tables: RuleTables, events: Events, runs: Runs, stack: Stack, variable: int, run: int, row: int
+    rule: I64, events: I64, runs: I64, i: I64, f: F64, null: U8, variable: int, run: int, row: int
 ) -> bool:
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and the registers of `run`."""
-    i, f, null = stack.i, stack.f, stack.null
     top = -1
-    for at in range(tables.code_ptr[variable], tables.code_ptr[variable + 1]):
-        op = tables.code_op[at]
-        arg = tables.code_arg[at]
+    for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
+        op = rule[rule[CODE_OP] + at]
+        arg = rule[rule[CODE_ARG] + at]
         if op <= Code.REGISTER:
             top += 1
             null[top] = 0
             if op == Code.COLUMN:
-                i[top] = events.values[arg, row]
-                null[top] = 1 - events.valid[arg, row]
+                i[top] = events[row, VALUE + arg]
+                null[top] = 0 if is_known(rule, events, row, arg) else 1
             elif op == Code.REGISTER:
-                i[top] = runs.registers[run, arg]
-                null[top] = 0 if (runs.valid[run] >> np.uint64(arg)) & _ONE else 1
+                i[top] = runs[run, REGISTER + arg]
+                null[top] = 1 - (runs[run, VALID] >> arg & 1)
             elif op == Code.CONST_NULL:
                 null[top] = 1
             else:
@@ -294,7 +329,7 @@ def evaluate(
         elif op == Code.I_TO_F:
             f[top] = np.float64(i[top])
         elif op == Code.NEG_I or op == Code.ABS_I:
-            if i[top] == np.iinfo(np.int64).min:
+            if i[top] == _INT64_MIN:
                 null[top] = 1
             elif op == Code.NEG_I or i[top] < 0:
                 i[top] = -i[top]
@@ -319,7 +354,7 @@ def evaluate(
     return null[0] == 0 and i[0] == 1
 
 
-@kernel
+@part
 def _binary(op: int, i: I64, f: F64, top: int) -> int:
     """Compute ``top = top op (top + 1)``; return 1 where there is no result."""
     a, b = i[top], i[top + 1]
@@ -360,7 +395,7 @@ def _binary(op: int, i: I64, f: F64, top: int) -> int:
     elif op == Code.MUL_I:
         product = a * b
         i[top] = product
-        if (a == -1 and b == np.iinfo(np.int64).min) or (b == -1 and a == np.iinfo(np.int64).min):
+        if (a == -1 and b == _INT64_MIN) or (b == -1 and a == _INT64_MIN):
             return 1
         return 1 if b != 0 and b != -1 and product // b != a else 0
     elif op == Code.MOD_I:
@@ -376,159 +411,163 @@ def _binary(op: int, i: I64, f: F64, top: int) -> int:
 # ---------------------------------------------------------------- pool and lists
 
 
-@kernel
-def allocate(runs: Runs) -> int:
+@part
+def allocate(runs: I64, meta: I64) -> int:
     """Take a run from the free list; the caller made sure there is one."""
-    run = runs.meta[FREE]
-    runs.meta[FREE] = runs.next[run]
-    runs.meta[N_FREE] -= 1
+    run = meta[FREE]
+    meta[FREE] = runs[run, NEXT]
+    meta[N_FREE] -= 1
     return run
 
 
-@kernel
-def release(runs: Runs, run: int) -> None:
+@part
+def release(runs: I64, meta: I64, run: int) -> None:
     """Give a run back to the free list."""
-    runs.next[run] = runs.meta[FREE]
-    runs.meta[FREE] = run
-    runs.meta[N_FREE] += 1
+    runs[run, NEXT] = meta[FREE]
+    meta[FREE] = run
+    meta[N_FREE] += 1
 
 
-@kernel
-def copy_run(runs: Runs, source: int, target: int) -> None:
+@part
+def copy_run(runs: I64, source: int, target: int) -> None:
     """Copy what a run holds, but not its place in a list nor its state."""
-    runs.start_us[target] = runs.start_us[source]
-    runs.start_pos[target] = runs.start_pos[source]
-    runs.last_pos[target] = runs.last_pos[source]
-    runs.chain[target] = runs.chain[source]
-    runs.valid[target] = runs.valid[source]
-    for register in range(runs.registers.shape[1]):
-        runs.registers[target, register] = runs.registers[source, register]
+    runs[target, START_US] = runs[source, START_US]
+    runs[target, START_POS] = runs[source, START_POS]
+    runs[target, LAST_POS] = runs[source, LAST_POS]
+    runs[target, CHAIN] = runs[source, CHAIN]
+    runs[target, VALID] = runs[source, VALID]
+    for register in range(runs.shape[1] - REGISTER):
+        runs[target, REGISTER + register] = runs[source, REGISTER + register]
 
 
-@kernel
-def insert_after(runs: Runs, slot: int, previous: int, run: int) -> None:
+@part
+def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> None:
     """Put `run` behind `previous` in the key's list; NONE: at its head."""
     if previous == NONE:
-        runs.next[run] = runs.head[slot]
-        runs.head[slot] = run
+        runs[run, NEXT] = keys[slot, HEAD]
+        keys[slot, HEAD] = run
     else:
-        runs.next[run] = runs.next[previous]
-        runs.next[previous] = run
-    runs.n_runs[slot] += 1
+        runs[run, NEXT] = runs[previous, NEXT]
+        runs[previous, NEXT] = run
+    keys[slot, N_RUNS] += 1
 
 
-@kernel
-def remove_after(runs: Runs, slot: int, previous: int) -> None:
+@part
+def remove_after(runs: I64, keys: I64, meta: I64, slot: int, previous: int) -> None:
     """Take the run behind `previous` (NONE: the head) out of the list and free it."""
     if previous == NONE:
-        run = runs.head[slot]
-        runs.head[slot] = runs.next[run]
+        run = keys[slot, HEAD]
+        keys[slot, HEAD] = runs[run, NEXT]
     else:
-        run = runs.next[previous]
-        runs.next[previous] = runs.next[run]
-    runs.n_runs[slot] -= 1
-    release(runs, run)
+        run = runs[previous, NEXT]
+        runs[previous, NEXT] = runs[run, NEXT]
+    keys[slot, N_RUNS] -= 1
+    release(runs, meta, run)
 
 
-@kernel
-def prune(runs: Runs, slot: int, floor: int) -> None:
+@part
+def prune(runs: I64, keys: I64, meta: I64, slot: int, floor: int) -> None:
     """Drop the runs of a key that start before position `floor`; lists are ordered by start."""
-    while runs.head[slot] != NONE and runs.start_pos[runs.head[slot]] < floor:
-        remove_after(runs, slot, NONE)
+    while keys[slot, HEAD] != NONE and runs[keys[slot, HEAD], START_POS] < floor:
+        remove_after(runs, keys, meta, slot, NONE)
 
 
 # ---------------------------------------------------------------- completion
 
 
-@kernel
-def emit(runs: Runs, matches: Matches, slot: int, run: int, end_us: int) -> None:
+@part
+def emit(runs: I64, meta: I64, matches: I64, slot: int, run: int, end_us: int) -> None:
     """Write a match from the registers of `run`, unless this instant already reported the same events."""
-    n_out = runs.meta[N_OUT]
-    for other in range(runs.meta[INSTANT_OUT], n_out):
+    n_out = meta[N_OUT]
+    for other in range(meta[INSTANT_OUT], n_out):
         if (
-            matches.chain[other] == runs.chain[run]
-            and matches.start_us[other] == runs.start_us[run]
-            and matches.slot[other] == slot
+            matches[other, MATCH_CHAIN] == runs[run, CHAIN]
+            and matches[other, MATCH_START] == runs[run, START_US]
+            and matches[other, MATCH_SLOT] == slot
         ):
             return
-    matches.slot[n_out] = slot
-    matches.start_us[n_out] = runs.start_us[run]
-    matches.end_us[n_out] = end_us
-    matches.chain[n_out] = runs.chain[run]
-    matches.valid[n_out] = runs.valid[run]
-    for register in range(runs.registers.shape[1]):
-        matches.registers[n_out, register] = runs.registers[run, register]
-    runs.meta[N_OUT] = n_out + 1
+    matches[n_out, MATCH_SLOT] = slot
+    matches[n_out, MATCH_START] = runs[run, START_US]
+    matches[n_out, MATCH_END] = end_us
+    matches[n_out, MATCH_CHAIN] = runs[run, CHAIN]
+    matches[n_out, MATCH_VALID] = runs[run, VALID]
+    for register in range(runs.shape[1] - REGISTER):
+        matches[n_out, MATCH_REGISTER + register] = runs[run, REGISTER + register]
+    meta[N_OUT] = n_out + 1
 
 
-@kernel
-def skip_target(options: Options, runs: Runs, run: int) -> int:
+@part
+def skip_target(rule: I64, runs: I64, run: int) -> int:
     """Return the position at which matching resumes after the match of `run`; NONE: nothing is skipped."""
-    if options.skip == _NO_SKIP:
+    if rule[SKIP] == _NO_SKIP:
         return NONE
-    if options.skip == _PAST_LAST:
-        return runs.last_pos[run] + 1
-    if options.skip == _TO_NEXT:
-        return runs.start_pos[run] + 1
-    if (runs.valid[run] >> np.uint64(options.skip_register)) & _ONE == _ZERO:
-        return NONE if options.selection == _ALL else runs.start_pos[run] + 1
-    target = runs.registers[run, options.skip_register]
-    if options.selection == _ALL:
+    if rule[SKIP] == _PAST_LAST:
+        return runs[run, LAST_POS] + 1
+    if rule[SKIP] == _TO_NEXT:
+        return runs[run, START_POS] + 1
+    if runs[run, VALID] >> rule[SKIP_REGISTER] & 1 == 0:
+        return NONE if rule[SELECTION] == _ALL else runs[run, START_POS] + 1
+    target = runs[run, REGISTER + rule[SKIP_REGISTER]]
+    if rule[SELECTION] == _ALL:
         return target
-    return max(target, runs.start_pos[run] + 1)
+    return max(target, runs[run, START_POS] + 1)
 
 
-@kernel
-def hold(runs: Runs, slot: int, previous: int, run: int, end_us: int) -> int:
+@part
+def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
     """Keep the match of `run` in the key's list until its turn; return the run it is kept in, or NONE if known."""
-    other = runs.head[slot]
+    other = keys[slot, HEAD]
     while other != NONE:
         if (
-            runs.state[other] == HELD
-            and runs.instant[other] == runs.meta[INSTANT]
-            and runs.start_pos[other] == runs.start_pos[run]
-            and runs.chain[other] == runs.chain[run]
+            runs[other, STATE] == HELD
+            and runs[other, AT_INSTANT] == meta[INSTANT]
+            and runs[other, START_POS] == runs[run, START_POS]
+            and runs[other, CHAIN] == runs[run, CHAIN]
         ):
             return NONE
-        other = runs.next[other]
-    kept = allocate(runs)
+        other = runs[other, NEXT]
+    kept = allocate(runs, meta)
     copy_run(runs, run, kept)
-    runs.state[kept] = HELD
-    runs.end_us[kept] = end_us
-    runs.instant[kept] = runs.meta[INSTANT]
-    insert_after(runs, slot, previous, kept)
+    runs[kept, STATE] = HELD
+    runs[kept, END_US] = end_us
+    runs[kept, AT_INSTANT] = meta[INSTANT]
+    insert_after(runs, keys, slot, previous, kept)
     return kept
 
 
-@kernel
-def release_held(options: Options, runs: Runs, matches: Matches, slot: int) -> None:
+@part
+def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
     """Report held matches in order of start while no open run started earlier (Flink's order for skips)."""
-    while runs.head[slot] != NONE:
-        start = runs.start_pos[runs.head[slot]]
+    while keys[slot, HEAD] != NONE:
+        start = runs[keys[slot, HEAD], START_POS]
         best, before_best = NONE, NONE
-        previous, run = NONE, runs.head[slot]
-        while run != NONE and runs.start_pos[run] == start:
-            if runs.state[run] == HELD and (best == NONE or runs.instant[run] < runs.instant[best]):
+        previous, run = NONE, keys[slot, HEAD]
+        while run != NONE and runs[run, START_POS] == start:
+            if runs[run, STATE] == HELD and (best == NONE or runs[run, AT_INSTANT] < runs[best, AT_INSTANT]):
                 best, before_best = run, previous
-            previous, run = run, runs.next[run]
+            previous, run = run, runs[run, NEXT]
         if best == NONE:
             return
-        emit(runs, matches, slot, best, runs.end_us[best])
-        floor = skip_target(options, runs, best)
-        remove_after(runs, slot, before_best)
-        prune(runs, slot, floor)
+        emit(runs, meta, matches, slot, best, runs[best, END_US])
+        floor = skip_target(rule, runs, best)
+        remove_after(runs, keys, meta, slot, before_best)
+        prune(runs, keys, meta, slot, floor)
 
 
 # ---------------------------------------------------------------- one event
 
 
-@kernel
+@part
 def try_take(
-    tables: RuleTables,
-    options: Options,
-    events: Events,
-    runs: Runs,
-    stack: Stack,
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
     variable: int,
     run: int,
     row: int,
@@ -539,58 +578,79 @@ def try_take(
 
     With `only_test` the spare run is filled only as far as the answer needs it.
     """
-    mask = tables.variable_mask[variable]
-    if mask != _ZERO and events.bits[row] & mask == _ZERO:
+    mask = rule[rule[VARIABLE_MASK] + variable]
+    if mask != 0 and bits[row] & mask == 0:
         return False
-    is_correlated = tables.code_ptr[variable] < tables.code_ptr[variable + 1]
+    is_correlated = rule[rule[CODE_PTR] + variable] < rule[rule[CODE_PTR] + variable + 1]
     if only_test and not is_correlated:
         return True
-    spare = runs.next.shape[0] - 1
+    spare = runs.shape[0] - 1
     if run == NONE:
-        runs.start_us[spare] = events.time_us[row]
-        runs.start_pos[spare] = position
-        runs.chain[spare] = _ZERO
-        runs.valid[spare] = options.zero_valid
-        for register in range(runs.registers.shape[1]):
-            runs.registers[spare, register] = 0
+        runs[spare, START_US] = events[row, TIME_US]
+        runs[spare, START_POS] = position
+        runs[spare, CHAIN] = 0
+        runs[spare, VALID] = rule[ZERO_VALID]
+        for register in range(runs.shape[1] - REGISTER):
+            runs[spare, REGISTER + register] = 0
     else:
         copy_run(runs, run, spare)
-    runs.last_pos[spare] = position
-    update_registers(tables, events, runs, variable, spare, row, position)
-    if is_correlated and not evaluate(tables, events, runs, stack, variable, spare, row):
+    runs[spare, LAST_POS] = position
+    update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+    if is_correlated and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
         return False
-    runs.chain[spare] = mix(
-        mix(runs.chain[spare] + _GOLDEN ^ tables.variable_hash[variable]) ^ events.identity[row]
+    runs[spare, CHAIN] = extend_chain(
+        runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[row, IDENTITY]
     )
     return True
 
 
-@kernel
+@part
 def holds_any(
-    tables: RuleTables,
-    options: Options,
-    events: Events,
-    runs: Runs,
-    stack: Stack,
-    variables: I32,
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    table: int,
     first: int,
     last: int,
     run: int,
     row: int,
     position: int,
 ) -> bool:
-    """Say whether the event could be taken as one of ``variables[first:last]``."""
+    """Say whether the event could be taken as one of ``first:last`` in the list at `table`."""
     for at in range(first, last):
-        if try_take(tables, options, events, runs, stack, variables[at], run, row, position, True):
+        if try_take(
+            rule,
+            events,
+            events_f,
+            bits,
+            runs,
+            runs_f,
+            stack,
+            stack_f,
+            null,
+            rule[table + at],
+            run,
+            row,
+            position,
+            True,
+        ):
             return True
     return False
 
 
-@kernel
+@part
 def complete(
-    options: Options,
-    runs: Runs,
-    matches: Matches,
+    rule: I64,
+    runs: I64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
     slot: int,
     previous: int,
     run: int,
@@ -603,28 +663,29 @@ def complete(
     `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor` is
     the position before which no run may start any more.
     """
-    if options.selection == _ALL:
-        if options.skip == _NO_SKIP:
-            emit(runs, matches, slot, run, end_us)
+    if rule[SELECTION] == _ALL:
+        if rule[SKIP] == _NO_SKIP:
+            emit(runs, meta, matches, slot, run, end_us)
         else:
-            kept = hold(runs, slot, previous, run, end_us)
+            kept = hold(runs, keys, meta, slot, previous, run, end_us)
             if kept != NONE:
                 previous = kept
         return previous, reported, floor
-    start = runs.start_pos[run]
+    start = runs[run, START_POS]
     if start != reported and start >= floor:
-        emit(runs, matches, slot, run, end_us)
+        emit(runs, meta, matches, slot, run, end_us)
         reported = start
-        floor = max(floor, skip_target(options, runs, run))
+        floor = max(floor, skip_target(rule, runs, run))
     return previous, reported, floor
 
 
-@kernel
+@part
 def spread(
-    tables: RuleTables,
-    options: Options,
-    runs: Runs,
-    matches: Matches,
+    rule: I64,
+    runs: I64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
     slot: int,
     previous: int,
     after: int,
@@ -633,152 +694,190 @@ def spread(
     floor: int,
 ) -> tuple[int, int, int]:
     """Give the spare run's take its successors, behind `previous`, in order of preference."""
-    spare = runs.next.shape[0] - 1
-    for at in range(tables.after_ptr[after], tables.after_ptr[after + 1]):
-        state = tables.after_state[at]
+    spare = runs.shape[0] - 1
+    for at in range(rule[rule[AFTER_PTR] + after], rule[rule[AFTER_PTR] + after + 1]):
+        state = rule[rule[AFTER_STATE] + at]
         if state == NONE:  # ACCEPT
             previous, reported, floor = complete(
-                options, runs, matches, slot, previous, spare, time_us, reported, floor
+                rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
             )
         else:
-            run = allocate(runs)
+            run = allocate(runs, meta)
             copy_run(runs, spare, run)
-            runs.state[run] = state
-            insert_after(runs, slot, previous, run)
+            runs[run, STATE] = state
+            insert_after(runs, keys, slot, previous, run)
             previous = run
     return previous, reported, floor
 
 
-@kernel
+@part
 def step(
-    tables: RuleTables,
-    options: Options,
-    events: Events,
-    runs: Runs,
-    matches: Matches,
-    stack: Stack,
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
     slot: int,
     row: int,
     position: int,
 ) -> None:
     """Offer event `row` to every run of its key, in order, then let it begin new ones."""
-    bits, time_us = events.bits[row], events.time_us[row]
-    runs.meta[INSTANT] += 1
-    runs.meta[INSTANT_OUT] = runs.meta[N_OUT]
+    word, time_us = bits[row], events[row, TIME_US]
+    meta[INSTANT] += 1
+    meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE
-    previous, run = NONE, runs.head[slot]
+    previous, run = NONE, keys[slot, HEAD]
     while run != NONE:
-        following = runs.next[run]
-        state = runs.state[run]
+        following = runs[run, NEXT]
+        state = runs[run, STATE]
         if state == HELD or (
-            tables.state_always[state] == 0 and bits & tables.state_interest[state] == _ZERO
+            rule[rule[STATE_ALWAYS] + state] == 0 and word & rule[rule[STATE_INTEREST] + state] == 0
         ):
             previous, run = run, following
             continue
-        if runs.start_pos[run] < floor:
-            remove_after(runs, slot, previous)
+        if runs[run, START_POS] < floor:
+            remove_after(runs, keys, meta, slot, previous)
             run = following
             continue
-        mode = tables.state_mode[state]
+        mode = rule[rule[STATE_MODE] + state]
         stays = not holds_any(
-            tables, options, events, runs, stack, tables.guard_variable,
-            tables.guard_ptr[state], tables.guard_ptr[state + 1], run, row, position,
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[GUARD_VARIABLE],
+            rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
         )  # fmt: skip
         if stays:
-            for take in range(tables.take_ptr[state], tables.take_ptr[state + 1]):
-                variable = tables.take_variable[take]
-                if try_take(tables, options, events, runs, stack, variable, run, row, position, False):
+            for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
+                variable = rule[rule[TAKE_VARIABLE] + take]
+                if try_take(
+                    rule,
+                    events,
+                    events_f,
+                    bits,
+                    runs,
+                    runs_f,
+                    stack,
+                    stack_f,
+                    null,
+                    variable,
+                    run,
+                    row,
+                    position,
+                    False,
+                ):
                     stays = stays and mode == _ANY
                     previous, reported, floor = spread(
-                        tables, options, runs, matches, slot, previous,
-                        tables.take_after[take], time_us, reported, floor,
+                        rule, runs, keys, meta, matches, slot, previous,
+                        rule[rule[TAKE_AFTER] + take], time_us, reported, floor,
                     )  # fmt: skip
         if mode == _STRICT:
             stays = False
         if stays and mode == _NEXT:
             stays = not holds_any(
-                tables, options, events, runs, stack, tables.begin_variable,
-                tables.begin_ptr[state], tables.begin_ptr[state + 1], run, row, position,
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BEGIN_VARIABLE],
+                rule[rule[BEGIN_PTR] + state], rule[rule[BEGIN_PTR] + state + 1], run, row, position,
             )  # fmt: skip
         if stays:
             stays = not holds_any(
-                tables, options, events, runs, stack, tables.bar_variable,
-                tables.bar_ptr[state], tables.bar_ptr[state + 1], run, row, position,
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BAR_VARIABLE],
+                rule[rule[BAR_PTR] + state], rule[rule[BAR_PTR] + state + 1], run, row, position,
             )  # fmt: skip
-        if stays and tables.state_after_skip[state] == NONE:  # a trailing "not next" was decided
+        if stays and rule[rule[STATE_AFTER_SKIP] + state] == NONE:  # a trailing "not next" was decided
             previous, reported, floor = complete(
-                options, runs, matches, slot, previous, run, time_us, reported, floor
+                rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
             )
             stays = False
         if stays:
-            runs.state[run] = tables.state_next[state]
+            runs[run, STATE] = rule[rule[STATE_NEXT] + state]
             previous = run
         else:
-            remove_after(runs, slot, previous)
+            remove_after(runs, keys, meta, slot, previous)
         run = following
 
     if position >= floor:
-        for take in range(tables.take_ptr[0], tables.take_ptr[1]):
-            variable = tables.take_variable[take]
-            if try_take(tables, options, events, runs, stack, variable, NONE, row, position, False):
+        for take in range(rule[rule[TAKE_PTR] + 0], rule[rule[TAKE_PTR] + 1]):
+            variable = rule[rule[TAKE_VARIABLE] + take]
+            if try_take(
+                rule,
+                events,
+                events_f,
+                bits,
+                runs,
+                runs_f,
+                stack,
+                stack_f,
+                null,
+                variable,
+                NONE,
+                row,
+                position,
+                False,
+            ):
                 previous, reported, floor = spread(
-                    tables, options, runs, matches, slot, previous,
-                    tables.take_after[take], time_us, reported, floor,
+                    rule, runs, keys, meta, matches, slot, previous,
+                    rule[rule[TAKE_AFTER] + take], time_us, reported, floor,
                 )  # fmt: skip
-    prune(runs, slot, floor)
-    if options.selection == _ALL and options.skip != _NO_SKIP:
-        release_held(options, runs, matches, slot)
-    while runs.n_runs[slot] > options.max_runs:
-        runs.meta[DROPPED] += 1
-        remove_after(runs, slot, NONE)
+    prune(runs, keys, meta, slot, floor)
+    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+        release_held(rule, runs, keys, meta, matches, slot)
+    while keys[slot, N_RUNS] > rule[MAX_RUNS]:
+        meta[DROPPED] += 1
+        remove_after(runs, keys, meta, slot, NONE)
 
 
-@kernel
-def close(
-    tables: RuleTables, options: Options, runs: Runs, matches: Matches, slot: int, bound_us: int
-) -> None:
+@part
+def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int) -> None:
     """End the runs of a key whose window closed at or before `bound_us`; some of them are matches then."""
-    runs.meta[INSTANT] += 1
-    runs.meta[INSTANT_OUT] = runs.meta[N_OUT]
+    meta[INSTANT] += 1
+    meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE
-    previous, run = NONE, runs.head[slot]
-    while run != NONE and (runs.state[run] == HELD or runs.start_us[run] <= bound_us - options.span_us):
-        following = runs.next[run]
-        if runs.state[run] == HELD:
+    previous, run = NONE, keys[slot, HEAD]
+    while run != NONE and (runs[run, STATE] == HELD or runs[run, START_US] <= bound_us - rule[SPAN_US]):
+        following = runs[run, NEXT]
+        if runs[run, STATE] == HELD:
             previous, run = run, following
             continue
-        if runs.start_pos[run] >= floor and tables.state_closes[runs.state[run]] != 0:
+        if runs[run, START_POS] >= floor and rule[rule[STATE_CLOSES] + runs[run, STATE]] != 0:
             previous, reported, floor = complete(
-                options, runs, matches, slot, previous, run,
-                runs.start_us[run] + options.close_us, reported, floor,
+                rule, runs, keys, meta, matches, slot, previous, run,
+                runs[run, START_US] + rule[CLOSE_US], reported, floor,
             )  # fmt: skip
-        remove_after(runs, slot, previous)
+        remove_after(runs, keys, meta, slot, previous)
         run = following
-    prune(runs, slot, floor)
-    if options.selection == _ALL and options.skip != _NO_SKIP:
-        release_held(options, runs, matches, slot)
+    prune(runs, keys, meta, slot, floor)
+    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+        release_held(rule, runs, keys, meta, matches, slot)
 
 
 # ---------------------------------------------------------------- drivers of the loops
 
 
-@kernel
-def has_room(runs: Runs, matches: Matches, slot: int, fan_out: int) -> bool:
+@part
+def has_room(keys: I64, meta: I64, matches: I64, slot: int, fan_out: int) -> bool:
     """Say whether one event of the key can neither overflow the pool nor the matches."""
-    needed = (runs.n_runs[slot] + 1) * (fan_out + 1)
-    return (
-        runs.meta[N_FREE] >= needed and matches.slot.shape[0] - runs.meta[N_OUT] >= needed + runs.n_runs[slot]
-    )
+    needed = (keys[slot, N_RUNS] + 1) * (fan_out + 1)
+    return meta[N_FREE] >= needed and matches.shape[0] - meta[N_OUT] >= needed + keys[slot, N_RUNS]
 
 
 @kernel
 def run_events(
-    tables: RuleTables,
-    options: Options,
-    events: Events,
-    runs: Runs,
-    matches: Matches,
-    stack: Stack,
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
     rows: I64,
     first: int,
     base: int,
@@ -791,72 +890,89 @@ def run_events(
     """
     for index in range(first, rows.shape[0]):
         row = rows[index]
-        slot = events.slot[row]
-        if not has_room(runs, matches, slot, fan_out):
+        slot = events[row, SLOT]
+        if not has_room(keys, meta, matches, slot, fan_out):
             return index
-        head = runs.head[slot]
-        if options.span_us >= 0 and head != NONE:
-            # A HELD head hides the ages behind it: look.
-            if runs.state[head] == HELD or runs.start_us[head] < events.time_us[row] - options.span_us:
-                close(tables, options, runs, matches, slot, events.time_us[row] - 1)
-        step(tables, options, events, runs, matches, stack, slot, row, base + row)
+        head = keys[slot, HEAD]
+        # A HELD head hides the ages behind it: look.
+        if (
+            rule[SPAN_US] >= 0
+            and head != NONE
+            and (runs[head, STATE] == HELD or runs[head, START_US] < events[row, TIME_US] - rule[SPAN_US])
+        ):
+            close(rule, runs, keys, meta, matches, slot, events[row, TIME_US] - 1)
+        step(
+            rule,
+            events,
+            events_f,
+            bits,
+            runs,
+            runs_f,
+            keys,
+            meta,
+            matches,
+            stack,
+            stack_f,
+            null,
+            slot,
+            row,
+            base + row,
+        )
     return rows.shape[0]
 
 
 @kernel
-def close_all(
-    tables: RuleTables, options: Options, runs: Runs, matches: Matches, first: int, bound_us: int
-) -> int:
+def close_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int, bound_us: int) -> int:
     """Close windows up to `bound_us` for all keys from slot `first`; return where room is needed, or n_slots."""
-    for slot in range(first, runs.head.shape[0]):
-        if runs.head[slot] == NONE:
+    for slot in range(first, keys.shape[0]):
+        if keys[slot, HEAD] == NONE:
             continue
-        if not has_room(runs, matches, slot, 1):
+        if not has_room(keys, meta, matches, slot, 1):
             return slot
-        close(tables, options, runs, matches, slot, bound_us)
-    return runs.head.shape[0]
+        close(rule, runs, keys, meta, matches, slot, bound_us)
+    return keys.shape[0]
 
 
 @kernel
-def earliest_close(runs: Runs, span_us: int) -> int:
+def earliest_close(runs: I64, keys: I64, span_us: int) -> int:
     """Return the first time at which the window of an open run closes; the largest int64: never."""
-    earliest = np.iinfo(np.int64).max
-    for slot in range(runs.head.shape[0]):
-        run = runs.head[slot]
-        while run != NONE and runs.state[run] == HELD:
-            run = runs.next[run]
+    earliest = _INT64_MAX
+    for slot in range(keys.shape[0]):
+        run = keys[slot, HEAD]
+        while run != NONE and runs[run, STATE] == HELD:
+            run = runs[run, NEXT]
         if run != NONE:
-            earliest = min(earliest, runs.start_us[run] + span_us)
+            earliest = min(earliest, runs[run, START_US] + span_us)
     return earliest
 
 
 @kernel
-def list_runs(runs: Runs, order: I64) -> int:
+def list_runs(runs: I64, keys: I64, order: I64) -> int:
     """Write the runs of all keys to `order`, key by key, each list in its order; return how many there are."""
     n = 0
-    for slot in range(runs.head.shape[0]):
-        run = runs.head[slot]
+    for slot in range(keys.shape[0]):
+        run = keys[slot, HEAD]
         while run != NONE:
             order[n] = run
             n += 1
-            run = runs.next[run]
+            run = runs[run, NEXT]
     return n
 
 
 @kernel
-def link_runs(runs: Runs, n_runs: int) -> None:
-    """Make lists of the first `n_runs` rows by `runs.n_runs`, and a free list of the rest."""
+def link_runs(runs: I64, keys: I64, meta: I64, n_runs: int) -> None:
+    """Make lists of the first `n_runs` rows by `keys`, and a free list of the rest."""
     row = 0
-    for slot in range(runs.head.shape[0]):
-        runs.head[slot] = row if runs.n_runs[slot] > 0 else NONE
-        for left in range(runs.n_runs[slot], 0, -1):
-            runs.next[row] = row + 1 if left > 1 else NONE
+    for slot in range(keys.shape[0]):
+        keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
+        for left in range(keys[slot, N_RUNS], 0, -1):
+            runs[row, NEXT] = row + 1 if left > 1 else NONE
             row += 1
-    capacity = runs.next.shape[0] - 1
-    runs.meta[FREE] = NONE
-    runs.meta[N_FREE] = 0
+    capacity = runs.shape[0] - 1
+    meta[FREE] = NONE
+    meta[N_FREE] = 0
     for free in range(capacity - 1, n_runs - 1, -1):
-        release(runs, free)
+        release(runs, meta, free)
 
 
 # ---------------------------------------------------------------- order and identity

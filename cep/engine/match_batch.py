@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.kernels import Matches, hash_values
+from cep.engine.kernels import (
+    MATCH_CHAIN,
+    MATCH_END,
+    MATCH_REGISTER,
+    MATCH_SLOT,
+    MATCH_START,
+    MATCH_VALID,
+    hash_values,
+)
 from cep.engine.ordering import hash_column
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool
 from cep.expression import Type, column_names
-from cep.program import ARROW_TYPES, I32, I64, U64, Program, RuleProgram, name_hash
-
-
-@dataclass(frozen=True, slots=True)
-class MatchColumns:
-    """n matches of one rule, as the kernels wrote them."""
-
-    slot: I32
-    start_us: I64
-    end_us: I64
-    chain: U64
-    valid: U64
-    registers: I64  # (n, n_registers)
-
-    @classmethod
-    def copied_from(cls, matches: Matches, n: int) -> MatchColumns:
-        """Return copies of the first `n` matches."""
-        return cls(*(np.array(column[:n]) for column in matches))
+from cep.program import ARROW_TYPES, I64, Program, RuleProgram, name_hash
 
 
 def empty_matches(program: Program) -> pa.Table:
@@ -40,11 +29,11 @@ def empty_matches(program: Program) -> pa.Table:
 
 
 def build_matches(
-    program: Program, found: list[list[MatchColumns]], keys: list[pa.Array], strings: StringPool
+    program: Program, found: list[list[I64]], keys: list[pa.Array], strings: StringPool
 ) -> pa.Table:
     """Return the matches of all rules (`program.match_schema`), ordered by end, start, rule, key and id.
 
-    `found` has a list per rule; `keys` are the key columns by slot.
+    `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by slot.
     """
     tables = [
         _rule_table(program, rule, part, keys, strings)
@@ -59,16 +48,16 @@ def build_matches(
 
 
 def _rule_table(
-    program: Program, rule: RuleProgram, part: MatchColumns, keys: list[pa.Array], strings: StringPool
+    program: Program, rule: RuleProgram, part: I64, keys: list[pa.Array], strings: StringPool
 ) -> pa.Table:
-    n = len(part.slot)
-    slots = pa.array(part.slot)
+    n = len(part)
+    slots = pa.array(part[:, MATCH_SLOT])
     key_columns = [column.take(slots) for column in keys]
     columns: dict[str, pa.Array] = {
         "rule": pa.repeat(pa.scalar(rule.name), n),
         "match_id": match_ids(rule.name, key_columns, part),
-        "match_start": pa.array(part.start_us),
-        "match_end": pa.array(part.end_us),
+        "match_start": pa.array(part[:, MATCH_START]),
+        "match_end": pa.array(part[:, MATCH_END]),
         **dict(zip(program.key, key_columns, strict=True)),
     }
     batch = Batch(_register_table(rule, part, strings))
@@ -83,14 +72,14 @@ def _rule_table(
     )
 
 
-def _register_table(rule: RuleProgram, part: MatchColumns, strings: StringPool) -> pa.Table:
+def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:
     """Return the registers that measures read as columns ``#r`` (and one column that gives the length)."""
-    columns = {"#": pa.array(part.start_us)}
+    columns = {"#": pa.array(part[:, MATCH_START])}
     for name in sorted({name for _, expression in rule.measures for name in column_names(expression)}):
         number = int(name[1:])
         kind = rule.registers[number].type
-        cells = np.ascontiguousarray(part.registers[:, number])
-        known = ((part.valid >> np.uint64(number)) & np.uint64(1)) != 0
+        cells = np.ascontiguousarray(part[:, MATCH_REGISTER + number])
+        known = part[:, MATCH_VALID] >> number & 1 != 0
         match kind:
             case Type.STRING:
                 columns[name] = strings.decode(cells, known)
@@ -101,15 +90,15 @@ def _register_table(rule: RuleProgram, part: MatchColumns, strings: StringPool) 
     return pa.table(columns)
 
 
-def match_ids(rule: str, key: list[pa.Array], part: MatchColumns) -> pa.Array:
+def match_ids(rule: str, key: list[pa.Array], part: I64) -> pa.Array:
     """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time."""
-    low = part.chain ^ np.uint64(name_hash(rule))
+    low = part[:, MATCH_CHAIN].astype(np.uint64) ^ np.uint64(name_hash(rule))
     for column in key:
         hash_column(column, low)
     high = low.copy()
     valid = np.ones(len(low), np.uint8)
-    hash_values(part.start_us, valid, high)
-    hash_values(part.end_us, valid, high)
+    hash_values(part[:, MATCH_START], valid, high)
+    hash_values(part[:, MATCH_END], valid, high)
     return _hexadecimal(np.stack((high, low), axis=1))
 
 

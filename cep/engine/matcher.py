@@ -12,7 +12,6 @@ depends only on the events and on the order of their times, not on how they were
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,28 +21,29 @@ import pyarrow.compute as pc
 from cep.engine import codec
 from cep.engine.kernels import (
     DROPPED,
+    IDENTITY,
+    N_FREE,
     N_OUT,
-    Events,
-    Options,
-    Runs,
+    N_RUNS,
+    SLOT,
+    TIME_US,
+    VALUE,
     close_all,
     earliest_close,
-    list_runs,
     run_events,
 )
-from cep.engine.match_batch import MatchColumns, build_matches, empty_matches
+from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events
 from cep.engine.predicates import from_arrow
 from cep.engine.runs import (
-    compact,
-    expand,
+    StoredRuns,
     fan_out,
-    keep_slots,
-    n_registers,
+    make_pool,
     new_matches,
-    new_pool,
     new_stack,
-    with_slots,
+    no_runs,
+    pack,
+    row_width,
 )
 from cep.engine.strings import StringPool
 from cep.errors import StateError
@@ -56,7 +56,6 @@ END_OF_TIME_US = np.iinfo(np.int64).max // 2
 START_OF_TIME_US = np.iinfo(np.int64).min // 2
 """The watermark before any event."""
 
-_FIRST_CAPACITY = 64
 _MATCH_CAPACITY = 4096
 
 
@@ -74,66 +73,55 @@ class Counters:
 class _RuleState:
     """Open runs of one rule and the room its kernels need."""
 
-    def __init__(self, rule: RuleProgram, runs: Runs) -> None:
+    def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
         self.rule = rule
-        self.runs = runs
-        self.matches = new_matches(n_registers(rule), _MATCH_CAPACITY)
+        self.pool = make_pool(stored, 2 * len(stored.rows))
+        self.matches = new_matches(rule, _MATCH_CAPACITY)
         self.stack = new_stack(rule)
+        self.null = np.zeros(len(self.stack), np.uint8)
+        self.packed = pack(program, rule)
         self.fan_out = fan_out(rule)
-        zero_valid = sum(
-            1 << number for number, register in enumerate(rule.registers) if register.starts_at_zero
-        )
-        self.options = Options(
-            rule.span_us,
-            rule.close_us,
-            int(rule.selection),
-            int(rule.skip),
-            rule.skip_register,
-            rule.max_runs,
-            np.uint64(zero_valid),
-        )
 
-    def make_room(self, slot: int, found: list[MatchColumns]) -> None:
+    def make_room(self, slot: int, found: list[I64]) -> None:
         """Take the matches out and, where that is not enough, grow the pool or the room for matches."""
         self.drain(found)
-        count = int(self.runs.n_runs[slot])
+        count = int(self.pool.keys[slot, N_RUNS])
         needed = (count + 1) * (self.fan_out + 1)
-        capacity = len(self.runs.next) - 1
-        if needed > self.runs.meta[1]:
-            columns = compact(self.runs)
-            grown = max(2 * capacity, columns.total + 2 * needed)
-            self.runs = expand(columns, grown, self.runs.meta)
-        if needed + count > len(self.matches.slot):
-            self.matches = new_matches(n_registers(self.rule), 2 * (needed + count))
+        if needed > self.pool.meta[N_FREE]:
+            self.pool = self.pool.grown(2 * needed)
+        if needed + count > len(self.matches):
+            self.matches = new_matches(self.rule, 2 * (needed + count))
 
-    def drain(self, found: list[MatchColumns]) -> None:
+    def drain(self, found: list[I64]) -> None:
         """Move the matches so far to `found`."""
-        n_out = int(self.runs.meta[N_OUT])
+        n_out = int(self.pool.meta[N_OUT])
         if n_out:
-            found.append(MatchColumns.copied_from(self.matches, n_out))
-            self.runs.meta[N_OUT] = 0
+            found.append(self.matches[:n_out].copy())
+            self.pool.meta[N_OUT] = 0
 
-    def run(self, events: Events, rows: I64, base: int, found: list[MatchColumns]) -> None:
+    def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
         """Offer the events of `rows` to the rule."""
         done = 0
         while True:
+            pool = self.pool
             done = run_events(
-                self.rule.tables, self.options, events, self.runs, self.matches, self.stack,
-                rows, done, base, self.fan_out,
+                self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys, pool.meta,
+                self.matches, self.stack, self.stack.view(np.float64), self.null, rows, done, base, self.fan_out,
             )  # fmt: skip
             if done == len(rows):
                 break
-            self.make_room(int(events.slot[rows[done]]), found)
+            self.make_room(int(events[rows[done], SLOT]), found)
         self.drain(found)
 
-    def close(self, bound_us: int, found: list[MatchColumns]) -> None:
+    def close(self, bound_us: int, found: list[I64]) -> None:
         """Close the windows that end at or before `bound_us`."""
         if self.rule.span_us < 0:
             return
         done = 0
         while True:
-            done = close_all(self.rule.tables, self.options, self.runs, self.matches, done, bound_us)
-            if done == len(self.runs.head):
+            pool = self.pool
+            done = close_all(self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, bound_us)
+            if done == len(pool.keys):
                 break
             self.make_room(done, found)
         self.drain(found)
@@ -158,12 +146,7 @@ class Matcher:
         self._keys: list[pa.Array] = [
             pa.array([], program.event_schema.field(name).type) for name in program.key
         ]
-        self._rules = [
-            _RuleState(rule, new_pool(n_registers(rule), _FIRST_CAPACITY, 0)) for rule in program.rules
-        ]
-        self._string_columns = [
-            number for number, name in enumerate(program.columns) if program.type_of(name) is Type.STRING
-        ]
+        self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
 
     @property
     def _n_slots(self) -> int:
@@ -194,7 +177,7 @@ class Matcher:
         if watermark_us <= self.watermark_us:
             return empty_matches(self.program)
         self.watermark_us = watermark_us
-        found: list[list[MatchColumns]] = [[] for _ in self._rules]
+        found: list[list[I64]] = [[] for _ in self._rules]
         due = self._due(watermark_us)
         if due is not None:
             self._run(due, found)
@@ -202,8 +185,8 @@ class Matcher:
             state.close(watermark_us, matches)
         table = build_matches(self.program, found, self._keys, self._strings)
         for state, matches in zip(self._rules, found, strict=True):
-            self.counters.matches[state.rule.name] += sum(len(columns.slot) for columns in matches)
-        self.counters.dropped_runs = sum(int(state.runs.meta[DROPPED]) for state in self._rules)
+            self.counters.matches[state.rule.name] += sum(len(rows) for rows in matches)
+        self.counters.dropped_runs = sum(state.pool.n_dropped for state in self._rules)
         self._forget()
         return table
 
@@ -216,14 +199,14 @@ class Matcher:
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
         for state in self._rules:
             if state.rule.span_us >= 0:
-                deadlines.append(int(earliest_close(state.runs, state.rule.span_us)))
+                deadlines.append(int(earliest_close(state.pool.runs, state.pool.keys, state.rule.span_us)))
         earliest = min(deadlines, default=END_OF_TIME_US)
         return earliest if earliest < END_OF_TIME_US else None
 
     @property
     def n_open_runs(self) -> int:
         """Number of open runs of all rules and keys."""
-        return sum(int(state.runs.n_runs.sum()) for state in self._rules)
+        return sum(state.pool.total for state in self._rules)
 
     # ------------------------------------------------------------ events
 
@@ -242,32 +225,24 @@ class Matcher:
         self._pending = [table.filter(pa.array(~is_due))]
         return table.filter(pa.array(is_due))
 
-    def _run(self, table: pa.Table, found: list[list[MatchColumns]]) -> None:
+    def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = order_events(self.program, table)
         self.counters.duplicates += order.n_duplicates
-        slots = self._slots(table, order)[order.codes]
-        values, valid = self._values(table, order.rows)
-        words = [
-            np.asarray(table.column(bits_column(word)))[order.rows].view(np.uint64)
-            for word in range(len(self.program.predicates))
-        ]
+        events = self._events(table, order)
         everything = np.arange(len(order.rows))
         for state, matches in zip(self._rules, found, strict=True):
             rule = state.rule
-            bits = words[rule.word]
-            events = Events(
-                order.time_us, slots, bits, order.identity, values, values.view(np.float64), valid
-            )
+            bits = np.asarray(table.column(bits_column(rule.word)))[order.rows]
             rows = everything
             if not rule.needs_every_event:
-                rows = np.flatnonzero(bits & np.uint64(rule.event_mask))
-            state.runs = with_slots(state.runs, self._n_slots)
-            state.run(events, rows, self._position, matches)
+                rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
+            state.pool = state.pool.with_slots(self._n_slots)
+            state.run(events, bits, rows, self._position, matches)
         self._position += len(order.rows)
 
     def _slots(self, table: pa.Table, order: OrderedEvents) -> npt.NDArray[np.int32]:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
-        known = key_values(pa.table(self._keys, self._key_names()), self._key_names())
+        known = key_values(pa.table(self._keys, self.program.key), self.program.key)
         found = (
             pc.index_in(order.keys, value_set=known) if len(known) else pa.nulls(len(order.keys), pa.int32())
         )
@@ -281,66 +256,68 @@ class Matcher:
         ]
         return slots
 
-    def _key_names(self) -> tuple[str, ...]:
-        return self.program.key
-
-    def _values(self, table: pa.Table, rows: I64) -> tuple[I64, npt.NDArray[np.uint8]]:
-        """Return the columns that kernels read, ordered, by their 64 bits, and which are not NULL."""
+    def _events(self, table: pa.Table, order: OrderedEvents) -> I64:
+        """Return the rows that kernels read (`cep.engine.kernels`), one per event, in order."""
         names = self.program.columns
-        values = np.zeros((len(names), len(rows)), np.int64)
-        valid = np.zeros((len(names), len(rows)), np.uint8)
+        n_words = (len(names) + 63) // 64
+        events = np.zeros((len(order.rows), VALUE + len(names) + n_words), np.int64)
+        events[:, TIME_US] = order.time_us
+        events[:, SLOT] = self._slots(table, order)[order.codes]
+        events[:, IDENTITY] = order.identity.view(np.int64)
         for number, name in enumerate(names):
             kind = self.program.type_of(name)
             column = table.column(name).combine_chunks()
             if kind is Type.STRING:
-                valid[number] = np.asarray(pc.is_valid(column))[rows]
-                values[number] = self._strings.encode(column)[rows]
-                continue
-            vector = from_arrow(column, kind)
-            valid[number] = vector.known[rows]
-            bits = vector.values
-            values[number] = (bits.view(np.int64) if bits.dtype == np.float64 else bits)[rows]
-        return values, valid
+                cells, known = self._strings.encode(column), np.asarray(pc.is_valid(column))
+            else:
+                vector = from_arrow(column, kind)
+                cells, known = vector.values, vector.known
+                if kind is Type.DOUBLE:
+                    cells = cells.view(np.int64)
+            events[:, VALUE + number] = cells[order.rows]
+            word = VALUE + len(names) + number // 64
+            events[:, word] |= known[order.rows].astype(np.int64) << (number % 64)
+        return events
 
     # ------------------------------------------------------------ memory
 
-    def _forget(self) -> None:
-        """Drop keys without runs and strings that no run refers to, once they are the larger part."""
+    def _live_slots(self) -> npt.NDArray[np.bool_]:
+        """Return which keys have an open run of any rule."""
         live = np.zeros(self._n_slots, np.bool_)
         for state in self._rules:
-            state.runs = with_slots(state.runs, self._n_slots)
-            live |= state.runs.n_runs > 0
-        if self._n_slots > 64 + 2 * int(live.sum()):
-            self._keys = [keys.filter(pa.array(live)) for keys in self._keys]
-            for state in self._rules:
-                columns = keep_slots(compact(state.runs), live)
-                capacity = max(_FIRST_CAPACITY, 2 * columns.total)
-                state.runs = expand(columns, capacity, state.runs.meta)
-        if self._strings.is_large:
-            self._strings.keep(self._string_registers())
+            state.pool = state.pool.with_slots(self._n_slots)
+            live |= state.pool.keys[:, N_RUNS] > 0
+        return live
 
-    def _string_registers(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
-        """Return, for each register that holds strings, its cells in the pool and which hold one."""
-        cells = []
+    def _forget(self) -> None:
+        """Drop keys without runs and strings that no run refers to, once they are the larger part."""
+        live = self._live_slots()
+        if self._n_slots > 64 + 2 * int(live.sum()):
+            self._keep_slots(live)
+        if self._strings.is_large:
+            self._keep_strings()
+
+    def _keep_slots(self, live: npt.NDArray[np.bool_]) -> None:
+        self._keys = [keys.filter(pa.array(live)) for keys in self._keys]
         for state in self._rules:
-            rows = np.zeros(len(state.runs.next), np.bool_)
-            for number, register in enumerate(state.rule.registers):
-                if register.type is Type.STRING:
-                    if not rows.any():
-                        rows = _live_rows(state.runs)
-                    holds = (state.runs.valid >> np.uint64(number)) & np.uint64(1)
-                    cells.append((state.runs.registers[:, number], rows & (holds != 0)))
-        return cells
+            state.pool = state.pool.with_keys(live)
+
+    def _keep_strings(self) -> None:
+        self._strings.keep(
+            [
+                state.pool.string_cells(number)
+                for state in self._rules
+                for number, register in enumerate(state.rule.registers)
+                if register.type is Type.STRING
+            ]
+        )
 
     # ------------------------------------------------------------ snapshot
 
     def snapshot(self) -> bytes:
         """Return everything needed to go on elsewhere, as bytes (see `cep.engine.codec`)."""
-        live = np.zeros(self._n_slots, np.bool_)
-        for state in self._rules:
-            state.runs = with_slots(state.runs, self._n_slots)
-            live |= state.runs.n_runs > 0
-        self._strings.keep(self._string_registers())
+        self._keep_slots(self._live_slots())
+        self._keep_strings()
         return codec.encode(
             codec.Snapshot(
                 fingerprint=self.program.fingerprint,
@@ -348,15 +325,15 @@ class Matcher:
                 position=self._position,
                 counters=self._counter_list(),
                 pending=pa.concat_tables([self.program.event_schema.empty_table(), *self._pending]),
-                keys=pa.table([keys.filter(pa.array(live)) for keys in self._keys], self._key_names()),
+                keys=pa.table(self._keys, self.program.key),
                 strings=self._strings.values,
-                runs=tuple(keep_slots(compact(state.runs), live) for state in self._rules),
+                runs=tuple(state.pool.stored() for state in self._rules),
             )
         )
 
     def _counter_list(self) -> tuple[int, ...]:
         counters = self.counters
-        per_rule = [(counters.matches[s.rule.name], int(s.runs.meta[DROPPED])) for s in self._rules]
+        per_rule = [(counters.matches[s.rule.name], s.pool.n_dropped) for s in self._rules]
         return (counters.events, counters.late, counters.duplicates, *(n for pair in per_rule for n in pair))
 
     @classmethod
@@ -368,7 +345,7 @@ class Matcher:
         StateError
             The bytes are damaged, of an unknown format, or were written by other rules.
         """
-        snapshot = codec.decode(data, [n_registers(rule) for rule in program.rules], program.fingerprint)
+        snapshot = codec.decode(data, [row_width(rule) for rule in program.rules], program.fingerprint)
         matcher = cls(program)
         matcher.watermark_us = snapshot.watermark_us
         matcher._position = snapshot.position
@@ -380,19 +357,11 @@ class Matcher:
         matcher._strings = StringPool(snapshot.strings)
         if len(counts) != 3 + 2 * len(matcher._rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        for state, columns, matched, dropped in zip(
+        for state, stored, matched, dropped in zip(
             matcher._rules, snapshot.runs, counts[3::2], counts[4::2], strict=True
         ):
-            state.runs = expand(columns, max(_FIRST_CAPACITY, 2 * columns.total), state.runs.meta)
-            state.runs.meta[DROPPED] = dropped
+            state.pool = make_pool(stored, 2 * len(stored.rows))
+            state.pool.meta[DROPPED] = dropped
             matcher.counters.matches[state.rule.name] = matched
         matcher.counters.dropped_runs = sum(counts[4::2])
         return matcher
-
-
-def _live_rows(runs: Runs) -> npt.NDArray[np.bool_]:
-    order: Any = np.empty(int(runs.n_runs.sum()), np.int64)
-    list_runs(runs, order)
-    rows = np.zeros(len(runs.next), np.bool_)
-    rows[order] = True
-    return rows

@@ -1,43 +1,122 @@
-"""Open runs as structure of arrays: making, growing, compacting the pool that the kernels work in."""
+"""The pool of open runs of one rule: making, growing, compacting what the kernels work in.
+
+A run is a row of one int64 matrix: what waits together is read together. The same kernels on the
+transposed layout (an array per field) were measured slower, as a step touches most fields of few runs.
+In a snapshot the fields are columns.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.kernels import N_META, NONE, Matches, Runs, Stack, link_runs, list_runs
-from cep.program import I32, I64, RuleProgram
-
-RUN_COLUMNS = (
-    "state",
-    "start_us",
-    "start_pos",
-    "last_pos",
-    "chain",
-    "valid",
-    "end_us",
-    "instant",
-    "registers",
+from cep.engine.kernels import (
+    CLOSE_US,
+    DROPPED,
+    MATCH_REGISTER,
+    MAX_RUNS,
+    N_META,
+    N_RUNS,
+    N_SCALARS,
+    NONE,
+    REGISTER,
+    SELECTION,
+    SKIP,
+    SKIP_REGISTER,
+    SPAN_US,
+    STATE,
+    VALID,
+    ZERO_VALID,
+    link_runs,
+    list_runs,
+    pack_rule,
 )
-"""Arrays of `Runs` with one row per run: what a snapshot keeps of each."""
+from cep.program import I64, Program, RuleProgram
 
-_DTYPES: dict[str, Any] = {"next": np.int32, "state": np.int32, "chain": np.uint64, "valid": np.uint64}
+assert N_SCALARS == 8, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
-class RunColumns:
+class StoredRuns:
     """The open runs of one rule without the pool: key by key, each key's in order of its list."""
 
-    n_runs: I32  # (n_slots,)
-    columns: dict[str, npt.NDArray[Any]]  # RUN_COLUMNS, one row per run
+    n_runs: I64  # (n_slots,)
+    rows: I64  # (total, columns of `kernels.runs` from STATE on)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPool:
+    """Open runs of all keys: the arrays `runs`, `keys` and `meta` of `cep.engine.kernels`."""
+
+    runs: I64  # (capacity + 1, REGISTER + n_registers); the last row is for trying a take
+    keys: I64  # (n_slots, 2)
+    meta: I64  # (N_META,)
+
+    @property
+    def runs_f(self) -> npt.NDArray[np.float64]:
+        """The same memory as float64."""
+        return self.runs.view(np.float64)
+
+    @property
+    def capacity(self) -> int:
+        """Number of runs there is room for."""
+        return len(self.runs) - 1
 
     @property
     def total(self) -> int:
-        """Number of runs of all keys."""
-        return int(self.n_runs.sum())
+        """Number of open runs of all keys."""
+        return int(self.keys[:, N_RUNS].sum())
+
+    @property
+    def n_dropped(self) -> int:
+        """Runs dropped at the limit so far."""
+        return int(self.meta[DROPPED])
+
+    def live_rows(self) -> I64:
+        """Return the rows of the open runs, key by key, each key's in order."""
+        order = np.empty(self.total, np.int64)
+        list_runs(self.runs, self.keys, order)
+        return order
+
+    def stored(self) -> StoredRuns:
+        """Return the open runs in order."""
+        return StoredRuns(self.keys[:, N_RUNS].copy(), self.runs[self.live_rows(), STATE:])
+
+    def with_slots(self, n_slots: int) -> RunPool:
+        """Return the same pool with room for `n_slots` keys."""
+        added = n_slots - len(self.keys)
+        if added <= 0:
+            return self
+        return RunPool(self.runs, np.concatenate((self.keys, _empty_keys(added))), self.meta)
+
+    def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
+        """Return a pool with the keys of `kept` only; the others have no runs."""
+        stored = self.stored()
+        n_runs = stored.n_runs[kept]
+        return make_pool(StoredRuns(n_runs, stored.rows), 2 * len(stored.rows), self.meta)
+
+    def grown(self, n_free: int) -> RunPool:
+        """Return the same runs in a pool at least twice as large, with `n_free` runs free."""
+        stored = self.stored()
+        return make_pool(stored, max(2 * self.capacity, len(stored.rows) + n_free), self.meta)
+
+    def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Return the cells of a register, in place, and which of them belong to an open run and are not NULL."""
+        holds = np.zeros(len(self.runs), np.bool_)
+        rows = self.live_rows()
+        holds[rows] = self.runs[rows, VALID] >> register & 1 != 0
+        return self.runs[:, REGISTER + register], holds
+
+
+_FIRST_CAPACITY = 64
+
+
+def _empty_keys(n_slots: int) -> I64:
+    keys = np.zeros((n_slots, 2), np.int64)
+    keys[:, 0] = NONE
+    return keys
 
 
 def n_registers(rule: RuleProgram) -> int:
@@ -45,84 +124,57 @@ def n_registers(rule: RuleProgram) -> int:
     return max(len(rule.registers), 1)
 
 
-def new_pool(width: int, capacity: int, n_slots: int) -> Runs:
-    """Return an empty pool of `capacity` runs with `width` registers for `n_slots` keys."""
-    rows = capacity + 1
-    registers = np.zeros((rows, width), np.int64)
-    columns = {name: np.zeros(rows, _DTYPES.get(name, np.int64)) for name in ("next", *RUN_COLUMNS[:-1])}
-    runs = Runs(
-        **columns,
-        registers=registers,
-        registers_f=registers.view(np.float64),
-        head=np.full(n_slots, NONE, np.int32),
-        n_runs=np.zeros(n_slots, np.int32),
-        meta=np.zeros(N_META, np.int64),
-    )
-    link_runs(runs, 0)
-    return runs
+def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> RunPool:
+    """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
+    total = len(stored.rows)
+    rows = max(capacity, total, _FIRST_CAPACITY) + 1
+    runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64)
+    runs[:total, STATE:] = stored.rows
+    keys = _empty_keys(len(stored.n_runs))
+    keys[:, N_RUNS] = stored.n_runs
+    counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
+    link_runs(runs, keys, counters, total)
+    return RunPool(runs, keys, counters)
 
 
-def compact(runs: Runs) -> RunColumns:
-    """Return the open runs, in order, as plain columns."""
-    order: I64 = np.empty(int(runs.n_runs.sum()), np.int64)
-    list_runs(runs, order)
-    return RunColumns(runs.n_runs.copy(), {name: getattr(runs, name)[order] for name in RUN_COLUMNS})
+def no_runs(rule: RuleProgram) -> StoredRuns:
+    """Return what a rule holds before the first event."""
+    return StoredRuns(np.zeros(0, np.int64), np.zeros((0, row_width(rule)), np.int64))
 
 
-def expand(columns: RunColumns, capacity: int, meta: I64) -> Runs:
-    """Return a pool that holds `columns`; counters in `meta` are carried over."""
-    total = columns.total
-    assert capacity >= total
-    pool = new_pool(columns.columns["registers"].shape[1], capacity, len(columns.n_runs))
-    for name in RUN_COLUMNS:
-        getattr(pool, name)[:total] = columns.columns[name]
-    pool.n_runs[:] = columns.n_runs
-    pool.meta[:] = meta
-    link_runs(pool, total)
-    return pool
+def row_width(rule: RuleProgram) -> int:
+    """Return the number of 64-bit fields stored per open run."""
+    return REGISTER - STATE + n_registers(rule)
 
 
-def with_slots(runs: Runs, n_slots: int) -> Runs:
-    """Return the same pool with room for `n_slots` keys."""
-    added = n_slots - len(runs.head)
-    if added <= 0:
-        return runs
-    return runs._replace(
-        head=np.concatenate((runs.head, np.full(added, NONE, np.int32))),
-        n_runs=np.concatenate((runs.n_runs, np.zeros(added, np.int32))),
-    )
+def pack(program: Program, rule: RuleProgram) -> I64:
+    """Return `rule` as the one array that kernels read."""
+    zero_valid = sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero)
+    scalars = {
+        SPAN_US: rule.span_us,
+        CLOSE_US: rule.close_us,
+        SELECTION: int(rule.selection),
+        SKIP: int(rule.skip),
+        SKIP_REGISTER: rule.skip_register,
+        MAX_RUNS: rule.max_runs,
+        ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
+    }
+    return pack_rule(scalars, rule.tables, len(program.columns))
 
 
-def keep_slots(columns: RunColumns, kept: npt.NDArray[np.bool_]) -> RunColumns:
-    """Return the columns with the keys of `kept` only; the others have no runs."""
-    return RunColumns(columns.n_runs[kept], columns.columns)
-
-
-def new_matches(width: int, capacity: int) -> Matches:
+def new_matches(rule: RuleProgram, capacity: int) -> I64:
     """Return room for `capacity` matches."""
-    return Matches(
-        slot=np.zeros(capacity, np.int32),
-        start_us=np.zeros(capacity, np.int64),
-        end_us=np.zeros(capacity, np.int64),
-        chain=np.zeros(capacity, np.uint64),
-        valid=np.zeros(capacity, np.uint64),
-        registers=np.zeros((capacity, width), np.int64),
-    )
+    return np.zeros((capacity, MATCH_REGISTER + n_registers(rule)), np.int64)
 
 
-def new_stack(rule: RuleProgram) -> Stack:
+def new_stack(rule: RuleProgram) -> I64:
     """Return an operand stack as deep as the rule's longest code could need."""
-    depth = int(np.diff(rule.tables.code_ptr).max(initial=0)) + 1
-    cells = np.zeros(depth, np.int64)
-    return Stack(cells, cells.view(np.float64), np.zeros(depth, np.uint8))
+    return np.zeros(int(np.diff(rule.tables.code_ptr).max(initial=0)) + 1, np.int64)
 
 
 def fan_out(rule: RuleProgram) -> int:
     """Return the largest number of runs that one run can become at one event."""
     tables = rule.tables
     sizes = np.diff(tables.after_ptr)[tables.take_after]
-    totals = [
-        int(sizes[tables.take_ptr[state] : tables.take_ptr[state + 1]].sum())
-        for state in range(len(tables.state_mode))
-    ]
-    return max(totals) + 1
+    ends = tables.take_ptr
+    return max(int(sizes[a:b].sum()) for a, b in zip(ends[:-1], ends[1:], strict=True)) + 1
