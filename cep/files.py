@@ -256,7 +256,7 @@ def _line_blocks(file: Any, block_bytes: int) -> Iterator[tuple[int, list[bytes]
 
 
 def csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
-    """Return the columns that the first line of a CSV file names; raises InputError if the stream needs others."""
+    """Return the columns that the first line of a CSV file names, after checking them against `stream`."""
     try:
         header = csv_lines.parse_header(line)
     except ValueError:
