@@ -1,0 +1,134 @@
+"""Matches as people and programs read them: a table, JSON lines, CSV, Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cep.errors import InputError
+from cep.local import MATCH_COLUMNS, Counts
+from cep.program import Program
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".csv", ".parquet")
+"""Endings of the files that can be written."""
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise InputError unless the ending of `path` says how to write it."""
+    if Path(path).suffix not in SUFFIXES:
+        raise InputError(
+            "E0608",
+            f"the format of `{path}` cannot be told",
+            f"names of output files end in {', '.join(SUFFIXES)}",
+        )
+
+
+def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write `table` to a file of the format its ending says; `rows` are the same rows for JSON lines."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        match path.suffix:
+            case ".csv":
+                import pyarrow.csv
+
+                pyarrow.csv.write_csv(table, path)
+            case ".parquet":
+                import pyarrow.parquet
+
+                pyarrow.parquet.write_table(table, path)
+            case _:
+                with path.open("w", encoding="utf-8") as file:
+                    file.writelines(json_line(row) + "\n" for row in rows)
+    except OSError as error:
+        raise InputError("E0609", f"`{path}` cannot be written: {error.strerror or error}") from error
+
+
+def match_rows(programs: Sequence[Program], matches: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield each match as a mapping with the columns of its own rule."""
+    columns = _columns_of_rules(programs)
+    for batch in matches.to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            yield {name: row[name] for name in columns[row["rule"]]}
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """Return a row as one line of JSON; times are ISO 8601 in UTC."""
+    return json.dumps(row, ensure_ascii=False, default=_text)
+
+
+def match_tables(programs: Sequence[Program], matches: pa.Table) -> Iterator[Table]:
+    """Yield one table for a terminal for each rule that has matches."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = _columns_of_rules(programs)
+    titles = {rule.name: rule.title for program in programs for rule in program.rules}
+    tables: dict[str, Table] = {}
+    for row in match_rows(programs, matches):
+        name = row["rule"]
+        shown = [column for column in columns[name] if column not in ("rule", "match_id")]
+        if name not in tables:
+            caption = Text(f"{name}: {titles[name]}" if titles[name] else name, style="bold")
+            tables[name] = Table(title=caption, title_justify="left")
+            for column in shown:
+                is_number = pa.types.is_integer(kind := matches.schema.field(column).type) or (
+                    pa.types.is_floating(kind)
+                )
+                tables[name].add_column(Text(column), justify="right" if is_number else "left")
+        tables[name].add_row(*[Text(_cell(row[column])) for column in shown])
+    yield from tables.values()
+
+
+def summary_lines(counts: Counts, reasons: Mapping[str, int], seconds: float) -> list[str]:
+    """Return what happened, a line for each kind of count."""
+    per_rule = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.matches.items()))
+    why = "; ".join(f"{reason} ({count:,})" for reason, count in list(reasons.items())[:3])
+    more = f"; {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
+    rows = [
+        ("events", counts.events, ""),
+        ("malformed", counts.malformed, why + more),
+        ("late", counts.late, ""),
+        ("duplicates", counts.duplicates, ""),
+        ("matches", sum(counts.matches.values()), per_rule),
+    ]
+    if counts.dropped_runs:
+        rows.append(
+            ("dropped runs", counts.dropped_runs, "more runs were open for one key than a rule may have")
+        )
+    lines = [f"{name:<14}{count:>12,}  {text}".rstrip() for name, count, text in rows]
+    return [*lines, f"{'seconds':<14}{seconds:>12.2f}"]
+
+
+def _columns_of_rules(programs: Sequence[Program]) -> dict[str, tuple[str, ...]]:
+    return {
+        rule.name: ("rule", *program.key, *MATCH_COLUMNS, *(name for name, _ in rule.measures))
+        for program in programs
+        for rule in program.rules
+    }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.2f}"
+        case _:
+            return _text(value)

@@ -1,0 +1,178 @@
+"""Rule files and the streams they read: found, loaded, checked, compiled.
+
+A rule file ends in ``.cep``. Its streams are declared in the nearest ``streams.yaml``: in its own directory
+or in one above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
+from cep.errors import Diagnostic, RuleError, Source
+from cep.language.diagnostics import in_order
+from cep.schema import Stream
+from cep.schema_file import load_streams
+
+CODES: dict[str, str] = {
+    "E0611": "no rule files",
+    "E0612": "no streams file beside the rules or above them",
+    "E0613": "a rule or streams file cannot be read",
+    "E0614": "one stream is declared in two ways",
+}
+"""Code -> meaning of what can be wrong with a set of files."""
+
+RULE_SUFFIX = ".cep"
+STREAMS_FILE = "streams.yaml"
+
+Streams = Mapping[str, Stream]
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """Rule texts and the streams they may read."""
+
+    sources: tuple[Source, ...]
+    streams: Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found, in the order of files and places."""
+
+    n_files: int
+    n_rules: int
+    problems: tuple[Diagnostic, ...]
+
+
+def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Rulebook:
+    """Return the rules of all files and directories in `paths` with the streams of all of them.
+
+    `streams` are the declarations, or the file that has them; None: each rule file's own.
+    Raises RuleError with every problem of finding and reading.
+    """
+    books, problems = _load(paths, streams)
+    merged: dict[str, Stream] = {}
+    for book in books:
+        for name, stream in book.streams.items():
+            if merged.setdefault(name, stream) != stream:
+                problems.append(
+                    Diagnostic(
+                        "E0614",
+                        f"stream `{name}` is declared in two ways by the streams files of these rules",
+                        help="run the rules of one streams file at a time, or name the file to use",
+                    )
+                )
+    if problems:
+        raise RuleError(problems)
+    return Rulebook(tuple(source for book in books for source in book.sources), merged)
+
+
+def compile_rulebook(rulebook: Rulebook) -> Compiled:
+    """Return the programs of all rules; raises RuleError with every problem of all files."""
+    return compile_sources(rulebook.sources, rulebook.streams)
+
+
+def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Checked:
+    """Return every problem of all rule files in `paths` and of their streams files."""
+    books, problems = _load(paths, streams)
+    n_rules = 0
+    for book in books:
+        rules, found = check_sources(book.sources, book.streams)
+        problems += found
+        n_rules += len(rules)
+        for rule in rules:
+            try:
+                compile_rules([rule], book.streams)
+            except RuleError as error:
+                problems += error.diagnostics
+    n_files = sum(len(book.sources) for book in books)
+    return Checked(n_files, n_rules, tuple(in_order(problems)))
+
+
+def _load(
+    paths: Iterable[str | Path], streams: str | Path | Streams | None
+) -> tuple[list[Rulebook], list[Diagnostic]]:
+    """Return one rulebook for each streams file, and what was wrong with finding and reading."""
+    problems: list[Diagnostic] = []
+    groups: dict[Path | None, list[Source]] = {}
+    for file in _rule_files(paths, problems):
+        if streams is None:
+            beside = nearest_streams_file(file)
+            if beside is None:
+                problems.append(_no_streams(file))
+                continue
+        else:
+            beside = None if isinstance(streams, Mapping) else Path(streams)
+        source = _read(file, problems)
+        if source is not None:
+            groups.setdefault(beside, []).append(source)
+    books = []
+    for beside, sources in groups.items():
+        if beside is None:
+            assert isinstance(streams, Mapping)
+            declared: Streams = streams
+        else:
+            try:
+                declared = load_streams(beside)
+            except RuleError as error:
+                problems += error.diagnostics
+                continue
+        books.append(Rulebook(tuple(sources), declared))
+    return books, problems
+
+
+def nearest_streams_file(rule_file: Path) -> Path | None:
+    """Return the streams file that belongs to a rule file, or None."""
+    directory = rule_file.parent
+    for above in (directory, *directory.resolve().parents):
+        if (above / STREAMS_FILE).is_file():
+            return above / STREAMS_FILE
+    return None
+
+
+def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
+    files: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = sorted(path.rglob(f"*{RULE_SUFFIX}"))
+            if not found:
+                problems.append(
+                    Diagnostic(
+                        "E0611",
+                        f"there are no rule files in `{path}`",
+                        help=f"names of rule files end in {RULE_SUFFIX}",
+                    )
+                )
+            files |= dict.fromkeys(found)
+        elif path.exists():
+            files[path] = None
+        else:
+            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+    return list(files)
+
+
+def _read(file: Path, problems: list[Diagnostic]) -> Source | None:
+    try:
+        return Source(str(file), file.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        problems.append(
+            Diagnostic(
+                "E0613",
+                f"`{file}` is not UTF-8 text: byte {error.start + 1} begins no character",
+                help="save the file as UTF-8",
+            )
+        )
+    except OSError as error:
+        problems.append(Diagnostic("E0613", f"`{file}` cannot be read: {error.strerror}"))
+    return None
+
+
+def _no_streams(file: Path) -> Diagnostic:
+    return Diagnostic(
+        "E0612",
+        f"there is no `{STREAMS_FILE}` beside `{file}` or in a directory above it",
+        help="declare the streams that the rules read there, or give the file that has them",
+    )
