@@ -62,7 +62,7 @@ class SkipCode(IntEnum):
 
 
 class Update(IntEnum):
-    """What taking an event does to one register. Executed in order; `Code` says where a column comes from."""
+    """What taking an event does to one register. Executed in order."""
 
     LAST = 0  # register = column
     FIRST = 1  # register = column, if register `arg` (a count) equals the offset in `arg2`
@@ -78,7 +78,7 @@ class Update(IntEnum):
     POSITION = 11  # register = sequence number of the event
     POSITION_FIRST = 12  # the same, if register `arg` (a count) is 0
     MEAN_F = 13  # Welford's running mean; register `arg` holds the count of values, this event included
-    SQUARES_F = 14  # Welford's sum of squared differences; `arg` the count, `arg2` the mean's register, before this event
+    SQUARES_F = 14  # Welford's squares; `arg`: the count, `arg2`: the register of the mean before this event
 
 
 class Code(IntEnum):

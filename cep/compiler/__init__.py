@@ -1,0 +1,1 @@
+"""Syntax trees -> Program, in stages that each print."""

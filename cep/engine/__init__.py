@@ -1,0 +1,1 @@
+"""Program + events -> matches. numpy, Arrow and numba only; no language, no Spark."""

@@ -1,8 +1,9 @@
 """Snapshot <-> bytes.
 
-Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the rest (u32),
-then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), and one per rule with its
-open runs as plain columns. Nothing in it is code, and nothing is read before the header fits.
+Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
+rest (u32), then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), and
+one per rule with its open runs as plain columns. Nothing in it is code, and nothing is read before the header
+fits.
 """
 
 from __future__ import annotations

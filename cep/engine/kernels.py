@@ -5,16 +5,16 @@ Pike's VM (Cox, "Regular Expression Matching: the Virtual Machine Approach", 200
 selection trivial: the first run of the list that completes is the match to report. A run that takes
 nothing costs one test of its state's predicate bits.
 
-Arguments are few plain arrays of int64, and what belongs together is a row: a run is a row of `runs`, an event
-a row of `events`, a rule one packed array. Tuples of many small arrays read better, but each access to a member
-counts references and each call copies the tuple: measured 10 to 30 times slower. Floats are stored by
-their bits; ``x_f`` is the same memory seen as float64.
+Arguments are few plain arrays of int64, and what belongs together is a row: a run is a row of `runs`, an
+event a row of `events`, a rule one packed array. Tuples of many small arrays read better, but each access
+to a member counts references and each call copies the tuple: measured 5 to 8 times slower. Floats are
+stored by their bits; ``x_f`` is the same memory seen as float64.
 
-The other rejected way, a function generated per rule, gains nothing over tables (predicates are bits, computed
-before) and costs a tenth of a second of compilation per rule and process.
+The other rejected way, a function generated per rule, gains nothing over tables (predicates are bits,
+computed before) and costs a tenth of a second of compilation per rule and process.
 
-Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before* the
-event and says where; the driver makes room and goes on.
+Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before*
+the event and says where; the driver makes room and goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ HEAD, N_RUNS = 0, 1
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 N_META = 6
 
-# Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits: which are not NULL.
+# Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits that say
+# which of them are not NULL.
 TIME_US, SLOT, IDENTITY = 0, 1, 2
 VALUE = 3
 
@@ -163,7 +164,7 @@ def equal_f(a: float, b: float) -> bool:
 def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
     """Return the hash of a run after one more (variable, event)."""
     value = mix((np.uint64(chain) + _GOLDEN) ^ np.uint64(variable_hash))
-    return np.int64(mix(value ^ np.uint64(identity)))
+    return np.int64(mix(value ^ np.uint64(identity)))  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------- registers
@@ -204,7 +205,7 @@ def update_registers(
         bit = 1 << register
         known = valid & bit != 0
         is_value = column < 0 or is_known(rule, events, row, column)
-        value = np.int64(0)
+        value = 0
         if column >= 0:
             value = events[row, VALUE + column]
         if op == Update.LAST or (
@@ -269,7 +270,7 @@ def update_registers(
 def evaluate(
     rule: I64, events: I64, runs: I64, i: I64, f: F64, null: U8, variable: int, run: int, row: int
 ) -> bool:
-    """Return whether the correlated predicate of `variable` is TRUE for event `row` and the registers of `run`."""
+    """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds."""
     top = -1
     for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
         op = rule[rule[CODE_OP] + at]
@@ -515,7 +516,7 @@ def skip_target(rule: I64, runs: I64, run: int) -> int:
 
 @part
 def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
-    """Keep the match of `run` in the key's list until its turn; return the run it is kept in, or NONE if known."""
+    """Keep the match of `run` in the key's list until its turn; return where, or NONE if it is known."""
     other = keys[slot, HEAD]
     while other != NONE:
         if (
@@ -660,8 +661,8 @@ def complete(
 ) -> tuple[int, int, int]:
     """`run` is a match. Return the new (previous, reported, floor).
 
-    `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor` is
-    the position before which no run may start any more.
+    `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor`
+    is the position before which no run may start any more.
     """
     if rule[SELECTION] == _ALL:
         if rule[SKIP] == _NO_SKIP:
@@ -923,7 +924,7 @@ def run_events(
 
 @kernel
 def close_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int, bound_us: int) -> int:
-    """Close windows up to `bound_us` for all keys from slot `first`; return where room is needed, or n_slots."""
+    """Close windows up to `bound_us` from slot `first` on; return where room is needed, or the end."""
     for slot in range(first, keys.shape[0]):
         if keys[slot, HEAD] == NONE:
             continue
@@ -948,7 +949,7 @@ def earliest_close(runs: I64, keys: I64, span_us: int) -> int:
 
 @kernel
 def list_runs(runs: I64, keys: I64, order: I64) -> int:
-    """Write the runs of all keys to `order`, key by key, each list in its order; return how many there are."""
+    """Write the runs of all keys to `order`, key by key, each in its order; return how many there are."""
     n = 0
     for slot in range(keys.shape[0]):
         run = keys[slot, HEAD]
@@ -998,7 +999,7 @@ def group_by_key(codes: I32, order: I64, starts: I64, grouped: I64) -> None:
 
 @kernel
 def hash_bytes(offsets: I32, data: U8, valid: U8, seeds: U64) -> None:
-    """Mix every string of an Arrow array into ``seeds`` (FNV-1a over the bytes, Fowler, Noll and Vo, then mixed)."""
+    """Mix every string of an Arrow array into ``seeds`` by FNV-1a (Fowler, Noll and Vo) over its bytes."""
     for row in range(seeds.shape[0]):
         value = np.uint64(0xCBF29CE484222325)
         if valid[row]:

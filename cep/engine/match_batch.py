@@ -31,9 +31,10 @@ def empty_matches(program: Program) -> pa.Table:
 def build_matches(
     program: Program, found: list[list[I64]], keys: list[pa.Array], strings: StringPool
 ) -> pa.Table:
-    """Return the matches of all rules (`program.match_schema`), ordered by end, start, rule, key and id.
+    """Return the matches of all rules (`program.match_schema`) in order of end, start, rule, key and id.
 
-    `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by slot.
+    `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by
+    slot.
     """
     tables = [
         _rule_table(program, rule, part, keys, strings)

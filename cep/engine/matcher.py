@@ -105,8 +105,9 @@ class _RuleState:
         while True:
             pool = self.pool
             done = run_events(
-                self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys, pool.meta,
-                self.matches, self.stack, self.stack.view(np.float64), self.null, rows, done, base, self.fan_out,
+                self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys,
+                pool.meta, self.matches, self.stack, self.stack.view(np.float64), self.null,
+                rows, done, base, self.fan_out,
             )  # fmt: skip
             if done == len(rows):
                 break
@@ -153,7 +154,7 @@ class Matcher:
         return len(self._keys[0])
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema``, in any order; return those at or before the watermark."""
+        """Take in events of ``program.event_schema`` in any order; return those that come too late."""
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time_us = np.asarray(events.column(TIME_COLUMN))
@@ -197,9 +198,11 @@ class Matcher:
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
-        for state in self._rules:
-            if state.rule.span_us >= 0:
-                deadlines.append(int(earliest_close(state.pool.runs, state.pool.keys, state.rule.span_us)))
+        deadlines += [
+            int(earliest_close(state.pool.runs, state.pool.keys, state.rule.span_us))
+            for state in self._rules
+            if state.rule.span_us >= 0
+        ]
         earliest = min(deadlines, default=END_OF_TIME_US)
         return earliest if earliest < END_OF_TIME_US else None
 

@@ -77,7 +77,7 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
 
 
 def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
-    """Order by time (merging what is nearly ordered already), then group by counting: no comparison of keys."""
+    """Order by time, merging what is nearly ordered, then group by counting: keys are not compared."""
     rows = np.arange(len(codes)) if _is_sorted(time_us) else np.argsort(time_us, kind="stable")
     starts = np.zeros(n_keys + 1, np.int64)
     count_keys(codes, starts)
@@ -108,12 +108,8 @@ def _break_ties(
     tied[:-1] |= same[1:]
     places = np.flatnonzero(tied)
     group = np.cumsum(~same)[places]
-    candidates = pa.table(
-        {
-            "group": group,
-            **{f"tie{i}": _whole(table.column(name)).take(rows[places]) for i, name in enumerate(ties)},
-        }
-    )
+    columns = {f"tie{i}": _whole(table.column(name)).take(rows[places]) for i, name in enumerate(ties)}
+    candidates = pa.table({"group": group, **columns})
     order = np.asarray(
         pc.sort_indices(
             candidates, [(name, "ascending") for name in candidates.column_names], null_placement="at_start"

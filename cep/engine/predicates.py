@@ -1,7 +1,8 @@
 """Expressions over columns: local predicates of a whole batch, derived columns, measures of matches.
 
-Values are numpy arrays with a mask of what is known (strings: Arrow arrays), so one event costs nanoseconds. The meaning is
-that of `cep.expression`, shared with the Spark SQL of `spark_runtime.predicates`.
+Values are numpy arrays with a mask of what is known (strings: Arrow arrays), so one event costs
+nanoseconds. The meaning is that of `cep.expression`, shared with the Spark SQL of
+`spark_runtime.predicates`.
 """
 
 from __future__ import annotations
@@ -81,8 +82,7 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
                 return _string_in(text, values)
             return _from_strings(pc.match_like(text.values, str(values[0])), text.known)
         case Call():
-            args = tuple(evaluate(arg, batch) for arg in expression.args)
-            return _apply(expression, args)
+            return _apply(expression, tuple(evaluate(arg, batch) for arg in expression.args))
         case Aggregate():
             raise AssertionError("aggregates are replaced by registers before")
         case _:

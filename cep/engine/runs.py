@@ -8,6 +8,7 @@ In a snapshot the fields are columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +104,7 @@ class RunPool:
         return make_pool(stored, max(2 * self.capacity, len(stored.rows) + n_free), self.meta)
 
     def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return the cells of a register, in place, and which of them belong to an open run and are not NULL."""
+        """Return the cells of a register, in place, and which of them an open run holds a value in."""
         holds = np.zeros(len(self.runs), np.bool_)
         rows = self.live_rows()
         holds[rows] = self.runs[rows, VALID] >> register & 1 != 0
@@ -177,4 +178,4 @@ def fan_out(rule: RuleProgram) -> int:
     tables = rule.tables
     sizes = np.diff(tables.after_ptr)[tables.take_after]
     ends = tables.take_ptr
-    return max(int(sizes[a:b].sum()) for a, b in zip(ends[:-1], ends[1:], strict=True)) + 1
+    return max(int(sizes[a:b].sum()) for a, b in pairwise(ends)) + 1

@@ -36,7 +36,8 @@ class StringPool:
         codes = np.asarray(pc.fill_null(places, 0)).astype(np.int64)
         codes[is_new] = len(self.values) + np.arange(int(is_new.sum()))
         self.values = pa.concat_arrays([self.values, dictionary.filter(pa.array(is_new))])
-        return codes[np.asarray(pc.fill_null(encoded.indices, 0))]
+        result: npt.NDArray[np.int64] = codes[np.asarray(pc.fill_null(encoded.indices, 0))]
+        return result
 
     def decode(self, codes: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the strings of `codes`, NULL where not `known`."""
