@@ -12,16 +12,12 @@ from typing import NamedTuple
 from cep.errors import Source, Span
 
 
-def _place() -> Span:
-    return field(compare=False)  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True, slots=True)
 class Name:
     """An identifier."""
 
     text: str
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class Text:
     """A quoted text."""
 
     text: str
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 # Expressions
@@ -53,7 +49,7 @@ class Constant:
 
     kind: Kind
     value: bool | int | float | str | None
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class Column:
 
     variable: Name | None
     name: Name
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class Events:
     """``v.*``; only as the argument of COUNT."""
 
     variable: Name
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ class Function:
 
     name: Name
     args: tuple[Expression, ...]
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class Unary:
 
     operator: str
     operand: Expression
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +94,8 @@ class Binary:
     operator: str
     left: Expression
     right: Expression
-    operator_span: Span = _place()
-    span: Span = _place()
+    operator_span: Span = field(compare=False)
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class Junction:
 
     operator: str
     terms: tuple[Expression, ...]
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ class Between:
     low: Expression
     high: Expression
     negated: bool
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ class In:
     operand: Expression
     items: tuple[Expression, ...]
     negated: bool
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +135,7 @@ class Like:
     operand: Expression
     pattern: Text
     negated: bool
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,7 @@ class Is:
     operand: Expression
     what: bool | None
     negated: bool
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +163,7 @@ class Case:
     operand: Expression | None
     whens: tuple[When, ...]
     otherwise: Expression | None
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 Expression = (
@@ -191,7 +187,7 @@ class Step:
     """One event, taken as a variable."""
 
     variable: Name
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +195,7 @@ class Absence:
     """``!v``."""
 
     variable: Name
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +211,7 @@ class Sequence:
     """One after another; at least two items."""
 
     items: tuple[Item, ...]
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +219,20 @@ class Alternation:
     """``p | q``: at least two branches."""
 
     branches: tuple[Pattern, ...]
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A quantified pattern. ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None); `quantifier_span` is its place."""
+    """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None)."""
 
     body: Pattern
     least: int
     most: int | None
     joint: Joint
     reluctant: bool
-    quantifier_span: Span = _place()
-    span: Span = _place()
+    quantifier_span: Span = field(compare=False)
+    span: Span = field(compare=False)
 
 
 Pattern = Step | Absence | Sequence | Alternation | Repetition
@@ -251,7 +247,7 @@ class Window:
 
     length_us: int
     inclusive: bool
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +289,7 @@ class Skip:
 
     target: SkipTarget
     variable: Name | None
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +309,7 @@ class Rule:
     mode: Mode | None
     skip: Skip | None
     source: Source = field(compare=False)
-    span: Span = _place()
+    span: Span = field(compare=False)
 
 
 class Unit(NamedTuple):

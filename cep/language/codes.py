@@ -1,7 +1,7 @@
 """The code of every problem a rule file or a streams file can have, with its meaning in one line.
 
 E01 syntax, E02 names and types, E03 pattern and clauses, E04 streams file, W05 warnings, E09 limits.
-`docs/errors.md` has an entry and `tests/golden/errors` an example for each. Codes are never given a second meaning.
+`docs/errors.md` has an entry and `tests/golden/errors` an example for each. A code keeps its meaning.
 """
 
 from __future__ import annotations

@@ -144,12 +144,13 @@ def _excerpt(
     after = "".join(cells[max(first, end) : stop]) + ("..." if stop < len(cells) else "")
     carets = "^" * max(1, _width(marked))
     number = str(line)
+    note = paint(style, f"{carets} {_visible(label)}".rstrip())
     gutter = " " * len(number)
     return [
         f"{gutter}{paint(_BLUE, ' -->')} {source.name}:{line}:{column}",
         paint(_BLUE, f" {gutter} |"),
         f"{paint(_BLUE, f' {number} |')} {before}{marked}{after}".rstrip(),
-        f"{paint(_BLUE, f' {gutter} |')} {' ' * _width(before)}{paint(style, f'{carets} {_visible(label)}'.rstrip())}",
+        f"{paint(_BLUE, f' {gutter} |')} {' ' * _width(before)}{note}",
         *([paint(_BLUE, f" {gutter} |")] if diagnostic.help else []),
     ]
 

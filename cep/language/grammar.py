@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 import pyparsing as pp
 
-RESERVED = frozenset(
-    "AFTER AND AS BETWEEN CASE DEFINE ELSE FALSE FROM IN IS LIKE MATCH MEASURES NOT NULL OR PARTITION PATTERN "
-    "RLIKE RULE SUBSET SUPPRESS THEN TRUE UNTIL WHEN WITHIN".split()
-)
+# fmt: off
+RESERVED = frozenset((
+    "AFTER", "AND", "AS", "BETWEEN", "CASE", "DEFINE", "ELSE", "FALSE", "FROM", "IN", "IS", "LIKE", "MATCH",
+    "MEASURES", "NOT", "NULL", "OR", "PARTITION", "PATTERN", "RLIKE", "RULE", "SUBSET", "SUPPRESS", "THEN",
+    "TRUE", "UNTIL", "WHEN", "WITHIN",
+))
+# fmt: on
 """Words that are names only in backticks (or after a dot)."""
 
 
@@ -34,7 +37,7 @@ class Lexeme(StrEnum):
 
 
 class Token(NamedTuple):
-    """A piece of the text: `text` is as written, [`start`, `end`) its place, `word` its upper case if a word."""
+    """A piece of the text, as written, and its place; `word` is its upper case if it is a word."""
 
     kind: Lexeme
     text: str

@@ -131,7 +131,7 @@ def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
 
 
 def parse_timestamp(text: str) -> int | None:
-    """Return the microseconds since 1970-01-01T00:00Z of an ISO 8601 date or time; without a zone it is UTC."""
+    """Return the microseconds since 1970-01-01T00:00Z of an ISO 8601 date or time, UTC unless it says."""
     if not _TIMESTAMP.fullmatch(text):
         return None
     try:
@@ -167,6 +167,9 @@ class _Parser:
         if token.kind is not Lexeme.END:
             self.at += 1
         return token
+
+    def is_at_end(self) -> bool:
+        return self.now.kind is Lexeme.END
 
     def is_sign(self, *signs: str) -> bool:
         return self.now.kind is Lexeme.SIGN and self.now.text in signs
@@ -272,20 +275,20 @@ class _Parser:
 
     def file(self) -> list[ast.Rule]:
         rules = []
-        if self.now.kind is Lexeme.END:
+        if self.is_at_end():
             self.diagnostics.append(
                 Diagnostic(
                     "E0107",
                     "the file has no rule",
                     self.source,
-                    help="write one: RULE name FROM stream PARTITION BY column PATTERN a -> b DEFINE a AS ...",
+                    help="write: RULE name FROM stream PARTITION BY column PATTERN a -> b DEFINE a AS ...",
                 )
             )
         elif self.now.word != "RULE":
             self.recover(self.before_first_rule)
-            while self.now.kind is not Lexeme.END and self.now.word != "RULE":
+            while not self.is_at_end() and self.now.word != "RULE":
                 self.take()
-        while self.now.kind is not Lexeme.END:
+        while not self.is_at_end():
             rule = self.rule()
             if rule is not None:
                 rules.append(rule)
@@ -319,7 +322,7 @@ class _Parser:
         return True
 
     def starts_clause(self) -> bool:
-        """Say whether the current token can only be the beginning of a clause (inside a pattern or after one)."""
+        """Say whether the current token begins a clause, wherever a name could stand instead."""
         word = self.now.word
         if self.at > 0 and self.tokens[self.at - 1].text == ".":
             return False
@@ -447,7 +450,7 @@ class _Parser:
             self.later(
                 "a limit on one gap",
                 Span(token.start, token.end),
-                "compare times in DEFINE: b AS ts - a.ts <= 5 SECONDS (with b's event chosen by the condition)",
+                "compare times in DEFINE: b AS ts - a.ts <= 5 SECONDS",
             )
 
     def element(self) -> ast.Pattern:
@@ -535,7 +538,7 @@ class _Parser:
             self.later(
                 "a possessive quantifier",
                 Span(token.start, sign.end),
-                "drop the last `+` and let the conditions exclude each other: b AS NOT (condition of a) AND ...",
+                "drop the last `+` and let the conditions exclude each other in DEFINE",
             )
         if self.begins_quantifier():
             again = self.now
@@ -1124,7 +1127,7 @@ class _RuleReader:
         )
 
 
-_SKIP_HELP = "write one of: AFTER MATCH SKIP PAST LAST EVENT, SKIP TO NEXT EVENT, SKIP TO FIRST v, SKIP TO LAST v, NO SKIP"
+_SKIP_HELP = "write AFTER MATCH and SKIP PAST LAST EVENT, SKIP TO NEXT EVENT, SKIP TO FIRST v, SKIP TO LAST v or NO SKIP"
 
 
 def _spelled(clause: str) -> str:

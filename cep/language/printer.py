@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import assert_never
 
+from cep.errors import Span
 from cep.language import ast
 from cep.language.grammar import RESERVED
 from cep.language.parser import CLAUSE_WORDS
@@ -136,8 +137,10 @@ def print_expression(node: ast.Expression) -> str:
             parts = ["CASE"]
             if operand is not None:
                 parts.append(print_expression(operand))
-            for when in whens:
-                parts.append(f"WHEN {print_expression(when.condition)} THEN {print_expression(when.value)}")
+            parts += [
+                f"WHEN {print_expression(when.condition)} THEN {print_expression(when.value)}"
+                for when in whens
+            ]
             if otherwise is not None:
                 parts.append(f"ELSE {print_expression(otherwise)}")
             return " ".join([*parts, "END"])
@@ -198,7 +201,7 @@ def _tag(tag: str) -> str:
     return _name(ast.Name(tag, _NOWHERE)) if re.fullmatch(r"[^\W\d]\w*", tag) else _quote(tag)
 
 
-_NOWHERE = ast.Span(0, 0)
+_NOWHERE = Span(0, 0)
 
 
 def _quote(text: str) -> str:

@@ -1,0 +1,712 @@
+"""Syntax trees -> typed rules: names, types and bounds are checked, sugar goes.
+
+Every problem of every rule is reported; a rule with an error is not returned. Warnings are about what is
+legal and probably not meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from cep.compiler import ir
+from cep.compiler.inference import MAX_DURATION_US, Inference, Scope, too_long
+from cep.errors import Diagnostic, Span
+from cep.expression import Expression, Type
+from cep.language import ast
+from cep.language.diagnostics import did_you_mean, in_order
+from cep.schema import Stream
+
+MAX_POSITIONS = 1_000
+"""Positions of a pattern once its bounded loops are unrolled."""
+
+DEFAULT_SEVERITY = "medium"
+
+MATCH_COLUMNS = ("rule", "match_id", "match_start", "match_end")
+"""Columns every match has besides its key."""
+
+_CONTIGUITY = {
+    ast.Joint.STRICT: ir.Contiguity.STRICT,
+    ast.Joint.NEXT: ir.Contiguity.NEXT,
+    ast.Joint.ANY: ir.Contiguity.ANY,
+}
+_SELECTION = {ast.Mode.EARLIEST: ir.Selection.EARLIEST, ast.Mode.ALL: ir.Selection.ALL}
+_SKIP = {
+    ast.SkipTarget.PAST_LAST_EVENT: ir.SkipKind.PAST_LAST,
+    ast.SkipTarget.TO_NEXT_EVENT: ir.SkipKind.TO_NEXT,
+    ast.SkipTarget.TO_FIRST: ir.SkipKind.TO_FIRST,
+    ast.SkipTarget.TO_LAST: ir.SkipKind.TO_LAST,
+    ast.SkipTarget.NO_SKIP: ir.SkipKind.NO_SKIP,
+}
+
+
+def analyze(
+    rules: Iterable[ast.Rule], streams: Mapping[str, Stream]
+) -> tuple[tuple[ir.Rule, ...], list[Diagnostic]]:
+    """Return the typed rules and all problems, by file and place.
+
+    Names must be unique over all `rules`, so give those of all files at once.
+    """
+    diagnostics: list[Diagnostic] = []
+    typed: list[ir.Rule] = []
+    outputs = _Outputs()
+    names: dict[str, ast.Rule] = {}
+    for rule in rules:
+        analysis = _Analysis(rule, streams)
+        found = analysis.rule_or_none()
+        analysis.check_unique(names.setdefault(rule.name.text, rule))
+        if analysis.stream is not None:
+            outputs.check(analysis)
+        diagnostics += analysis.diagnostics
+        if found is not None and not any(problem.is_error for problem in analysis.diagnostics):
+            typed.append(found)
+    return tuple(typed), in_order(diagnostics)
+
+
+@dataclass
+class _Analysis:
+    """One rule on its way, and what is wrong with it."""
+
+    rule: ast.Rule
+    streams: Mapping[str, Stream]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    stream: Stream | None = None
+    measure_types: dict[str, Type] = field(default_factory=dict)
+
+    def problem(self, code: str, title: str, span: Span, label: str = "", help_text: str = "") -> None:
+        self.diagnostics.append(Diagnostic(code, title, self.rule.source, span, label, help_text))
+
+    def rule_or_none(self) -> ir.Rule | None:
+        rule = self.rule
+        self.stream = self.find_stream()
+        key = self.key()
+        if not self.pattern_is_sound():
+            return None  # what is said about conditions would be guesswork
+        pattern = _node(rule.pattern)
+        self.check_pattern_warnings()
+        window = self.window()
+        skip = self.skip()
+        variables = self.variables()
+        measures = self.measures()
+        selection = _SELECTION[rule.mode or ast.Mode.EARLIEST]
+        return ir.Rule(
+            rule.name.text,
+            rule.title.text if rule.title is not None else "",
+            rule.severity or DEFAULT_SEVERITY,
+            rule.tags,
+            rule.stream.text,
+            key,
+            pattern,
+            window,
+            variables,
+            measures,
+            selection,
+            skip or ir.Skip(_default_skip(selection)),
+        )
+
+    # Clauses
+
+    def check_unique(self, first: ast.Rule) -> None:
+        if first is not self.rule:
+            line = first.source.text.count("\n", 0, first.name.span.start) + 1
+            self.problem(
+                "E0301",
+                f"there are two rules `{self.rule.name.text}`",
+                self.rule.name.span,
+                f"the first one is in {first.source.name}:{line}",
+                "give one of them another name",
+            )
+
+    def find_stream(self) -> Stream | None:
+        name = self.rule.stream
+        stream = self.streams.get(name.text)
+        if stream is None:
+            self.problem(
+                "E0201",
+                f"there is no stream `{name.text}`",
+                name.span,
+                "not declared in the streams file",
+                did_you_mean(name.text, self.streams, "streams"),
+            )
+        return stream
+
+    def key(self) -> tuple[str, ...]:
+        seen: set[str] = set()
+        for name in self.rule.key:
+            if name.text in seen:
+                self.problem(
+                    "E0305", f"`{name.text}` is in the key twice", name.span, "already there", "name it once"
+                )
+            seen.add(name.text)
+            if self.stream is None:
+                continue
+            column = self.stream.field(name.text)
+            if column is None:
+                names = [other.name for other in self.stream.fields]
+                self.problem(
+                    "E0203",
+                    f"stream `{self.stream.name}` has no column `{name.text}`",
+                    name.span,
+                    f"not a column of `{self.stream.name}`",
+                    did_you_mean(name.text, names, "columns"),
+                )
+            elif column.type is Type.DOUBLE:
+                self.problem(
+                    "E0214",
+                    f"`{name.text}` is {column.ddl.upper()} and cannot be a key",
+                    name.span,
+                    "numbers with fractions are not compared exactly",
+                    "use a column of whole numbers, text, time or BOOLEAN",
+                )
+            elif name.text.casefold() in MATCH_COLUMNS:
+                self.problem(
+                    "E0214",
+                    f"every match has a column `{name.text.casefold()}` already",
+                    name.span,
+                    "this name is taken in the output",
+                    "give the column another name in the stream",
+                )
+        return tuple(name.text for name in self.rule.key)
+
+    def window(self) -> ir.Window | None:
+        written = self.rule.window
+        if written is None:
+            return None
+        if written.length_us > MAX_DURATION_US:
+            self.diagnostics.append(too_long(self.rule.source, written.span))
+        elif written.length_us == 0 and not written.inclusive:
+            self.problem(
+                "E0312",
+                "no match fits into this window",
+                written.span,
+                "shorter than one event",
+                "write a longer time, or WITHIN 0 SECONDS for events of one instant",
+            )
+        return ir.Window(written.length_us, written.inclusive)
+
+    def skip(self) -> ir.Skip | None:
+        written = self.rule.skip
+        if written is None:
+            return None
+        kind = _SKIP[written.target]
+        if written.variable is None:
+            return ir.Skip(kind)
+        name = written.variable
+        taken = _taken(self.rule.pattern)
+        if name.text not in taken:
+            self.problem(
+                "E0309",
+                f"no event is ever taken as `{name.text}`",
+                name.span,
+                "not a step of the pattern",
+                did_you_mean(name.text, taken, "variables"),
+            )
+        elif kind is ir.SkipKind.TO_FIRST:
+            stuck = _first_variables(self.rule.pattern) == {name.text}
+            self.check_moves_on(stuck, name, "first")
+        else:
+            stuck = not any(later == name.text for _, later in _order(self.rule.pattern).pairs)
+            self.check_moves_on(stuck, name, "last")
+        return ir.Skip(kind, name.text)
+
+    def check_moves_on(self, stuck: bool, name: ast.Name, which: str) -> None:
+        if stuck:
+            self.problem(
+                "E0310",
+                f"the {which} `{name.text}` is always the first event of the match",
+                name.span,
+                "matching would begin again where it began",
+                "write AFTER MATCH SKIP TO NEXT EVENT",
+            )
+
+    # Conditions and measures
+
+    def scope(self, subject: str | None) -> Scope:
+        assert self.stream is not None
+        taken = tuple(_taken(self.rule.pattern))
+        absent = tuple(name for name in _names(self.rule.pattern) if name not in taken)
+        return Scope(self.rule.source, self.stream, taken, absent, subject)
+
+    def variables(self) -> tuple[ir.Variable, ...]:
+        names = list(_names(self.rule.pattern))
+        definitions: dict[str, ast.Definition] = {}
+        for definition in self.rule.definitions:
+            name = definition.variable
+            if name.text not in names:
+                self.problem(
+                    "E0303",
+                    f"`{name.text}` does not occur in the pattern",
+                    name.span,
+                    "defined, but not a variable of the pattern",
+                    did_you_mean(name.text, names, "variables"),
+                )
+            elif name.text in definitions:
+                self.problem(
+                    "E0302",
+                    f"`{name.text}` is defined twice",
+                    name.span,
+                    "already has a condition",
+                    "join the conditions with AND",
+                )
+            definitions.setdefault(name.text, definition)
+        pairs = _order(self.rule.pattern).pairs
+        predicates = {}
+        for definition in definitions.values():
+            if self.stream is not None and definition.variable.text in names:
+                predicates[definition.variable.text] = self.predicate(definition, pairs)
+        return tuple(ir.Variable(name, predicates.get(name)) for name in names)
+
+    def predicate(self, definition: ast.Definition, pairs: frozenset[tuple[str, str]]) -> Expression | None:
+        subject = definition.variable.text
+        inference = Inference(self.scope(subject), self.diagnostics.append)
+        predicate = inference.condition(definition.condition)
+        for read in inference.reads:
+            if read.variable != subject and (read.variable, subject) not in pairs:
+                self.problem(
+                    "W0507",
+                    f"no event can be taken as `{read.variable}` before one is tested as `{subject}`",
+                    read.span,
+                    f"`{read.variable}` has no event yet",
+                    f"compare in the condition of `{read.variable}` instead",
+                )
+        return predicate
+
+    def measures(self) -> tuple[ir.Measure, ...]:
+        taken = {name.casefold(): f"every match has a column `{name}` already" for name in MATCH_COLUMNS}
+        taken |= {name.text.casefold(): f"`{name.text}` is a key column" for name in self.rule.key}
+        result = []
+        for measure in self.rule.measures:
+            name = measure.name
+            folded = name.text.casefold()
+            if folded in taken:
+                self.problem(
+                    "E0304",
+                    f"the measure's name `{name.text}` is taken",
+                    name.span,
+                    taken[folded],
+                    "give it another name; upper and lower case are not told apart here",
+                )
+            elif name.text.startswith(("_", "#")):
+                self.problem(
+                    "E0304",
+                    f"the measure's name `{name.text}` is taken",
+                    name.span,
+                    "names that begin with _ or # are the engine's own",
+                    "give it another name",
+                )
+            taken.setdefault(folded, f"there is a measure `{name.text}` already")
+            if self.stream is None:
+                continue
+            expression = Inference(self.scope(None), self.diagnostics.append).value(measure.expression)
+            if expression is not None:
+                self.measure_types.setdefault(name.text, expression.type)
+                result.append(ir.Measure(name.text, expression))
+        return tuple(result)
+
+    # Patterns
+
+    def pattern_is_sound(self) -> bool:
+        before = len(self.diagnostics)
+        pattern = self.rule.pattern
+        self.check_absences(pattern, is_start=True, is_item=False)
+        self.check_quantifiers(pattern)
+        if len(self.diagnostics) > before:
+            return False
+        positions = _positions(pattern)
+        if positions > MAX_POSITIONS:
+            self.problem(
+                "E0903",
+                f"the pattern has {positions:,} positions; the limit is {MAX_POSITIONS:,}",
+                pattern.span,
+                "bounded loops count as often as they repeat",
+                "use smaller bounds, or a loop without an upper one: a->{3,}",
+            )
+        elif _can_be_empty(pattern):
+            self.problem(
+                "E0308",
+                "the pattern matches without any event",
+                pattern.span,
+                "every part of it may be left out",
+                "make one step necessary: a+ instead of a*",
+            )
+        elif self.rule.window is None:
+            for absence in _closing_absences(pattern):
+                self.problem(
+                    "E0311",
+                    f"`!{absence.variable.text}` at the end needs a time",
+                    absence.span,
+                    "nothing says how long to wait",
+                    "add WITHIN 10 MINUTES; for the very next event only, leave out the arrow",
+                )
+        return len(self.diagnostics) == before
+
+    def check_absences(self, pattern: ast.Pattern, *, is_start: bool, is_item: bool) -> None:
+        """Check that each absence follows something in its own group."""
+        match pattern:
+            case ast.Absence(variable=variable) if is_start:
+                self.problem(
+                    "E0150",
+                    "absence at the start: not supported yet",
+                    pattern.span,
+                    "part of the language to come",
+                    f"begin with an event: a -> !{variable.text} -> b",
+                )
+            case ast.Absence(variable=variable) if not is_item:
+                self.problem(
+                    "E0313",
+                    f"`!{variable.text}` begins a group",
+                    pattern.span,
+                    "nothing comes before it in its parentheses",
+                    f"put it before the parenthesis: a -> !{variable.text} -> (b | c)",
+                )
+            case ast.Sequence(items=(first, *rest)):
+                self.check_absences(first.pattern, is_start=is_start, is_item=False)
+                for item in rest:
+                    self.check_absences(item.pattern, is_start=False, is_item=True)
+            case ast.Alternation(branches=branches):
+                for branch in branches:
+                    self.check_absences(branch, is_start=is_start, is_item=False)
+            case ast.Repetition(body=body):
+                self.check_absences(body, is_start=is_start, is_item=False)
+
+    def check_quantifiers(self, pattern: ast.Pattern) -> None:
+        for node in _walk(pattern):
+            if not isinstance(node, ast.Repetition):
+                continue
+            if node.most == 0:
+                self.problem(
+                    "E0306",
+                    "a quantifier that allows no repetition",
+                    node.quantifier_span,
+                    "at most 0 times",
+                    "leave the step out, or write !v for an event that must not come",
+                )
+            elif node.most is not None and node.least > node.most:
+                self.problem(
+                    "E0307",
+                    f"at least {node.least} but at most {node.most}",
+                    node.quantifier_span,
+                    "the lower bound comes first",
+                    f"write {{{node.most},{node.least}}}",
+                )
+
+    def check_pattern_warnings(self) -> None:
+        written = self.rule.pattern
+        if self.rule.window is None and _can_wait_for_ever(written):
+            self.problem(
+                "W0501",
+                "nothing bounds how long a run of this rule lives",
+                written.span,
+                "waits for ever",
+                "add WITHIN and a time after the pattern",
+            )
+        for node in _walk(written):
+            if isinstance(node, ast.Sequence):
+                self.check_sequence(node)
+        self.check_tail(written)
+
+    def check_sequence(self, sequence: ast.Sequence) -> None:
+        for item, after in zip(sequence.items, sequence.items[1:], strict=False):
+            node = item.pattern
+            if (
+                isinstance(node, ast.Repetition)
+                and node.most is None
+                and node.least <= 1
+                and node.joint is ast.Joint.STRICT
+                and after.joint is not ast.Joint.STRICT
+            ):
+                sign = "+" if node.least else "*"
+                self.problem(
+                    "W0504",
+                    "a strict loop before an arrow",
+                    node.quantifier_span,
+                    "the repetitions must follow one another directly",
+                    f"write ->{sign} if other events may come between them, {{{node.least},}} if not",
+                )
+            if (
+                isinstance(node, ast.Absence)
+                and item.joint is not ast.Joint.STRICT
+                and after.joint is ast.Joint.STRICT
+                and not _can_be_empty(after.pattern)
+            ):
+                self.problem(
+                    "W0506",
+                    f"`!{node.variable.text}` has no effect",
+                    node.span,
+                    "the next step follows directly: nothing can come between",
+                    "put an arrow after it",
+                )
+
+    def check_tail(self, pattern: ast.Pattern) -> None:
+        if not isinstance(pattern, ast.Sequence):
+            return
+        optional: ast.Pattern | None = None
+        for item in reversed(pattern.items):
+            if isinstance(item.pattern, ast.Absence):
+                if optional is not None:
+                    name = item.pattern.variable.text
+                    self.problem(
+                        "W0505",
+                        f"what follows `!{name}` may be left out",
+                        optional.span,
+                        f"taken, it ends the watch for `{name}`; left out, the window's end decides",
+                        "make it necessary, or leave it out",
+                    )
+                return
+            if not _can_be_empty(item.pattern):
+                return
+            optional = item.pattern
+
+
+@dataclass
+class _Outputs:
+    """Columns of the matches: rules over one stream report into one table."""
+
+    measures: dict[tuple[str, str], tuple[str, Type, str]] = field(default_factory=dict)
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def check(self, analysis: _Analysis) -> None:
+        rule = analysis.rule
+        stream = rule.stream.text
+        for name in rule.key:
+            self.keys.setdefault((stream, name.text.casefold()), rule.name.text)
+            known = self.measures.get((stream, name.text.casefold()))
+            if known is not None and known[2] != rule.name.text:
+                analysis.problem(
+                    "E0304",
+                    f"the key column `{name.text}` is a measure of rule `{known[2]}`",
+                    name.span,
+                    "both are columns of the matches",
+                    f"give the measure of `{known[2]}` another name",
+                )
+        for measure in rule.measures:
+            kind = analysis.measure_types.get(measure.name.text)
+            if kind is not None:
+                self.check_measure(analysis, stream, measure.name, kind)
+
+    def check_measure(self, analysis: _Analysis, stream: str, name: ast.Name, kind: Type) -> None:
+        rule = analysis.rule.name.text
+        place = (stream, name.text.casefold())
+        key_of = self.keys.get(place)
+        if key_of is not None and key_of != rule:
+            analysis.problem(
+                "E0304",
+                f"the measure `{name.text}` is a key column of rule `{key_of}`",
+                name.span,
+                "both are columns of the matches",
+                "give the measure another name",
+            )
+        written, known, other = self.measures.setdefault(place, (name.text, kind, rule))
+        if written != name.text:
+            analysis.problem(
+                "E0304",
+                f"`{name.text}` and `{written}` of rule `{other}` differ in upper and lower case only",
+                name.span,
+                "both are columns of the matches",
+                f"write `{written}`",
+            )
+        elif known is not kind and {known, kind} != {Type.BIGINT, Type.DOUBLE}:
+            analysis.problem(
+                "E0213",
+                f"the measure `{name.text}` is {kind.upper()} here and {known.upper()} in rule `{other}`",
+                name.span,
+                "one column cannot hold both",
+                "give one of them another name",
+            )
+
+
+def _default_skip(selection: ir.Selection) -> ir.SkipKind:
+    return ir.SkipKind.NO_SKIP if selection is ir.Selection.ALL else ir.SkipKind.PAST_LAST
+
+
+def _node(pattern: ast.Pattern) -> ir.Node:
+    """Return `pattern` without places. Groups are there only as nesting."""
+    match pattern:
+        case ast.Step(variable=variable):
+            return ir.Take(variable.text)
+        case ast.Absence(variable=variable):
+            return ir.Absent(variable.text)
+        case ast.Sequence(items=items):
+            return ir.Sequence(tuple(ir.Item(_CONTIGUITY[item.joint], _node(item.pattern)) for item in items))
+        case ast.Alternation(branches=branches):
+            return ir.Alternation(tuple(_node(branch) for branch in branches))
+        case ast.Repetition():
+            greed = ir.Greed.RELUCTANT if pattern.reluctant else ir.Greed.GREEDY
+            joint = _CONTIGUITY[pattern.joint]
+            return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed)
+        case _:
+            assert_never(pattern)
+
+
+def _walk(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
+    """Yield `pattern` and its parts, in the order they are written."""
+    yield pattern
+    match pattern:
+        case ast.Sequence(items=items):
+            for item in items:
+                yield from _walk(item.pattern)
+        case ast.Alternation(branches=branches):
+            for branch in branches:
+                yield from _walk(branch)
+        case ast.Repetition(body=body):
+            yield from _walk(body)
+
+
+def _names(pattern: ast.Pattern) -> dict[str, None]:
+    """Return the variables of `pattern` in order of their first place."""
+    return dict.fromkeys(
+        node.variable.text for node in _walk(pattern) if isinstance(node, ast.Step | ast.Absence)
+    )
+
+
+def _positions(pattern: ast.Pattern) -> int:
+    match pattern:
+        case ast.Step() | ast.Absence():
+            return 1
+        case ast.Sequence(items=items):
+            return sum(_positions(item.pattern) for item in items)
+        case ast.Alternation(branches=branches):
+            return sum(_positions(branch) for branch in branches)
+        case ast.Repetition(body=body, least=least, most=most):
+            return _positions(body) * (max(least, 1) if most is None else most)
+        case _:
+            assert_never(pattern)
+
+
+def _can_be_empty(pattern: ast.Pattern) -> bool:
+    """Say whether `pattern` can be left without taking an event."""
+    match pattern:
+        case ast.Step():
+            return False
+        case ast.Absence():
+            return True
+        case ast.Sequence(items=items):
+            return all(_can_be_empty(item.pattern) for item in items)
+        case ast.Alternation(branches=branches):
+            return any(_can_be_empty(branch) for branch in branches)
+        case ast.Repetition(body=body, least=least):
+            return least == 0 or _can_be_empty(body)
+        case _:
+            assert_never(pattern)
+
+
+def _closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
+    """Return the absences entered by an arrow after which the pattern can end."""
+    match pattern:
+        case ast.Sequence(items=items):
+            found: list[ast.Absence] = []
+            for item in reversed(items):
+                if not isinstance(item.pattern, ast.Absence):
+                    found += _closing_absences(item.pattern)
+                elif item.joint is not ast.Joint.STRICT:
+                    found.append(item.pattern)
+                if not _can_be_empty(item.pattern):
+                    break
+            return found
+        case ast.Alternation(branches=branches):
+            return [absence for branch in branches for absence in _closing_absences(branch)]
+        case ast.Repetition(body=body):
+            return _closing_absences(body)
+        case _:
+            return []
+
+
+def _can_wait_for_ever(pattern: ast.Pattern) -> bool:
+    """Say whether a run can outlive any number of events."""
+    match pattern:
+        case ast.Step() | ast.Absence():
+            return False
+        case ast.Sequence(items=(first, *rest)):
+            return _can_wait_for_ever(first.pattern) or any(
+                item.joint is not ast.Joint.STRICT or _can_wait_for_ever(item.pattern) for item in rest
+            )
+        case ast.Alternation(branches=branches):
+            return any(_can_wait_for_ever(branch) for branch in branches)
+        case ast.Repetition(body=body, most=most, joint=joint):
+            loops = most is None or (most > 1 and joint is not ast.Joint.STRICT)
+            return loops or _can_wait_for_ever(body)
+        case _:
+            raise AssertionError(pattern)
+
+
+def _taken(pattern: ast.Pattern) -> dict[str, None]:
+    """Return the variables events are taken as, in order."""
+    match pattern:
+        case ast.Step(variable=variable):
+            return {variable.text: None}
+        case ast.Absence():
+            return {}
+        case ast.Sequence(items=items):
+            return _merged(_taken(item.pattern) for item in items)
+        case ast.Alternation(branches=branches):
+            return _merged(_taken(branch) for branch in branches)
+        case ast.Repetition(body=body):
+            return _taken(body)
+        case _:
+            assert_never(pattern)
+
+
+def _merged(parts: Iterable[dict[str, None]]) -> dict[str, None]:
+    return {name: None for part in parts for name in part}
+
+
+def _first_variables(pattern: ast.Pattern) -> set[str]:
+    """Return the variables the first event of a match can be taken as."""
+    match pattern:
+        case ast.Step(variable=variable):
+            return {variable.text}
+        case ast.Absence():
+            return set()
+        case ast.Sequence(items=items):
+            found: set[str] = set()
+            for item in items:
+                found |= _first_variables(item.pattern)
+                if not _can_be_empty(item.pattern):
+                    break
+            return found
+        case ast.Alternation(branches=branches):
+            return set().union(*(_first_variables(branch) for branch in branches))
+        case ast.Repetition(body=body):
+            return _first_variables(body)
+        case _:
+            assert_never(pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """`taken` and `tested` variables of a pattern; `pairs` (u, v): v can be tested after u was taken."""
+
+    taken: frozenset[str]
+    tested: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
+
+
+def _order(pattern: ast.Pattern) -> _Order:
+    match pattern:
+        case ast.Step(variable=variable):
+            return _Order(frozenset((variable.text,)), frozenset((variable.text,)), frozenset())
+        case ast.Absence(variable=variable):
+            return _Order(frozenset(), frozenset((variable.text,)), frozenset())
+        case ast.Sequence(items=items):
+            return _joined([_order(item.pattern) for item in items], in_sequence=True)
+        case ast.Alternation(branches=branches):
+            return _joined([_order(branch) for branch in branches], in_sequence=False)
+        case ast.Repetition(body=body, most=most):
+            once = _order(body)
+            return once if most == 1 else _joined([once, once], in_sequence=True)
+        case _:
+            assert_never(pattern)
+
+
+def _joined(parts: Sequence[_Order], *, in_sequence: bool) -> _Order:
+    taken: set[str] = set()
+    tested: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    for part in parts:
+        pairs |= part.pairs
+        if in_sequence:
+            pairs |= {(earlier, later) for earlier in taken for later in part.tested}
+        taken |= part.taken
+        tested |= part.tested
+    return _Order(frozenset(taken), frozenset(tested), frozenset(pairs))
