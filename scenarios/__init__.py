@@ -1,0 +1,1 @@
+"""Runnable stories: data, rules, a pipeline, and how well it went."""

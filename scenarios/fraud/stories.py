@@ -1,0 +1,492 @@
+"""Planted stories and their truth: frauds, near misses that must stay silent, honest look-alikes.
+
+A fraud is written so that its rule must find it whatever the ordinary traffic around it does. A near miss lacks
+one thing: a probe, a minute, an amount. A look-alike is honest and has everything the rule asks for: it is what
+keeps precision below 100 %. Each story has a card of its own. No event of a story is ever a straggler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scenarios.fraud.events import (
+    COUNTRIES,
+    CREDENTIAL_CHANGE,
+    DAY_US,
+    END_US,
+    HOUR_US,
+    I64,
+    LOGIN,
+    MINUTE_US,
+    OTP_SENT,
+    OTP_USED,
+    PURCHASE,
+    SECOND_US,
+    START_US,
+    STRANGE_DEVICE,
+    TRANSFER,
+    WITHDRAWAL,
+    EventList,
+    Events,
+    Mask,
+)
+from scenarios.fraud.traffic import CYCLE_US, Cards
+
+FRAUD = "fraud"
+NEAR_MISS = "near_miss"
+LOOKALIKE = "lookalike"
+
+EVENTS_PER_FRAUD = 20_000
+"""One fraud of each rule in so many events, and as many near misses; at least `MIN_FRAUDS`."""
+
+MIN_FRAUDS = 5
+FRAUDS_PER_LOOKALIKE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One story: what it is for its rule, whose card, from when to when."""
+
+    rule: str
+    label: str  # FRAUD, NEAR_MISS or LOOKALIKE
+    variant: str
+    card: int
+    start_us: int
+    end_us: int
+
+
+@dataclass(slots=True)
+class Stories:
+    """All stories of a seed; ordinary payments of `quiet_card[i]` before `quiet_until_us[i]` did not happen."""
+
+    cases: list[Case] = field(default_factory=list)
+    written: EventList = field(default_factory=EventList)
+    quiet_card: list[int] = field(default_factory=list)
+    quiet_until_us: list[int] = field(default_factory=list)
+    empty_statement_card: list[int] = field(default_factory=list)
+
+    def events(self) -> Events:
+        """Return the events of all stories; `case` is the index into `cases`."""
+        return self.written.to_events()
+
+    def contradicts(self, traffic: Events, n_cards: int) -> Mask:
+        """Return which ordinary events a dormant card cannot have had."""
+        until = np.zeros(n_cards, dtype=np.int64)
+        until[self.quiet_card] = self.quiet_until_us
+        return (traffic.ts_us < until[traffic.card]) & np.isin(traffic.kind, (PURCHASE, OTP_SENT, OTP_USED))
+
+
+class Pen:
+    """Writes one story: a card, a clock that only goes forward, the events."""
+
+    def __init__(
+        self, rng: np.random.Generator, cards: Cards, stories: Stories, card: int, start_us: int
+    ) -> None:
+        self.rng = rng
+        self.cards = cards
+        self.stories = stories
+        self.card = card
+        self.now_us = start_us
+        self.thief = STRANGE_DEVICE + int(rng.integers(0, 1_000_000_000))
+        self.owner = 2 * card
+
+    def wait(self, low_s: float, high_s: float) -> None:
+        """Let some time between the two pass."""
+        self.now_us += int(self.rng.uniform(low_s, high_s) * SECOND_US)
+
+    def between(self, low: float, high: float) -> float:
+        """Return an amount."""
+        return round(float(self.rng.uniform(low, high)), 2)
+
+    def times(self, low: int, high: int) -> range:
+        """Return so many repetitions, both included."""
+        return range(int(self.rng.integers(low, high + 1)))
+
+    def country(self) -> int:
+        """Return where the holder is now."""
+        return int(self.cards.country_at(np.array([self.card]), np.array([self.now_us]))[0])
+
+    def other_country(self) -> int:
+        """Return where the holder is not."""
+        return (self.country() + int(self.rng.integers(1, len(COUNTRIES)))) % len(COUNTRIES)
+
+    def pay_online(self, amount: float, device: int, approved: int = 1) -> None:
+        """Write an online purchase."""
+        self._add(
+            PURCHASE, amount, device=device, card_present=0, approved=approved, merchant=self._merchant()
+        )
+
+    def pay_in_shop(self, amount: float, country: int) -> None:
+        """Write a purchase with the card's chip."""
+        self._add(PURCHASE, amount, country=country, card_present=1, merchant=self._merchant())
+
+    def log_in(self, device: int, approved: int) -> None:
+        """Write a login."""
+        self._add(LOGIN, np.nan, device=device, approved=approved)
+
+    def change_credentials(self, device: int, approved: int = 1) -> None:
+        """Write a change of password or phone number."""
+        self._add(CREDENTIAL_CHANGE, np.nan, device=device, approved=approved)
+
+    def transfer(self, amount: float, device: int, approved: int = 1) -> None:
+        """Write a transfer."""
+        self._add(TRANSFER, amount, device=device, approved=approved)
+
+    def withdraw(self, amount: float) -> None:
+        """Write a withdrawal."""
+        self._add(WITHDRAWAL, amount, card_present=1)
+
+    def send_code(self, amount: float, device: int) -> None:
+        """Write that a one-time code was sent."""
+        self._code(OTP_SENT, amount, device)
+
+    def use_code(self, amount: float, device: int) -> None:
+        """Write that a one-time code was used."""
+        self._code(OTP_USED, amount, device)
+
+    def _code(self, kind: int, amount: float, device: int) -> None:
+        case = len(self.stories.cases)
+        self.stories.written.add(case, self.now_us, self.card, kind, amount=amount, device=device)
+
+    def _merchant(self) -> int:
+        return int(self.rng.integers(0, self.cards.n_merchants))
+
+    def _add(
+        self,
+        kind: int,
+        amount: float,
+        *,
+        country: int | None = None,
+        merchant: int = -1,
+        card_present: int = -1,
+        approved: int = 1,
+        device: int = -1,
+    ) -> None:
+        self.stories.written.add(
+            len(self.stories.cases),
+            self.now_us,
+            self.card,
+            kind,
+            amount=amount,
+            country=self.country() if country is None else country,
+            merchant=merchant,
+            card_present=card_present,
+            approved=approved,
+            device=device,
+        )
+
+
+Plot = Callable[[Pen], None]
+
+
+def _probe(pen: Pen, n: range, low: float, high: float, approved: int = 1) -> None:
+    for _ in n:
+        pen.pay_online(pen.between(low, high), pen.thief, approved)
+        pen.wait(5, 50)
+
+
+def _card_testing(pen: Pen) -> None:
+    _probe(pen, pen.times(3, 7), 0.5, 2)
+    pen.wait(10, 180)
+    pen.pay_online(pen.between(600, 3000), pen.thief)
+
+
+def _one_probe_too_few(pen: Pen) -> None:
+    _probe(pen, range(2), 0.5, 2)
+    pen.pay_online(pen.between(600, 3000), pen.thief)
+
+
+def _cashout_after_the_window(pen: Pen) -> None:
+    start_us = pen.now_us
+    _probe(pen, range(3), 0.5, 2)
+    pen.now_us = start_us + 10 * MINUTE_US
+    pen.wait(1, 60)
+    pen.pay_online(pen.between(600, 3000), pen.thief)
+
+
+def _cashout_small_for_its_probes(pen: Pen) -> None:
+    _probe(pen, range(3), 4, 4.9)
+    pen.pay_online(pen.between(210, 390), pen.thief)
+
+
+def _declined_probes(pen: Pen) -> None:
+    _probe(pen, range(4), 0.5, 2, approved=0)
+    pen.pay_online(pen.between(600, 3000), pen.thief)
+
+
+def _small_purchases_before_a_booking(pen: Pen) -> None:
+    for _ in range(3):
+        pen.pay_online(pen.between(0.9, 2), pen.owner)
+        pen.wait(20, 90)
+    pen.pay_online(pen.between(250, 900), pen.owner)
+
+
+def _impossible_travel(pen: Pen) -> None:
+    country = pen.other_country()
+    pen.pay_in_shop(pen.between(100, 800), pen.country())
+    pen.wait(5 * 60, 55 * 60)
+    pen.pay_in_shop(pen.between(100, 1500), country)
+
+
+def _an_hour_and_more_apart(pen: Pen) -> None:
+    country = pen.other_country()
+    pen.pay_in_shop(pen.between(100, 800), pen.country())
+    pen.wait(60 * 60 + 1, 75 * 60)
+    pen.pay_in_shop(pen.between(100, 1500), country)
+
+
+def _online_abroad(pen: Pen) -> None:
+    pen.pay_in_shop(pen.between(100, 800), pen.country())
+    pen.wait(60, 30 * 60)
+    pen.pay_online(pen.between(100, 1500), pen.owner)
+
+
+def _second_shop_in_the_same_country(pen: Pen) -> None:
+    country = pen.country()
+    pen.pay_in_shop(pen.between(100, 800), country)
+    pen.wait(60, 30 * 60)
+    pen.pay_in_shop(pen.between(100, 1500), country)
+
+
+def _partner_abroad_with_the_second_card(pen: Pen) -> None:
+    _impossible_travel(pen)
+
+
+def _account_takeover(pen: Pen) -> None:
+    _fail(pen, pen.times(3, 6), pen.thief)
+    pen.wait(20, 300)
+    pen.change_credentials(pen.thief)
+    pen.wait(30, 600)
+    pen.transfer(pen.between(300, 5000), pen.thief)
+
+
+def _fail(pen: Pen, n: range, device: int) -> None:
+    for _ in n:
+        pen.log_in(device, approved=0)
+        pen.wait(3, 30)
+
+
+def _two_failures(pen: Pen) -> None:
+    _fail(pen, range(2), pen.thief)
+    pen.change_credentials(pen.thief)
+    pen.wait(30, 600)
+    pen.transfer(pen.between(300, 5000), pen.thief)
+
+
+def _transfer_from_the_owners_device(pen: Pen) -> None:
+    _fail(pen, range(3), pen.thief)
+    pen.change_credentials(pen.thief)
+    pen.wait(30, 600)
+    pen.transfer(pen.between(300, 5000), pen.owner)
+
+
+def _transfer_after_the_window(pen: Pen) -> None:
+    start_us = pen.now_us
+    _fail(pen, range(3), pen.thief)
+    pen.change_credentials(pen.thief)
+    pen.now_us = start_us + 30 * MINUTE_US
+    pen.wait(1, 120)
+    pen.transfer(pen.between(300, 5000), pen.thief)
+
+
+def _change_refused(pen: Pen) -> None:
+    _fail(pen, range(4), pen.thief)
+    pen.change_credentials(pen.thief, approved=0)
+    pen.wait(30, 600)
+    pen.transfer(pen.between(300, 5000), pen.thief)
+
+
+def _forgotten_password_before_the_rent(pen: Pen) -> None:
+    _fail(pen, pen.times(3, 4), pen.owner)
+    pen.change_credentials(pen.owner)
+    pen.wait(60, 600)
+    pen.transfer(pen.between(400, 1500), pen.owner)
+
+
+def _rapid_drain(pen: Pen) -> None:
+    for step in pen.times(5, 8):
+        if step % 3 == 2:
+            pen.transfer(pen.between(700, 1000), pen.thief)
+        else:
+            pen.withdraw(float(pen.rng.integers(35, 50) * 20))
+        pen.wait(60, 480)
+
+
+def _just_below_the_limit(pen: Pen) -> None:
+    for _ in range(5):
+        pen.withdraw(float(pen.rng.integers(25, 30) * 20))
+        pen.wait(60, 480)
+
+
+def _spread_over_hours(pen: Pen) -> None:
+    for _ in range(6):
+        pen.withdraw(float(pen.rng.integers(30, 45) * 20))
+        pen.wait(26 * 60, 32 * 60)
+
+
+def _two_steps_only(pen: Pen) -> None:
+    pen.transfer(pen.between(2000, 4000), pen.thief)
+    pen.wait(60, 480)
+    pen.transfer(pen.between(2000, 4000), pen.thief)
+
+
+def _transfers_refused(pen: Pen) -> None:
+    for _ in range(6):
+        pen.transfer(pen.between(700, 1000), pen.thief, approved=0)
+        pen.wait(60, 300)
+
+
+def _a_car_is_bought(pen: Pen) -> None:
+    for _ in range(3):
+        pen.transfer(pen.between(1200, 4000), pen.owner)
+        pen.wait(60, 300)
+
+
+def _after_an_empty_statement(pen: Pen, low_days: float, high_days: float) -> None:
+    statement_us = int(pen.cards.statement_us[pen.card])
+    pen.now_us = statement_us
+    pen.wait(low_days * 86_400, high_days * 86_400)
+    pen.now_us = min(pen.now_us, END_US - HOUR_US)
+    pen.stories.quiet_card.append(pen.card)
+    pen.stories.quiet_until_us.append(pen.now_us + DAY_US)
+    pen.stories.empty_statement_card.append(pen.card)
+
+
+def _dormant_card_wakes(pen: Pen) -> None:
+    _after_an_empty_statement(pen, 1, 28)
+    pen.pay_online(pen.between(400, 2500), pen.thief)
+
+
+def _a_small_awakening(pen: Pen) -> None:
+    _after_an_empty_statement(pen, 1, 28)
+    pen.pay_online(pen.between(200, 295), pen.thief)
+
+
+def _woken_in_a_shop(pen: Pen) -> None:
+    _after_an_empty_statement(pen, 1, 28)
+    pen.pay_in_shop(pen.between(400, 2500), pen.country())
+
+
+def _in_use_again(pen: Pen) -> None:
+    _after_an_empty_statement(pen, 5, 20)
+    pen.pay_in_shop(pen.between(10, 60), pen.country())
+    pen.now_us = int(pen.cards.statement_us[pen.card]) + CYCLE_US
+    pen.wait(3600, 10 * 86_400)
+    pen.now_us = min(pen.now_us, END_US - MINUTE_US)
+    if pen.now_us <= int(pen.cards.statement_us[pen.card]) + CYCLE_US:
+        return  # The second statement comes after the last day: the small purchase is the whole story.
+    pen.stories.quiet_until_us[-1] = pen.now_us + MINUTE_US
+    pen.pay_online(pen.between(400, 2500), pen.thief)
+
+
+def _furniture_after_a_long_stay_abroad(pen: Pen) -> None:
+    _after_an_empty_statement(pen, 1, 28)
+    pen.pay_online(pen.between(400, 1500), pen.owner)
+
+
+def _unanswered_code(pen: Pen) -> None:
+    pen.send_code(pen.between(500, 3000), pen.thief)
+
+
+def _answered_too_late(pen: Pen) -> None:
+    amount = pen.between(500, 3000)
+    pen.send_code(amount, pen.thief)
+    pen.wait(301, 900)
+    pen.use_code(amount, pen.thief)
+
+
+def _another_payments_code(pen: Pen) -> None:
+    amount = pen.between(500, 3000)
+    pen.send_code(amount, pen.thief)
+    pen.wait(10, 200)
+    pen.use_code(amount + 100, pen.thief)
+
+
+def _answered_in_the_last_seconds(pen: Pen) -> None:
+    amount = pen.between(500, 3000)
+    pen.send_code(amount, pen.owner)
+    pen.wait(285, 299.9)
+    pen.use_code(amount, pen.owner)
+
+
+def _code_for_a_small_payment(pen: Pen) -> None:
+    pen.send_code(pen.between(400, 499), pen.thief)
+
+
+def _holder_gives_up(pen: Pen) -> None:
+    pen.send_code(pen.between(500, 1500), pen.owner)
+
+
+PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
+    "card_testing": {
+        FRAUD: (_card_testing,),
+        NEAR_MISS: (
+            _one_probe_too_few,
+            _cashout_after_the_window,
+            _cashout_small_for_its_probes,
+            _declined_probes,
+        ),
+        LOOKALIKE: (_small_purchases_before_a_booking,),
+    },
+    "impossible_travel": {
+        FRAUD: (_impossible_travel,),
+        NEAR_MISS: (_an_hour_and_more_apart, _online_abroad, _second_shop_in_the_same_country),
+        LOOKALIKE: (_partner_abroad_with_the_second_card,),
+    },
+    "account_takeover": {
+        FRAUD: (_account_takeover,),
+        NEAR_MISS: (
+            _two_failures,
+            _transfer_from_the_owners_device,
+            _transfer_after_the_window,
+            _change_refused,
+        ),
+        LOOKALIKE: (_forgotten_password_before_the_rent,),
+    },
+    "rapid_drain": {
+        FRAUD: (_rapid_drain,),
+        NEAR_MISS: (_just_below_the_limit, _spread_over_hours, _two_steps_only, _transfers_refused),
+        LOOKALIKE: (_a_car_is_bought,),
+    },
+    "dormant_card_wakes": {
+        FRAUD: (_dormant_card_wakes,),
+        NEAR_MISS: (_a_small_awakening, _woken_in_a_shop, _in_use_again),
+        LOOKALIKE: (_furniture_after_a_long_stay_abroad,),
+    },
+    "unanswered_code": {
+        FRAUD: (_unanswered_code, _answered_too_late, _another_payments_code),
+        NEAR_MISS: (_answered_in_the_last_seconds, _code_for_a_small_payment),
+        LOOKALIKE: (_holder_gives_up,),
+    },
+}
+"""Rule -> label -> the ways such a story goes, taken in turn."""
+
+
+def n_frauds(n_events: int) -> int:
+    """Return how many frauds of each rule are planted into `n_events`."""
+    return max(MIN_FRAUDS, n_events // EVENTS_PER_FRAUD)
+
+
+def plant(rng: np.random.Generator, cards: Cards, n_events: int) -> Stories:
+    """Return the stories for `n_events`: each on a card of its own, none in the first and last two days."""
+    frauds = n_frauds(n_events)
+    amount = {FRAUD: frauds, NEAR_MISS: frauds, LOOKALIKE: max(1, frauds // FRAUDS_PER_LOOKALIKE)}
+    told = [
+        (rule, label, plots[idx % len(plots)])
+        for rule, by_label in PLOTS.items()
+        for label, plots in by_label.items()
+        for idx in range(amount[label])
+    ]
+    chosen: I64 = rng.permutation(np.flatnonzero(~cards.lives_at_border))[: len(told)]
+    stories = Stories()
+    for card, (rule, label, plot) in zip(chosen.tolist(), told, strict=True):
+        start_us = int(rng.integers(START_US + 2 * DAY_US, END_US - 2 * DAY_US))
+        pen = Pen(rng, cards, stories, card, start_us)
+        n_before = len(stories.written.rows)
+        plot(pen)
+        times = [int(row[0]) for row in stories.written.rows[n_before:]]
+        stories.cases.append(Case(rule, label, plot.__name__.strip("_"), card, min(times), max(times)))
+    return stories
