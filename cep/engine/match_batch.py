@@ -98,8 +98,8 @@ def match_ids(rule: str, key: list[pa.Array], part: I64) -> pa.Array:
         hash_column(column, low)
     high = low.copy()
     valid = np.ones(len(low), np.uint8)
-    hash_values(part[:, MATCH_START], valid, high)
-    hash_values(part[:, MATCH_END], valid, high)
+    for column in (MATCH_START, MATCH_END):
+        hash_values(np.ascontiguousarray(part[:, column]), valid, high)
     return _hexadecimal(np.stack((high, low), axis=1))
 
 

@@ -50,7 +50,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`; with `deduplicate`, second deliveries are left out."""
     encoded = key_values(table, program.key).dictionary_encode()
-    codes = np.asarray(encoded.indices).astype(np.int32, copy=False)
+    codes = np.asarray(encoded.indices).astype(np.int32)
     n_keys = len(encoded.dictionary)
     time_us = np.asarray(_whole(table.column(TIME_COLUMN)))
 
@@ -108,13 +108,13 @@ def _break_ties(
     tied[:-1] |= same[1:]
     places = np.flatnonzero(tied)
     group = np.cumsum(~same)[places]
-    columns = {f"tie{i}": _whole(table.column(name)).take(rows[places]) for i, name in enumerate(ties)}
-    candidates = pa.table({"group": group, **columns})
-    order = np.asarray(
-        pc.sort_indices(
-            candidates, [(name, "ascending") for name in candidates.column_names], null_placement="at_start"
-        )
-    )
+    columns = {"group": group}
+    for number, name in enumerate(ties):
+        column = _whole(table.column(name)).take(rows[places])
+        columns[f"known{number}"] = pc.is_valid(column)  # False sorts first, and so does NULL
+        columns[f"tie{number}"] = column
+    candidates = pa.table(columns)
+    order = np.asarray(pc.sort_indices(candidates, [(name, "ascending") for name in columns]))
     rows = rows.copy()
     rows[places] = rows[places][order]
     candidates = candidates.take(order)
@@ -145,7 +145,7 @@ def hash_column(column: pa.Array, seeds: U64) -> None:
     if pa.types.is_string(column.type):
         _, offsets, data = column.buffers()
         starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-        text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+        text = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
         hash_bytes(starts, text, valid, seeds)
         return
     if column.null_count:
@@ -153,4 +153,4 @@ def hash_column(column: pa.Array, seeds: U64) -> None:
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype == np.float64:
         values = np.where(values == 0.0, 0.0, values).view(np.int64)  # -0.0 is 0.0
-    hash_values(values.astype(np.int64, copy=False), valid, seeds)
+    hash_values(values.astype(np.int64), valid, seeds)  # a copy: kernels are compiled for writable arrays

@@ -1,0 +1,85 @@
+"""Compile the kernels ahead of the first event, or load them from disk: ``python -m cep.engine.warm``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep.engine import kernels
+from cep.engine.matcher import Matcher
+from cep.expression import Type
+from cep.program import (
+    ACCEPT,
+    TIME_COLUMN,
+    Program,
+    Register,
+    RuleProgram,
+    RuleTables,
+    SelectionCode,
+    SkipCode,
+    bits_column,
+)
+from cep.schema import Field, Stream
+
+
+def smallest_program() -> Program:
+    """Return a program whose one rule matches every event, with all kinds of columns that kernels meet."""
+    fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
+    sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
+    sizes |= {name: [0] for name in sizes if name.startswith("state_")}
+    sizes |= {name: [0, 0] for name in sizes if name.endswith("_ptr")}
+    sizes |= {"take_ptr": [0, 1], "take_variable": [0], "take_after": [0], "after_ptr": [0, 1]}
+    sizes |= {"after_state": [ACCEPT], "variable_mask": [0], "variable_hash": [1]}
+    dtypes: dict[str, Any] = {"code_arg": np.int64}
+    dtypes |= {name: np.uint64 for name in ("state_interest", "variable_mask", "variable_hash")}
+    tables = RuleTables(**{name: np.array(rows, dtypes.get(name, np.int32)) for name, rows in sizes.items()})
+    rule = RuleProgram(
+        name="warm",
+        title="",
+        severity="info",
+        tags=(),
+        word=0,
+        event_mask=0,
+        needs_every_event=True,
+        tables=tables,
+        registers=(Register(Type.BIGINT, "unused"),),
+        measures=(),
+        span_us=1,
+        close_us=1,
+        has_closing=False,
+        selection=SelectionCode.EARLIEST,
+        skip=SkipCode.PAST_LAST,
+        skip_register=-1,
+        max_runs=1,
+    )
+    stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
+    return Program(stream, ("key",), ((),), (), (), (rule,))
+
+
+def warm_up() -> None:
+    """Run a few events through a matcher, so that every kernel is compiled and on disk."""
+    program = smallest_program()
+    columns = {
+        TIME_COLUMN: [1, 1, 1],
+        bits_column(0): [0, 0, 0],
+        "key": ["k", "k", "k"],
+        "id": ["a", "b", "b"],
+        "n": [1, 2, 2],
+    }
+    matcher = Matcher(program)
+    matcher.push(pa.table(columns, schema=program.event_schema))
+    matcher.advance(1)
+    matcher.next_deadline_us()
+    Matcher.restore(program, matcher.snapshot()).finish()
+
+
+def compiled_kernels() -> dict[str, int]:
+    """Return how many times each kernel was specialised in this process; more than once is a waste."""
+    members = vars(kernels).items()
+    return {name: len(member.signatures) for name, member in members if hasattr(member, "signatures")}
+
+
+if __name__ == "__main__":
+    warm_up()
