@@ -33,7 +33,7 @@ def smallest_program() -> Program:
     sizes |= {"take_ptr": [0, 1], "take_variable": [0], "take_after": [0], "after_ptr": [0, 1]}
     sizes |= {"after_state": [ACCEPT], "variable_mask": [0], "variable_hash": [1]}
     dtypes: dict[str, Any] = {"code_arg": np.int64}
-    dtypes |= {name: np.uint64 for name in ("state_interest", "variable_mask", "variable_hash")}
+    dtypes |= dict.fromkeys(("state_interest", "variable_mask", "variable_hash"), np.uint64)
     tables = RuleTables(**{name: np.array(rows, dtypes.get(name, np.int32)) for name, rows in sizes.items()})
     rule = RuleProgram(
         name="warm",
