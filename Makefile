@@ -1,0 +1,45 @@
+# Every target does the set-up it needs by itself: nothing to install, export or start before.
+SHELL := /bin/sh
+BIN := .venv/bin
+SET_UP := .venv/.set-up
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock clean java
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-14s%s\n", $$1, $$2}'
+
+demo: $(SET_UP) java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
+	$(BIN)/python -m scenarios.fraud $(ARGS)
+
+test: check java  ## check, then run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(SET_UP)  ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(SET_UP) java  ## measure events per second, stream and batch, beside Spark's own operators
+	$(BIN)/python -m tests.bench $(ARGS)
+
+lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
+	python3.11 -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra dev --strip-extras \
+		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
+	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
+	mv .venv-lock/new requirements.lock
+	rm -rf .venv-lock
+
+clean:  ## remove what was generated; .venv stays
+	rm -rf out build dist spark-warehouse metastore_db derby.log *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+java:
+	@tools/require_java.sh
+
+$(SET_UP): pyproject.toml requirements.lock tools/set_up.sh
+	@tools/set_up.sh

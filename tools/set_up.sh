@@ -1,0 +1,36 @@
+#!/bin/sh
+# Create .venv with a Python that fits and install the pinned packages and this project into it.
+# Called by make whenever pyproject.toml or requirements.lock has changed; needs nothing but Python and a network.
+set -eu
+cd "$(dirname "$0")/.."
+
+fits() { # interpreter: is it there, does it start, and is its version one that all pinned packages have?
+    command -v "$1" >/dev/null 2>&1 &&
+        "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
+}
+
+if ! fits .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    rm -rf .venv
+    found=""
+    for name in python3.13 python3.12 python3.11 python3 python; do
+        fits "$name" || continue
+        found=$name
+        "$name" -c 'import ensurepip, venv' >/dev/null 2>&1 || continue
+        echo "set-up: creating .venv with $("$name" --version) ($(command -v "$name"))"
+        "$name" -m venv .venv
+        break
+    done
+    if [ -z "$found" ]; then
+        echo "error: Python 3.11, 3.12 or 3.13 is needed, and none of them is on the PATH." >&2
+        exit 1
+    fi
+    if [ ! -x .venv/bin/python ]; then
+        echo "error: $found has no venv module; install it (on Debian and Ubuntu: apt install $found-venv)." >&2
+        exit 1
+    fi
+fi
+
+echo "set-up: installing the packages of requirements.lock (some 700 MB with Spark; only after a change)"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+touch .venv/.set-up
