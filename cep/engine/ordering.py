@@ -135,7 +135,9 @@ def _identities(
     if equal.any():  # equals are told apart by their ordinal
         index = np.arange(len(rows))
         ordinal = index - np.maximum.accumulate(np.where(equal, 0, index))
-        hash_values(ordinal, all_valid, identity)
+        others = identity[equal]  # the first keeps its identity, whether or not equals come with it
+        hash_values(ordinal[equal], all_valid[equal], others)
+        identity[equal] = others
     return identity
 
 

@@ -1,0 +1,175 @@
+"""Matches of a rule: events in order, derivations of every start, selection and skip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cep.compiler import ir
+from cep.schema import Stream
+from tests.oracle.derivations import Assignment, Derivation, Derivations, Instant, Wait
+from tests.oracle.expressions import Event, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One match. Positions count the ordered events of the key, from 0."""
+
+    key: tuple[Any, ...]
+    assignment: Assignment
+    start_us: int
+    end_us: int
+    measures: Mapping[str, Any]
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A derivation with the order in which candidates of one instant are considered."""
+
+    start: int
+    preference: int
+    derivation: Derivation
+
+
+def find_matches(rule: ir.Rule, stream: Stream, events: Sequence[Event]) -> list[Match]:
+    """Return the matches of `rule` in `events` (in order of arrival, none late), key by key.
+
+    Within a key they are in the order in which they are reported.
+    """
+    return [
+        match
+        for key, ordered in partition(events, rule.key, stream).items()
+        for match in _matches_of_key(rule, stream, key, ordered)
+    ]
+
+
+def partition(
+    events: Sequence[Event], key: Sequence[str], stream: Stream
+) -> dict[tuple[Any, ...], list[Event]]:
+    """Return the events of each key in order ("Events and their order")."""
+    groups: dict[tuple[Any, ...], list[Event]] = {}
+    for event in events:
+        values = tuple(event[name] for name in key)
+        if None not in values:
+            groups.setdefault(values, []).append(event)
+    return {values: _in_order(group, stream) for values, group in groups.items()}
+
+
+def _in_order(events: Sequence[Event], stream: Stream) -> list[Event]:
+    def place(event: Event) -> tuple[Any, ...]:
+        # NULL before every value. sorted() is stable: what is left is the order of arrival.
+        ties = (event[name] for name in stream.tie_break)
+        return (
+            event[stream.event_time],
+            *((True, value) if value is not None else (False,) for value in ties),
+        )
+
+    ordered = sorted(events, key=place)
+    if not stream.deduplicate:
+        return ordered
+    first_of: dict[tuple[Any, ...], Event] = {}
+    for event in ordered:
+        first_of.setdefault(place(event), event)
+    return list(first_of.values())
+
+
+def _matches_of_key(
+    rule: ir.Rule, stream: Stream, key: tuple[Any, ...], events: Sequence[Event]
+) -> list[Match]:
+    times = [event[stream.event_time] for event in events]
+    candidates: list[_Candidate] = []
+    waits: list[Wait] = []
+    for start in range(len(events)):
+        derivations = Derivations(rule, times, events, start)
+        for preference, derivation in enumerate(derivations.all()):
+            candidates.append(_Candidate(start, preference, derivation))
+        waits += derivations.waits
+    if rule.selection is ir.Selection.EARLIEST:
+        chosen = _earliest(rule.skip, candidates)
+    elif rule.skip.kind is ir.SkipKind.NO_SKIP:
+        chosen = candidates
+    else:
+        instants = {(time, 0, position) for position, time in enumerate(times)}
+        if rule.window is not None:
+            instants |= {(time + rule.window.span_us, 1, 0) for time in times}
+        chosen = _held(rule.skip, candidates, waits, sorted(instants))
+    return [_match(rule, key, times, events, candidate.derivation) for candidate in chosen]
+
+
+def _match(
+    rule: ir.Rule,
+    key: tuple[Any, ...],
+    times: Sequence[int],
+    events: Sequence[Event],
+    derivation: Derivation,
+) -> Match:
+    """Report a derivation ("What a match reports")."""
+    taken: dict[str, list[Event]] = {}
+    for variable, position in derivation.assignment:
+        taken.setdefault(variable, []).append(events[position])
+    measures = {measure.name: evaluate(measure.expression, None, taken) for measure in rule.measures}
+    took = tuple(events[position] for _, position in derivation.assignment)
+    start_us = times[derivation.assignment[0][1]]
+    return Match(key, derivation.assignment, start_us, derivation.end_us, measures, took)
+
+
+def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """Carry out "MATCH EARLIEST": decide at each instant, never look ahead."""
+    chosen = []
+    resume = 0  # starts before this position are pruned
+    for instant in sorted({candidate.derivation.instant for candidate in candidates}):
+        complete = [candidate for candidate in candidates if candidate.derivation.instant == instant]
+        complete.sort(key=lambda candidate: (candidate.start, candidate.preference))
+        reported_start = -1
+        for candidate in complete:
+            if candidate.start < resume or candidate.start == reported_start:
+                continue
+            chosen.append(candidate)
+            reported_start = candidate.start
+            target = _skip_target(skip, candidate.derivation.assignment)
+            if skip.kind is not ir.SkipKind.NO_SKIP:
+                next_start = candidate.start + 1
+                resume = max(resume, next_start if target is None else max(target, next_start))
+    return chosen
+
+
+def _held(
+    skip: ir.Skip, candidates: Sequence[_Candidate], waits: Sequence[Wait], instants: Sequence[Instant]
+) -> list[_Candidate]:
+    """Carry out "MATCH ALL with a skip clause": a match is held while a run of an earlier start is open."""
+    chosen: list[_Candidate] = []
+    held: list[_Candidate] = []
+    resume = 0
+    for instant in instants:
+        held += [candidate for candidate in candidates if candidate.derivation.instant == instant]
+        while held := [candidate for candidate in held if candidate.start >= resume]:
+            first = min(held, key=lambda c: (c.start, c.derivation.instant, c.preference))
+            is_open = any(
+                resume <= wait.start < first.start
+                and wait.since <= instant
+                and (wait.until is None or instant < wait.until)
+                for wait in waits
+            )
+            if is_open:
+                break
+            held.remove(first)
+            chosen.append(first)
+            target = _skip_target(skip, first.derivation.assignment)
+            if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
+                resume = max(resume, 0 if target is None else target)
+            else:
+                resume = max(resume, first.start + 1 if target is None else target)
+    return chosen
+
+
+def _skip_target(skip: ir.Skip, assignment: Assignment) -> int | None:
+    """Return the position the skip clause names ("Where matching resumes"); None: it names none."""
+    if skip.kind is ir.SkipKind.PAST_LAST:
+        return assignment[-1][1] + 1
+    if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
+        positions = [position for variable, position in assignment if variable == skip.variable]
+        if positions:
+            return positions[0] if skip.kind is ir.SkipKind.TO_FIRST else positions[-1]
+    return None

@@ -1,0 +1,1 @@
+"""Random rules over random streams: the engine is held to the oracle."""

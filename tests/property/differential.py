@@ -1,0 +1,127 @@
+"""Both sides of a comparison: the matches that the engine and the oracle report, in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cep.compiler import ir
+from cep.compiler.compile import compile_rules
+from cep.engine.matcher import Matcher
+from cep.engine.predicates import prepare
+from cep.program import ARROW_TYPES, Program
+from cep.schema import Stream
+from tests.oracle import find_matches
+from tests.property.strategies import Case, Step
+
+Row = tuple[Any, ...]
+"""rule, key, start, end, measures: what a match is compared by."""
+
+
+class TooLarge(Exception):
+    """The case has more runs than a comparison in reasonable time allows."""
+
+
+def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return events as a table of the stream's columns in the types of `ARROW_TYPES`."""
+    columns = {
+        field.name: pa.array([event[field.name] for event in events], ARROW_TYPES[field.type])
+        for field in stream.fields
+    }
+    return pa.table(columns)
+
+
+def canonical(value: Any) -> Any:
+    """Make floats comparable: NaN as a word, the last bits of a standard deviation off."""
+    if isinstance(value, float):
+        return "NaN" if value != value else round(value, 6) + 0.0
+    return value
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def oracle_rows(case: Case) -> list[Row]:
+    """Return what the oracle reports."""
+    rows = []
+    for rule in case.rules:
+        for match in find_matches(rule, case.stream, case.events):
+            measures = tuple((name, canonical(value)) for name, value in match.measures.items())
+            rows.append((rule.name, match.key, match.start_us, match.end_us, measures))
+    return in_order(rows)
+
+
+def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
+    """Return the rows of a table of matches in the form of `Row`."""
+    columns = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        columns[name] = column.to_pylist()
+    by_name = {rule.name: rule for rule in rules}
+    rows = []
+    for number in range(table.num_rows):
+        rule = by_name[columns["rule"][number]]
+        key = tuple(columns[name][number] for name in rule.key)
+        measures = tuple((m.name, canonical(columns[m.name][number])) for m in rule.measures)
+        rows.append((rule.name, key, columns["match_start"][number], columns["match_end"][number], measures))
+    return rows
+
+
+def deliver(
+    program: Program, case: Case, steps: Sequence[Step], max_runs: int = 400
+) -> tuple[pa.Table, Matcher]:
+    """Push the events of `case` in `steps`, finish, and return the matches and the matcher."""
+    matcher = Matcher(program)
+    tables = []
+    seen, newest_us = 0, 0
+    for step in steps:
+        batch = case.events[seen : seen + step.n_events]
+        seen += step.n_events
+        late = matcher.push(prepare(program, stream_table(case.stream, batch)))
+        assert late.num_rows == 0, "no event of a case is late"
+        newest_us = max(newest_us, *(event["ts"] for event in batch))
+        if step.advances:
+            tables.append(
+                matcher.advance(newest_us - case.stream.lateness_us - (not case.stream.lateness_us))
+            )
+        if matcher.n_open_runs > max_runs:
+            raise TooLarge
+        if step.restores:
+            matcher = Matcher.restore(program, matcher.snapshot())
+    tables.append(matcher.advance(newest_us))
+    if matcher.n_open_runs > max_runs:
+        raise TooLarge
+    tables.append(matcher.finish())
+    for table in tables:
+        assert_ordered(table)
+    return pa.concat_tables(tables), matcher
+
+
+def assert_ordered(table: pa.Table) -> None:
+    """Matches of one call come by end, then start, then rule."""
+    names = ("match_end", "match_start", "rule")
+    order = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    assert order == sorted(order)
+
+
+def engine_tables(case: Case, steps: Sequence[Step]) -> list[pa.Table]:
+    """Return the matches of each program of the case's rules."""
+    programs = compile_rules(case.rules, {case.stream.name: case.stream})
+    return [deliver(program, case, steps)[0] for program in programs]
+
+
+def engine_rows(case: Case, steps: Sequence[Step] | None = None) -> list[Row]:
+    """Return what the engine reports."""
+    tables = engine_tables(case, case.steps if steps is None else steps)
+    return in_order([row for table in tables for row in rows_of(table, case.rules)])
+
+
+def match_ids(case: Case, steps: Sequence[Step]) -> list[str]:
+    """Return the ids of all matches, sorted."""
+    tables = engine_tables(case, steps)
+    return sorted(match_id for table in tables for match_id in table.column("match_id").to_pylist())

@@ -1,0 +1,467 @@
+"""What hypothesis draws: rules as `ir.Rule`, streams of events, and ways to deliver them.
+
+Sizes are bounded so that under MATCH ALL both sides stay small: at most 12 events a stream.
+Values are few, so that predicates hold often and ties, repeats and NULLs are common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cep.compiler import ir, nfa
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.schema import Field, Stream
+
+SECOND_US = 1_000_000
+MAX_EVENTS = 12
+MAX_SIZE = 6
+"""Steps of a pattern, before its loops are unrolled."""
+
+FIELDS = (
+    Field("k", "bigint"),
+    Field("g", "string"),
+    Field("ts", "timestamp"),
+    Field("t", "int"),
+    Field("w", "bigint"),  # a power of two for each event: SUM(v.w) tells which were taken
+    Field("i", "bigint"),
+    Field("d", "double"),
+    Field("s", "string"),
+    Field("b", "boolean"),
+)
+COLUMNS = {field.name: Column(field.name, field.type) for field in FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One delivery: `n_events` more events; then the watermark may move, the matcher be restored."""
+
+    n_events: int
+    advances: bool
+    restores: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Rules, a stream, its events in order of arrival, and how they are delivered."""
+
+    rules: tuple[ir.Rule, ...]
+    stream: Stream
+    events: tuple[dict[str, Any], ...]
+    steps: tuple[Step, ...]
+
+
+# ---------------------------------------------------------------- expressions
+
+
+def _literal(kind: Type) -> st.SearchStrategy[Expression]:
+    values: dict[Type, list[Any]] = {
+        Type.BIGINT: [0, 1, 2, 3, -1],
+        Type.DOUBLE: [0.0, 0.5, 1.5, -2.0],
+        Type.STRING: ["p", "q", ""],
+        Type.BOOLEAN: [True, False],
+        Type.INTERVAL: [0, SECOND_US, 2 * SECOND_US],
+        Type.TIMESTAMP: [3 * SECOND_US],
+    }
+    return st.sampled_from([Literal(value, kind) for value in (*values[kind], None)])
+
+
+_COLUMN_OF = {
+    Type.BIGINT: ["i", "i", "t"],
+    Type.DOUBLE: ["d"],
+    Type.STRING: ["s"],
+    Type.BOOLEAN: ["b"],
+    Type.TIMESTAMP: ["ts"],
+}
+
+
+def _column(kind: Type) -> st.SearchStrategy[Expression]:
+    return st.sampled_from([COLUMNS[name] for name in _COLUMN_OF[kind]])
+
+
+@st.composite
+def _argument(draw: st.DrawFn, kind: Type) -> Expression:
+    """Draw what an aggregate is over: a column, seldom an expression of one event."""
+    column = draw(_column(kind))
+    if kind in (Type.BIGINT, Type.DOUBLE) and draw(st.integers(0, 4)) == 0:
+        return Call(draw(st.sampled_from("+-*")), (column, draw(_column(kind))), kind)
+    return column
+
+
+@st.composite
+def _aggregate(draw: st.DrawFn, kind: Type, names: list[str], approximate: bool) -> Expression:
+    name = draw(st.sampled_from(names))
+    functions = {
+        Type.BIGINT: ["FIRST", "LAST", "LAST", "COUNT", "COUNT", "SUM", "MIN", "MAX"],
+        Type.DOUBLE: ["FIRST", "LAST", "LAST", "SUM", "AVG", "AVG", "MIN", "MAX"]
+        + (["STDDEV"] if approximate else []),
+        Type.TIMESTAMP: ["FIRST", "LAST", "MIN", "MAX"],
+    }.get(kind, ["FIRST", "LAST"])
+    function = draw(st.sampled_from(functions))
+    argument: Expression | None = draw(_argument(kind))
+    if function == "COUNT":
+        argument = draw(st.sampled_from([None, COLUMNS["i"], COLUMNS["s"], COLUMNS["d"]]))
+    elif function in ("AVG", "STDDEV") and draw(st.booleans()):
+        argument = draw(_argument(Type.BIGINT))
+    offset = draw(st.sampled_from([0, 0, 1, 2])) if function in ("FIRST", "LAST") else 0
+    return Aggregate(function, name, argument, offset, kind)
+
+
+def _leaf(kind: Type, names: list[str], *, bare: bool, approximate: bool) -> st.SearchStrategy[Expression]:
+    """Draw a value without an operator. `bare`: of the event under test; `names`: of these variables."""
+    leaves = [_literal(kind)]
+    if kind is not Type.INTERVAL:
+        leaves += [_column(kind)] * 2 if bare else []
+        leaves += [_aggregate(kind, names, approximate)] * 2 if names else []
+    return st.one_of(leaves)
+
+
+@st.composite
+def values(
+    draw: st.DrawFn, kind: Type, names: list[str], *, bare: bool, depth: int, approximate: bool = False
+) -> Expression:
+    """Draw an expression of type `kind`."""
+
+    def again(kind: Type) -> Expression:
+        return draw(values(kind, names, bare=bare, depth=depth - 1, approximate=approximate))
+
+    leaf = _leaf(kind, names, bare=bare, approximate=approximate)
+    if depth <= 0 or kind is Type.STRING or draw(st.integers(0, 2)) == 0:
+        if kind is Type.INTERVAL and depth > 0:
+            return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
+        return draw(leaf)
+    match kind:
+        case Type.BOOLEAN:
+            return draw(conditions(names, bare=bare, depth=depth - 1))
+        case Type.TIMESTAMP:
+            return Call(draw(st.sampled_from("+-")), (again(kind), again(Type.INTERVAL)), kind)
+        case Type.INTERVAL:
+            return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
+    function = draw(
+        st.sampled_from(
+            ["+", "-", "*", "%", "negate", "abs", "coalesce", "case", "least", "greatest", "cast"]
+        )
+    )
+    match function:
+        case "negate" | "abs":
+            return Call(function, (again(kind),), kind)
+        case "case":
+            condition = draw(conditions(names, bare=bare, depth=depth - 1))
+            return Call(function, (condition, again(kind), again(kind)), kind)
+        case "cast" if kind is Type.BIGINT:
+            return Call(draw(st.sampled_from(["floor", "ceil"])), (again(Type.DOUBLE),), kind)
+        case "cast":
+            if draw(st.booleans()):
+                return Call("/", (again(kind), again(kind)), kind)
+            if draw(st.booleans()):
+                return Call("sqrt", (again(kind),), kind)
+            return Call("double", (again(Type.BIGINT),), kind)
+        case _:
+            return Call(function, (again(kind), again(kind)), kind)
+
+
+_COMPARISONS = ["=", "<>", "<", "<=", ">", ">="]
+
+
+@st.composite
+def conditions(draw: st.DrawFn, names: list[str], *, bare: bool, depth: int) -> Expression:
+    """Draw a predicate over the event under test and, where `names` are given, what those variables took."""
+    shape = draw(st.integers(0, 9))
+    if depth > 0 and shape < 4:
+        parts = [draw(conditions(names, bare=bare, depth=depth - 1)) for _ in range(2)]
+        function = ("and", "and", "or", "not")[shape]
+        return Call(function, tuple(parts[:1] if function == "not" else parts), Type.BOOLEAN)
+    kind = draw(
+        st.sampled_from([Type.BIGINT, Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.STRING, Type.INTERVAL])
+    )
+    if kind is Type.INTERVAL and not names and not bare:
+        kind = Type.BIGINT
+
+    def one() -> Expression:
+        return draw(values(kind, names, bare=bare, depth=1))
+
+    if shape == 9:
+        return Call(draw(st.sampled_from(["is_null", "is_not_null"])), (one(),), Type.BOOLEAN)
+    if shape == 8 and kind in (Type.BIGINT, Type.STRING):
+        options = [draw(_literal(kind)) for _ in range(2)]
+        return Call("in", (one(), *options), Type.BOOLEAN)
+    comparisons = ["=", "<>"] if kind is Type.STRING else _COMPARISONS
+    return Call(draw(st.sampled_from(comparisons)), (one(), one()), Type.BOOLEAN)
+
+
+@st.composite
+def local_expressions(draw: st.DrawFn) -> Expression:
+    """Draw any expression over one event, functions of text included."""
+    kind = draw(st.sampled_from([Type.BOOLEAN, Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING]))
+    if kind is not Type.STRING and draw(st.booleans()):
+        return draw(values(kind, [], bare=True, depth=3))
+    text = draw(_texts(2))
+    match kind:
+        case Type.BIGINT:
+            return Call("length", (text,), kind)
+        case Type.BOOLEAN:
+            function = draw(
+                st.sampled_from(["like", "contains", "startswith", "endswith", "in", *_COMPARISONS])
+            )
+            if function == "like":
+                pattern = draw(st.text(alphabet="pq%_\\", max_size=4).filter(_is_complete))
+                return Call(function, (text, Literal(pattern, Type.STRING)), kind)
+            if function == "in":
+                options = [draw(_literal(Type.STRING)) for _ in range(draw(st.integers(1, 3)))]
+                return Call(function, (text, *options), kind)
+            return Call(function, (text, draw(_texts(1))), kind)
+        case _:
+            return text
+
+
+def _is_complete(pattern: str) -> bool:
+    """A quoting backslash stands before the letter it quotes."""
+    return not pattern.replace("\\\\", "").endswith("\\")
+
+
+@st.composite
+def _texts(draw: st.DrawFn, depth: int) -> Expression:
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.one_of(_column(Type.STRING), _literal(Type.STRING)))
+    function = draw(st.sampled_from(["lower", "upper", "coalesce", "case", "least", "greatest"]))
+    parts = tuple(draw(_texts(depth - 1)) for _ in range(1 if function in ("lower", "upper") else 2))
+    if function == "case":
+        parts = (draw(conditions([], bare=True, depth=0)), *parts)
+    return Call(function, parts, Type.STRING)
+
+
+def _equals(column: str, value: Any) -> Expression:
+    kind = COLUMNS[column].type
+    return Call("=", (COLUMNS[column], Literal(value, kind)), Type.BOOLEAN)
+
+
+@st.composite
+def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | None:
+    """Draw when an event may be taken: mostly a letter, often more."""
+    shape = draw(st.integers(0, 9))
+    if shape == 0:
+        return None
+    if shape <= 3:
+        return _equals("i", number)
+    if shape == 4:
+        return Call("<>", (COLUMNS["i"], Literal(number, Type.BIGINT)), Type.BOOLEAN)
+    local = draw(conditions([], bare=True, depth=1))
+    if shape == 5:
+        return local
+    correlated = draw(conditions(names, bare=True, depth=1))
+    if shape <= 7:
+        return correlated
+    return Call("and", (_equals("i", number) if shape == 8 else local, correlated), Type.BOOLEAN)
+
+
+# ---------------------------------------------------------------- patterns
+
+_JOINTS = st.sampled_from([ir.Contiguity.STRICT, ir.Contiguity.NEXT, ir.Contiguity.NEXT, ir.Contiguity.ANY])
+_QUANTIFIERS: list[tuple[int, int | None]] = [
+    (0, 1),
+    (0, 1),
+    (0, None),
+    (1, None),
+    (1, None),
+    (2, 2),
+    (1, 2),
+    (0, 2),
+    (2, 3),
+    (2, None),
+    (1, 1),
+]
+
+
+@st.composite
+def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
+    """Draw a pattern of about `size` steps."""
+    shape = draw(st.integers(0, 5))
+    if size <= 1:
+        take = ir.Take(draw(st.sampled_from(names)))
+        return draw(_repeated(take)) if shape >= 4 else take
+    if shape <= 2:
+        n_parts = draw(st.integers(2, min(size, 4)))
+        return ir.Sequence(tuple(_items(draw, names, size, n_parts)))
+    if shape == 3:
+        left = draw(st.integers(1, size - 1))
+        return ir.Alternation((draw(nodes(names, left)), draw(nodes(names, size - left))))
+    return draw(_repeated(draw(nodes(names, size - 1))))
+
+
+def _items(draw: st.DrawFn, names: list[str], size: int, n_parts: int) -> list[ir.Item]:
+    items = [ir.Item(draw(_JOINTS), draw(nodes(names, max(1, size // n_parts))))]
+    while len(items) < n_parts:
+        joint = draw(_JOINTS)
+        if draw(st.integers(0, 3)) == 0:
+            items.append(ir.Item(joint, ir.Absent(draw(st.sampled_from(names)))))
+        else:
+            items.append(ir.Item(joint, draw(nodes(names, max(1, size // n_parts)))))
+    return items
+
+
+@st.composite
+def _repeated(draw: st.DrawFn, body: ir.Node) -> ir.Node:
+    least, most = draw(st.sampled_from(_QUANTIFIERS))
+    greed = draw(st.sampled_from([ir.Greed.GREEDY, ir.Greed.GREEDY, ir.Greed.RELUCTANT]))
+    return ir.Repeat(body, least, most, draw(_JOINTS), greed)
+
+
+def variables_of(node: ir.Node) -> set[str]:
+    """Return the variables of a pattern."""
+    match node:
+        case ir.Take(variable=name) | ir.Absent(variable=name):
+            return {name}
+        case ir.Sequence(items=items):
+            return set().union(*(variables_of(item.node) for item in items))
+        case ir.Alternation(branches=branches):
+            return set().union(*(variables_of(branch) for branch in branches))
+        case ir.Repeat(body=body):
+            return variables_of(body)
+
+
+def _taken_variables(node: ir.Node) -> set[str]:
+    match node:
+        case ir.Take(variable=name):
+            return {name}
+        case ir.Absent():
+            return set()
+        case ir.Sequence(items=items):
+            return set().union(*(_taken_variables(item.node) for item in items))
+        case ir.Alternation(branches=branches):
+            return set().union(*(_taken_variables(branch) for branch in branches))
+        case ir.Repeat(body=body):
+            return _taken_variables(body)
+
+
+@st.composite
+def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
+    """Draw a pattern that takes at least one event."""
+    names = list("abcd"[: draw(st.integers(1, 4))])
+    pattern = draw(nodes(names, draw(st.integers(1, max_size))))
+    if nfa.can_be_empty(pattern):
+        first = ir.Item(ir.Contiguity.STRICT, ir.Take(draw(st.sampled_from(names))))
+        pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
+    return pattern
+
+
+# ---------------------------------------------------------------- rules
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> ir.Window:
+    """Draw a window that some of the streams' events do not fit into."""
+    length_us = draw(st.sampled_from([1, 2, 3, 5, 8])) * SECOND_US
+    return ir.Window(length_us, draw(st.booleans()))
+
+
+@st.composite
+def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
+    """Draw a rule."""
+    pattern = draw(patterns(max_size))
+    names = sorted(variables_of(pattern))
+    variables = tuple(ir.Variable(name, draw(predicates(names, number))) for number, name in enumerate(names))
+    needs_window = any(state.closes and state.bars for state in nfa.build(pattern).states)
+    window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
+    measures = [
+        ir.Measure(f"took_{name}", Aggregate("SUM", name, COLUMNS["w"], 0, Type.BIGINT)) for name in names
+    ]
+    kinds = [Type.BIGINT, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP, Type.INTERVAL]
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=3, unique=True)):
+        expression = draw(values(kind, names, bare=False, depth=1, approximate=True))
+        measures.append(ir.Measure(f"m_{kind}", expression))
+    selection = draw(st.sampled_from(list(ir.Selection)))
+    kind_of_skip = draw(st.sampled_from(list(ir.SkipKind)))
+    target = None
+    if kind_of_skip in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
+        target = draw(st.sampled_from(sorted(_taken_variables(pattern))))
+    return ir.Rule(
+        name=name,
+        title="",
+        severity="info",
+        tags=(),
+        stream="events",
+        key=draw(st.sampled_from([("k",), ("k",), ("g",), ("k", "g")])),
+        pattern=pattern,
+        window=window,
+        variables=variables,
+        measures=tuple(measures),
+        selection=selection,
+        skip=ir.Skip(kind_of_skip, target),
+    )
+
+
+# ---------------------------------------------------------------- streams
+
+
+def _or_null(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(strategy, strategy, strategy, strategy, st.none())
+
+
+@st.composite
+def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str, Any]]:
+    """Draw events in order of time, with ties, NULLs and a few keys."""
+    events: list[dict[str, Any]] = []
+    now_us = draw(st.sampled_from([0, 5 * SECOND_US]))
+    few_keys = draw(st.sampled_from([[1], [1], [1, 2], [1, 2, None]]))
+    for number in range(draw(st.integers(1, max_events))):
+        now_us += draw(st.sampled_from([0, 1, 1, 1, 2, 4])) * SECOND_US
+        event = {
+            "k": draw(st.sampled_from(few_keys)),
+            "g": draw(st.sampled_from(["x", "x", "y"])),
+            "ts": now_us,
+            "t": draw(_or_null(st.integers(0, 3))),
+            "w": 1 << number,
+            "i": draw(_or_null(st.integers(0, 3))),
+            "d": draw(_or_null(st.sampled_from([0.0, 0.5, 1.5, -2.0, float("nan")]))),
+            "s": draw(_or_null(st.sampled_from(["p", "q", "r"]))),
+            "b": draw(_or_null(st.booleans())),
+        }
+        events.append(event)
+    return events
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    """Draw how events of equal time are ordered and how late an event may come."""
+    tie_break = draw(st.sampled_from([(), (), ("t",), ("s", "t")]))
+    return Stream(
+        name="events",
+        fields=FIELDS,
+        event_time="ts",
+        tie_break=tie_break,
+        lateness_us=draw(st.sampled_from([0, 1, 3])) * SECOND_US,
+        deduplicate=bool(tie_break) and draw(st.booleans()),
+    )
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn, max_rules: int = 2, max_events: int = MAX_EVENTS, max_size: int = MAX_SIZE
+) -> Case:
+    """Draw a case. No event comes late: each is held up by less than the lateness."""
+    stream = draw(streams())
+    drawn = tuple(
+        draw(rules(f"rule_{number}", max_size)) for number in range(draw(st.integers(1, max_rules)))
+    )
+    events = draw(event_lists(max_events))
+    if stream.deduplicate:
+        events += [dict(event) for event in draw(st.lists(st.sampled_from(events), max_size=3))]
+    if stream.lateness_us:
+        held_us = [draw(st.integers(0, stream.lateness_us - 1)) for _ in events]
+        arrival = [event["ts"] + delay for event, delay in zip(events, held_us, strict=True)]
+    else:
+        arrival = [event["ts"] for event in events]
+    order = sorted(range(len(events)), key=lambda number: arrival[number])
+    return Case(drawn, stream, tuple(events[number] for number in order), draw(_deliveries(len(events))))
+
+
+@st.composite
+def _deliveries(draw: st.DrawFn, n_events: int) -> tuple[Step, ...]:
+    steps = []
+    while n_events:
+        size = draw(st.integers(1, n_events))
+        steps.append(Step(size, draw(st.booleans()), draw(st.booleans())))
+        n_events -= size
+    return tuple(steps)

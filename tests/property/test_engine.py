@@ -1,0 +1,111 @@
+"""The engine reports what the oracle reports, however the events are delivered.
+
+These are the same examples each time, in well under a minute; `python -m tests.property` draws new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from cep.compiler.compile import compile_rules
+from cep.engine.matcher import Matcher
+from cep.engine.predicates import Batch, evaluate, prepare
+from cep.expression import Expression
+from tests.oracle.expressions import evaluate as evaluate_one
+from tests.property.differential import (
+    TooLarge,
+    canonical,
+    engine_rows,
+    in_order,
+    match_ids,
+    oracle_rows,
+    rows_of,
+    stream_table,
+)
+from tests.property.strategies import MAX_EVENTS, Case, Step, cases, event_lists, local_expressions, streams
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+GATE = settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+FEW = settings(GATE, max_examples=60)
+
+
+def check_engine_agrees_with_oracle(case: Case) -> bool:
+    """Compare the two; False: the case is too large to compare."""
+    try:
+        found = engine_rows(case)
+    except TooLarge:
+        return False
+    assert found == oracle_rows(case)
+    return True
+
+
+@GATE
+@given(cases())
+def test_engine_reports_what_the_oracle_reports(case: Case) -> None:
+    assume(check_engine_agrees_with_oracle(case))
+
+
+@FEW
+@given(cases(max_rules=1, max_events=4 * MAX_EVENTS, max_size=3))
+def test_engine_agrees_with_the_oracle_on_longer_streams(case: Case) -> None:
+    assume(check_engine_agrees_with_oracle(case))
+
+
+@FEW
+@given(cases())
+def test_deliveries_snapshots_and_restores_change_nothing(case: Case) -> None:
+    at_once = (Step(len(case.events), advances=False, restores=False),)
+    one_by_one = tuple(Step(1, advances=True, restores=True) for _ in case.events)
+    try:
+        ids = match_ids(case, at_once)
+        assert match_ids(case, one_by_one) == ids
+        assert match_ids(case, case.steps) == ids
+        assert engine_rows(case, one_by_one) == engine_rows(case, at_once)
+    except TooLarge:
+        assume(False)
+
+
+@FEW
+@given(st.data())
+def test_late_events_are_handed_back_and_change_nothing(data: st.DataObject) -> None:
+    case: Case = data.draw(cases(max_rules=1))
+    arrival = data.draw(st.permutations(case.events))
+    (program,) = compile_rules(case.rules, {case.stream.name: case.stream})
+    matcher = Matcher(program)
+    found, accepted, n_late = [], [], 0
+    watermark_us = -1
+    for step in case.steps:
+        batch, arrival = arrival[: step.n_events], arrival[step.n_events :]
+        in_time = [event for event in batch if event["ts"] > watermark_us]
+        late = matcher.push(prepare(program, stream_table(case.stream, batch)))
+        late_here = prepare(
+            program, stream_table(case.stream, [event for event in batch if event["ts"] <= watermark_us])
+        )
+        assert late.num_rows == late_here.num_rows
+        accepted += in_time
+        n_late += late.num_rows
+        if step.advances:
+            watermark_us = max(watermark_us, *(event["ts"] for event in batch)) - case.stream.lateness_us
+            found.append(matcher.advance(watermark_us))
+            watermark_us = matcher.watermark_us
+        if matcher.n_open_runs > 400:
+            assume(False)
+    found.append(matcher.finish())
+    assert matcher.counters.late == n_late
+    kept = Case(case.rules, case.stream, tuple(accepted), ())
+    assert in_order([row for table in found for row in rows_of(table, case.rules)]) == oracle_rows(kept)
+
+
+@FEW
+@given(local_expressions(), event_lists(), streams())
+def test_columns_and_single_events_give_one_expression_one_value(
+    expression: Expression, events: Sequence[dict[str, Any]], stream: Any
+) -> None:
+    batch = Batch(stream_table(stream, events))
+    by_column = evaluate(expression, batch).to_arrow().to_pylist()
+    by_event = [evaluate_one(expression, event, {}) for event in events]
+    assert [canonical(value) for value in by_column] == [canonical(value) for value in by_event]
