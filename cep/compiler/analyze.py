@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from cep.compiler import ir
-from cep.compiler.inference import MAX_DURATION_US, Inference, Scope, too_long
+from cep.compiler.inference import Inference, Scope, too_long
 from cep.errors import Diagnostic, Span
 from cep.expression import Expression, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, in_order
+from cep.language.time_literals import MAX_DURATION_US
 from cep.schema import Stream
 
 MAX_POSITIONS = 1_000

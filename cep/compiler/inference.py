@@ -16,13 +16,11 @@ from cep.errors import Diagnostic, Source, Span
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, is_local
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean
+from cep.language.time_literals import MAX_DURATION_US
 from cep.schema import Stream
 
 MAX_OFFSET = 63
 """Of LAST: each event back is a register of every run."""
-
-MAX_DURATION_US = 36_500 * 86_400_000_000
-"""Longest duration: 36,500 days. Event time plus a duration must stay inside 64 bits."""
 
 AGGREGATES = ("FIRST", "LAST", "COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
 

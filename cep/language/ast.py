@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 from cep.errors import Source, Span
 
@@ -310,22 +309,3 @@ class Rule:
     skip: Skip | None
     source: Source = field(compare=False)
     span: Span = field(compare=False)
-
-
-class Unit(NamedTuple):
-    """A unit of time, as it is printed."""
-
-    word: str
-    length_us: int
-
-
-UNITS: tuple[Unit, ...] = (
-    Unit("WEEKS", 604_800_000_000),
-    Unit("DAYS", 86_400_000_000),
-    Unit("HOURS", 3_600_000_000),
-    Unit("MINUTES", 60_000_000),
-    Unit("SECONDS", 1_000_000),
-    Unit("MILLISECONDS", 1_000),
-    Unit("MICROSECONDS", 1),
-)
-"""Units of time, the longest first."""

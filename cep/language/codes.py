@@ -61,6 +61,7 @@ CODES: dict[str, str] = {
     "E0411": "deduplicate without tie_break",
     "E0412": "YAML anchors, aliases and tags are not read",
     "E0413": "a name that cannot be used here",
+    "E0414": "the streams file cannot be read",
     "W0501": "nothing bounds how long a run lives",
     "W0502": "a comparison that is never true",
     "W0503": "a comparison that is true of every value",

@@ -8,7 +8,6 @@ so reports all there is in a file. A rule with a problem is not returned.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import math
 import re
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, suggestion
 from cep.language.grammar import RESERVED, Lexeme, Token, tokens
+from cep.language.time_literals import UNIT_WORDS, UNITS, parse_timestamp
 
 MAX_BYTES = 1 << 20
 """Size of one rule file."""
@@ -29,11 +29,6 @@ MAX_DEPTH = 100
 """Height of an expression's tree: chains such as ``a + b + c`` count too."""
 
 SEVERITIES = ("info", "low", "medium", "high", "critical")
-
-UNIT_WORDS: dict[str, int] = {
-    spelling: unit.length_us for unit in ast.UNITS for spelling in (unit.word, unit.word.removesuffix("S"))
-}
-"""Unit of time as written, in upper case -> microseconds."""
 
 _FORMS = {
     "RULE": "RULE name",
@@ -98,11 +93,6 @@ _LATER_CLAUSES = {
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _QUANTIFIERS = frozenset("?*+{")
 _NAMES = (Lexeme.WORD, Lexeme.QUOTED)
-_TIMESTAMP = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII
-)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class _ProblemError(Exception):
@@ -128,19 +118,6 @@ def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     parser = _Parser(source)
     rules = parser.file()
     return tuple(rules), parser.diagnostics
-
-
-def parse_timestamp(text: str) -> int | None:
-    """Return the microseconds since 1970-01-01T00:00Z of an ISO 8601 date or time, UTC unless it says."""
-    if not _TIMESTAMP.fullmatch(text):
-        return None
-    try:
-        value = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=datetime.UTC)
-    return (value - _EPOCH) // _MICROSECOND
 
 
 class _Parser:
@@ -393,7 +370,7 @@ class _Parser:
                 f"`{token.text}` is not a unit of time",
                 Span(token.start, token.end),
                 "expected a unit of time",
-                did_you_mean(token.word, [unit.word for unit in ast.UNITS], "units"),
+                did_you_mean(token.word, [unit.word for unit in UNITS], "units"),
             )
         self.take()
         return length
@@ -1127,7 +1104,7 @@ class _RuleReader:
         )
 
 
-_SKIP_HELP = "write AFTER MATCH and SKIP PAST LAST EVENT, SKIP TO NEXT EVENT, SKIP TO FIRST v, SKIP TO LAST v or NO SKIP"
+_SKIP_HELP = "write AFTER MATCH NO SKIP, or SKIP PAST LAST EVENT, TO NEXT EVENT, TO FIRST v, TO LAST v"
 
 
 def _spelled(clause: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterable
 from typing import assert_never
@@ -11,9 +10,9 @@ from cep.errors import Span
 from cep.language import ast
 from cep.language.grammar import RESERVED
 from cep.language.parser import CLAUSE_WORDS
+from cep.language.time_literals import print_duration, print_timestamp
 
 _QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "PERMUTE"))
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def print_rules(rules: Iterable[ast.Rule]) -> str:
@@ -34,7 +33,7 @@ def print_rule(rule: ast.Rule) -> str:
     lines.append(f"PARTITION BY {', '.join(_name(name) for name in rule.key)}")
     lines.append(f"PATTERN {print_pattern(rule.pattern)}")
     if rule.window is not None:
-        lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{_duration(rule.window.length_us)}")
+        lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{print_duration(rule.window.length_us)}")
     if rule.definitions:
         width = max(len(_name(item.variable)) for item in rule.definitions)
         items = [f"{_name(d.variable):<{width}} AS {print_expression(d.condition)}" for d in rule.definitions]
@@ -173,23 +172,12 @@ def _constant(node: ast.Constant) -> str:
             return _quote(str(value))
         case ast.Kind.TIMESTAMP:
             assert isinstance(value, int)
-            moment = _EPOCH + datetime.timedelta(microseconds=value)
-            return f"TIMESTAMP '{moment.replace(tzinfo=None).isoformat(' ')}'"
+            return f"TIMESTAMP '{print_timestamp(value)}'"
         case ast.Kind.INTERVAL:
             assert isinstance(value, int)
-            return _duration(value)
+            return print_duration(value)
         case _:
             assert_never(node.kind)
-
-
-def _duration(length_us: int) -> str:
-    unit = next(
-        unit
-        for unit in ast.UNITS
-        if length_us % unit.length_us == 0 and (length_us or unit.length_us == 1_000_000)
-    )
-    amount = length_us // unit.length_us
-    return f"{amount} {unit.word.removesuffix('S') if amount == 1 else unit.word}"
 
 
 def _name(name: ast.Name) -> str:

@@ -1,0 +1,219 @@
+"""YAML files read as nodes with places, so that every problem can point at its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import yaml
+
+from cep.errors import Diagnostic, Source, Span
+from cep.language.diagnostics import did_you_mean
+
+MAX_BYTES = 1 << 20
+"""Size of one YAML file."""
+
+MAX_NESTING = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key of a mapping and its value."""
+
+    name: str
+    key: yaml.Node
+    value: yaml.Node
+
+
+@dataclass
+class Document:
+    """A YAML text and what is wrong with it. Methods report and return None where a node does not fit."""
+
+    source: Source
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def problem(
+        self, code: str, title: str, node: yaml.Node | None, label: str = "", help_text: str = ""
+    ) -> None:
+        """Note a problem at `node`."""
+        span = None if node is None else _span(node)
+        self.diagnostics.append(Diagnostic(code, title, self.source, span, label, help_text))
+
+    def root(self) -> yaml.Node | None:
+        """Return the text as a tree of nodes, without aliases and tags."""
+        size = len(self.source.text.encode(errors="surrogatepass"))
+        if size > MAX_BYTES:
+            self.problem(
+                "E0901",
+                f"the file has {size:,} bytes; the limit is {MAX_BYTES:,}",
+                None,
+                help_text="declare fewer things in one file",
+            )
+            return None
+        try:
+            if not self._is_plain():
+                return None
+            node = yaml.compose(self.source.text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            index = mark.index if mark is not None else 0
+            self._at(
+                "E0401",
+                "this is not valid YAML",
+                index,
+                _in_plain_words(error.problem or "cannot be read"),
+                "check the indentation, colons and quotes of this line and the one before",
+            )
+            return None
+        except yaml.reader.ReaderError as error:
+            self._at(
+                "E0401",
+                "this is not valid YAML",
+                error.position,
+                "a character that YAML does not allow",
+                "remove it",
+            )
+            return None
+        if node is None:
+            self.problem("E0402", "the file is empty", None, help_text="write: streams:")
+        return node
+
+    def _is_plain(self) -> bool:
+        """Check the events of the parser: building a tree of aliases or of any depth could take for ever."""
+        depth = 0
+        for event in yaml.parse(self.source.text, Loader=yaml.SafeLoader):
+            assert event.start_mark is not None
+            place = event.start_mark.index
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MAX_NESTING:
+                self._at(
+                    "E0902",
+                    f"more than {MAX_NESTING} levels of nesting",
+                    place,
+                    "one level too many",
+                    "nest less",
+                )
+                return False
+            what = ""
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                what = "anchors and aliases"
+            elif getattr(event, "tag", None):
+                what = "tags"
+            if what:
+                self._at("E0412", f"{what} are not read", place, "not plain YAML", "write the value itself")
+                return False
+        return True
+
+    def _at(self, code: str, title: str, index: int, label: str, help_text: str) -> None:
+        index = min(index, len(self.source.text.rstrip()))
+        self.diagnostics.append(
+            Diagnostic(
+                code, title, self.source, Span(index, min(index + 1, len(self.source.text))), label, help_text
+            )
+        )
+
+    def mapping(self, node: yaml.Node, what: str) -> list[Entry] | None:
+        """Return the entries of a mapping; a key given twice is a problem."""
+        if not isinstance(node, yaml.MappingNode):
+            self._wrong(node, what, "a mapping of names to values", "write: name: value")
+            return None
+        entries: dict[str, Entry] = {}
+        for key, value in node.value:
+            name = self.text(key, "a name")
+            if name is None:
+                continue
+            if name in entries:
+                self.problem(
+                    "E0405", f"`{name}` is there twice", key, "already given above", "keep one of them"
+                )
+                continue
+            entries[name] = Entry(name, key, value)
+        return list(entries.values())
+
+    def settings(
+        self, node: yaml.Node, what: str, known: Iterable[str], required: Iterable[str] = ()
+    ) -> dict[str, yaml.Node] | None:
+        """Return the values of a mapping with fixed keys; unknown and missing ones are problems."""
+        entries = self.mapping(node, what)
+        if entries is None:
+            return None
+        allowed = list(known)
+        found: dict[str, yaml.Node] = {}
+        for entry in entries:
+            if entry.name in allowed:
+                found[entry.name] = entry.value
+                continue
+            self.problem(
+                "E0403",
+                f"{what} has no setting `{entry.name}`",
+                entry.key,
+                "not a setting",
+                did_you_mean(entry.name, allowed, "settings"),
+            )
+        for name in required:
+            if name not in found:
+                first = entries[0].key if entries else node
+                self.problem(
+                    "E0404", f"{what} has no `{name}`", first, f"`{name}` is missing", f"add: {name}: ..."
+                )
+        return found
+
+    def text(self, node: yaml.Node, what: str) -> str | None:
+        """Return a scalar as it is written; ``on`` and ``2020-01-01`` are texts here."""
+        if not isinstance(node, yaml.ScalarNode) or _is_null(node) or not node.value:
+            self._wrong(node, what, "a text", "write one word or a quoted text")
+            return None
+        return str(node.value)
+
+    def texts(self, node: yaml.Node, what: str) -> list[tuple[str, yaml.Node]] | None:
+        """Return a list of texts with their nodes; one text alone is a list of one."""
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        found = [(self.text(item, what), item) for item in items]
+        sound = [(text, item) for text, item in found if text is not None]
+        return sound if len(sound) == len(found) else None
+
+    def boolean(self, node: yaml.Node, what: str) -> bool | None:
+        """Return true or false."""
+        if not isinstance(node, yaml.ScalarNode) or node.tag != "tag:yaml.org,2002:bool":
+            self._wrong(node, what, "true or false", "write true or false")
+            return None
+        return str(node.value).lower() in ("true", "yes", "on")
+
+    def integer(self, node: yaml.Node, what: str) -> int | None:
+        """Return a whole number from 0."""
+        if not isinstance(node, yaml.ScalarNode) or not (node.value.isdecimal() and len(node.value) <= 18):
+            self._wrong(node, what, "a whole number", "write digits only")
+            return None
+        return int(node.value)
+
+    def _wrong(self, node: yaml.Node, what: str, needs: str, help_text: str) -> None:
+        self.problem("E0402", f"{what} must be {needs}", node, f"expected {needs}", help_text)
+
+
+def _in_plain_words(problem: str) -> str:
+    return (
+        problem.replace("<", "")
+        .replace(">", "")
+        .replace("unexpected end of stream", "the end of the file")
+        .replace("stream end", "the end of the file")
+        .replace("block end", "the end of the block")
+    )
+
+
+def _is_null(node: yaml.ScalarNode) -> bool:
+    return bool(node.tag == "tag:yaml.org,2002:null")
+
+
+def _span(node: yaml.Node) -> Span:
+    """Return the place of a scalar; of a collection in blocks, that of its first line."""
+    return Span(node.start_mark.index, max(node.start_mark.index + 1, _end(node)))
+
+
+def _end(node: yaml.Node) -> int:
+    if isinstance(node, yaml.ScalarNode) or getattr(node, "flow_style", False):
+        return int(node.end_mark.index)
+    first = node.value[0] if node.value else node
+    return int((first[0] if isinstance(first, tuple) else first).end_mark.index)
