@@ -12,6 +12,9 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+MILLISECOND_US = 1_000
+"""Event times are whole milliseconds: that is what JSON lines carry here."""
+
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
@@ -126,7 +129,18 @@ class EventList:
         """Write down one event."""
         # Times in microseconds since 1970 fit a float's 53 bits until the year 2255.
         self.rows.append(
-            (ts_us, card, kind, round(amount, 2), country, merchant, card_present, approved, device, case)
+            (
+                ts_us // MILLISECOND_US * MILLISECOND_US,
+                card,
+                kind,
+                round(amount, 2),
+                country,
+                merchant,
+                card_present,
+                approved,
+                device,
+                case,
+            )
         )
 
     def to_events(self) -> Events:

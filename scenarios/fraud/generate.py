@@ -1,7 +1,7 @@
 """Generate card events with planted fraud: ``python -m scenarios.fraud.generate --events 2000000 --out DIR``.
 
-DIR gets ``events/`` (files in the order of arrival), ``truth.parquet`` (the stories) and ``manifest.json`` (what
-was asked for and what is in the files). One seed gives the same bytes every time.
+DIR gets ``events/`` (files in the order of arrival), ``truth.parquet`` (the stories) and ``manifest.json``
+(what was asked for and what is in the files). One seed gives the same bytes every time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scenarios.fraud.delivery import Faults, draw_deliveries, write_files
-from scenarios.fraud.events import BALANCE, NOTHING, Events, concat
+from scenarios.fraud.events import BALANCE, MILLISECOND_US, NOTHING, Events, concat
 from scenarios.fraud.stories import Case, plant
 from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic
 
@@ -62,8 +62,7 @@ def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[
     traffic = traffic.take(np.delete(np.arange(len(traffic)), looks))
     paid = concat([traffic, told])
     events = concat([paid, draw_statements(rng, cards, paid, stories.empty_statement_card)])
-    # JSON lines carry milliseconds; both formats are to hold the same times.
-    events = dataclasses.replace(events, ts_us=events.ts_us // 1000 * 1000)
+    events = dataclasses.replace(events, ts_us=events.ts_us // MILLISECOND_US * MILLISECOND_US)
     return events.take(np.argsort(events.ts_us, kind="stable")), tuple(stories.cases)
 
 

@@ -1,8 +1,8 @@
 """Planted stories and their truth: frauds, near misses that must stay silent, honest look-alikes.
 
-A fraud is written so that its rule must find it whatever the ordinary traffic around it does. A near miss lacks
-one thing: a probe, a minute, an amount. A look-alike is honest and has everything the rule asks for: it is what
-keeps precision below 100 %. Each story has a card of its own. No event of a story is ever a straggler.
+A fraud is written so that its rule must find it whatever the ordinary traffic around it does. A near miss
+lacks one thing: a probe, a minute, an amount. A look-alike is honest and has everything the rule asks for: it
+is what keeps precision below 100 %. Each story has a card of its own, and none of its events is a straggler.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Case:
 
 @dataclass(slots=True)
 class Stories:
-    """All stories of a seed; ordinary payments of `quiet_card[i]` before `quiet_until_us[i]` did not happen."""
+    """All stories of a seed; ordinary payments of `quiet_card[i]` before `quiet_until_us[i]` are left out."""
 
     cases: list[Case] = field(default_factory=list)
     written: EventList = field(default_factory=EventList)
