@@ -1,0 +1,204 @@
+"""A rule as text: what its predicates need, its automaton, what bounds it, what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cep.compiler import ir, nfa
+from cep.compiler.lower import split_predicate
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.program import Program, RuleProgram
+
+_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or"])
+_ARROWS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
+
+
+def explain(rule: ir.Rule, program: Program) -> str:
+    """Return a description of `rule` and of what it compiled to in `program`, in lines."""
+    compiled = next(candidate for candidate in program.rules if candidate.name == rule.name)
+    return "\n".join(_lines(rule, program, compiled)) + "\n"
+
+
+def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[str]:
+    yield f"rule {rule.name}"
+    yield f"  stream     {rule.stream}, partitioned by {', '.join(rule.key)}"
+    yield f"  pattern    {show_node(rule.pattern)}"
+    yield f"  window     {_window(rule.window)}"
+    yield f"  matches    {rule.selection.value}, after a match {_skip(rule.skip)}"
+    yield f"  runs       {_bound(rule, compiled)}"
+    yield f"  events     {_filter(program, compiled)}"
+    yield "predicates"
+    for variable in rule.variables:
+        yield from _predicate(variable)
+    yield "automaton"
+    yield from _automaton(nfa.build(rule.pattern))
+    yield "a run remembers"
+    for number, register in enumerate(compiled.registers):
+        yield f"  #{number:<3} {register.type.value:<10} {register.label}"
+    if not compiled.registers:
+        yield "  nothing but where it stands"
+    yield "measures"
+    for name, expression in compiled.measures:
+        yield f"  {name} = {show_expression(expression)}"
+
+
+def _window(window: ir.Window | None) -> str:
+    if window is None:
+        return "none"
+    bound = "up to and including" if window.inclusive else "less than"
+    return f"{bound} {show_duration(window.length_us)} from first to last event"
+
+
+def _skip(skip: ir.Skip) -> str:
+    return f"skip {skip.kind.value} {skip.variable}" if skip.variable else skip.kind.value
+
+
+def _bound(rule: ir.Rule, compiled: RuleProgram) -> str:
+    limit = f"at most {compiled.max_runs:,} per key, beyond that the oldest is dropped and counted"
+    if rule.window is not None:
+        return f"end with the window; {limit}"
+    return f"nothing ends a run that waits (no WITHIN); {limit}"
+
+
+def _filter(program: Program, compiled: RuleProgram) -> str:
+    if compiled.needs_every_event:
+        return (
+            "every event of the stream is needed: a strict joint or a variable that any event may "
+            "satisfy; nothing can be dropped before events are brought together by key"
+        )
+    if program.needs_every_event:
+        return "only those with a local predicate that holds; but other rules on this key need all"
+    return "only those for which some local predicate holds; all others are dropped at the source"
+
+
+def _predicate(variable: ir.Variable) -> Iterator[str]:
+    parts = split_predicate(variable.predicate)
+    if variable.predicate is None:
+        yield f"  {variable.name}: any event"
+    if parts.local is not None:
+        yield f"  {variable.name}: local       {show_expression(parts.local)}"
+    if parts.correlated is not None:
+        reads = sorted({node.variable for node in _aggregates(parts.correlated)})
+        yield f"  {variable.name}: correlated  {show_expression(parts.correlated)}"
+        yield f"  {' ' * len(variable.name)}  because it reads what the run holds of {', '.join(reads)}"
+
+
+def _aggregates(expression: Expression) -> Iterator[Aggregate]:
+    match expression:
+        case Aggregate():
+            yield expression
+        case Call(args=args):
+            for arg in args:
+                yield from _aggregates(arg)
+        case _:
+            return
+
+
+def _automaton(automaton: nfa.Nfa) -> Iterator[str]:
+    for number, state in enumerate(automaton.states):
+        yield f"  {number}: {'start' if number == 0 else _wait(state)}"
+        for take in state.takes:
+            targets = ", ".join("match" if state == nfa.ACCEPT else str(state) for state in take.after)
+            yield f"       take {take.variable} -> {targets}"
+        if number and state.contiguity is not ir.Contiguity.STRICT and state.next != number:
+            yield f"       skip -> {state.next}"
+        if state.accepts_after_skip:
+            yield "       any other event -> match"
+        if state.closes:
+            yield "       window closes -> match"
+
+
+def _wait(state: nfa.State) -> str:
+    kinds = {
+        ir.Contiguity.STRICT: "the very next event",
+        ir.Contiguity.NEXT: "skips events it cannot take",
+        ir.Contiguity.ANY: "skips any event",
+    }
+    notes = [kinds[state.contiguity]]
+    if state.begins:
+        notes.append(f"nor skips {', '.join(state.begins)}")
+    if state.bars:
+        notes.append(f"ends at {', '.join(state.bars)}")
+    if state.guards:
+        notes.append(f"not if the next event is {', '.join(state.guards)}")
+    return "; ".join(notes)
+
+
+def show_node(node: ir.Node) -> str:
+    """Return a pattern as text, with every group in parentheses."""
+    match node:
+        case ir.Take(variable=variable):
+            return variable
+        case ir.Absent(variable=variable):
+            return f"!{variable}"
+        case ir.Sequence(items=items):
+            parts = [_group(item.node, ir.Sequence, ir.Alternation) for item in items]
+            joints = ["", *(_ARROWS[item.contiguity] for item in items[1:])]
+            return "".join(joint + part for joint, part in zip(joints, parts, strict=True))
+        case ir.Alternation(branches=branches):
+            return " | ".join(_group(branch, ir.Alternation) for branch in branches)
+        case ir.Repeat(body=body, contiguity=contiguity, greed=greed):
+            bounds = f"{{{node.min},{'' if node.max is None else node.max}}}"
+            reluctant = "?" if greed is ir.Greed.RELUCTANT else ""
+            inner = _group(body, ir.Sequence, ir.Alternation, ir.Repeat)
+            return f"{inner}{_ARROWS[contiguity].strip()}{bounds}{reluctant}"
+
+
+def _group(node: ir.Node, *kinds: type) -> str:
+    text = show_node(node)
+    return f"({text})" if isinstance(node, kinds) else text
+
+
+def show_expression(expression: Expression) -> str:
+    """Return an expression as text in the rule language's words."""
+    match expression:
+        case Literal(value=value, type=kind):
+            return _literal(value, kind)
+        case Column(name=name):
+            return name
+        case Aggregate(kind="LAST", variable=variable, argument=Column(name=name), offset=0):
+            return f"{variable}.{name}"
+        case Aggregate(variable=variable, argument=None):
+            return f"COUNT({variable}.*)"
+        case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):
+            assert argument is not None
+            inner = f"{variable}.{show_expression(argument)}"
+            return f"{kind}({inner}, {offset})" if offset else f"{kind}({inner})"
+        case Call(function=function, args=args) if function in _INFIX:
+            word = function.upper()
+            return f" {word} ".join(
+                f"({show_expression(arg)})" if _is_infix(arg) else show_expression(arg) for arg in args
+            )
+        case Call(function="double", args=(arg,)):
+            return show_expression(arg)
+        case Call(function=function, args=args):
+            return f"{function.upper()}({', '.join(show_expression(arg) for arg in args)})"
+
+
+def _is_infix(expression: Expression) -> bool:
+    return isinstance(expression, Call) and expression.function in _INFIX
+
+
+def _literal(value: bool | int | float | str | None, kind: Type) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case bool():
+            return str(value).upper()
+        case int() if kind is Type.INTERVAL:
+            return show_duration(value)
+        case _:
+            return str(value)
+
+
+_UNITS = [("DAYS", 86_400_000_000), ("HOURS", 3_600_000_000), ("MINUTES", 60_000_000), ("SECONDS", 1_000_000)]
+
+
+def show_duration(length_us: int) -> str:
+    """Return a duration in its largest whole unit."""
+    for unit, size in _UNITS:
+        if length_us and length_us % size == 0:
+            return f"{length_us // size} {unit}"
+    return f"{length_us / 1000:g} MILLISECONDS" if length_us % 1000 == 0 else f"{length_us} MICROSECONDS"
