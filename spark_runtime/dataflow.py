@@ -1,0 +1,202 @@
+"""The plan on the driver: events -> prepared rows -> key groups -> the operator's output.
+
+Predicates, filter and projection run in the JVM before the only shuffle; the source is read once whatever the
+number of rules and keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, reduce
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from cep.expression import Type
+from cep.program import TIME_COLUMN, Program, bits_column
+from spark_runtime.key_groups import group_label, labels
+from spark_runtime.layout import (
+    DEAD_LETTER,
+    GROUP,
+    HEARTBEAT,
+    KNOWN_BITS,
+    PROGRAM,
+    TEXT,
+    Layout,
+    known_column,
+    slot_column,
+)
+from spark_runtime.operator import KIND, MATCH, KeyGroups, output_schema
+from spark_runtime.predicates import predicate_bits, spark_column
+from spark_runtime.schema import SPARK_TYPES, quoted
+
+_TIME = "_time"
+_FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas can hold
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """The plan for programs that read one stream.
+
+    Parameters
+    ----------
+    programs
+        One for each partition key.
+    match_schema
+        Columns of the matches of all of them.
+    n_groups
+        Number of key groups, and of shuffle partitions. Fixed for the life of a checkpoint.
+    """
+
+    programs: tuple[Program, ...]
+    match_schema: pa.Schema
+    n_groups: int
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Columns of the rows."""
+        return Layout(self.programs)
+
+    @cached_property
+    def labels(self) -> tuple[int, ...]:
+        """Label of each key group."""
+        return labels(self.n_groups, self.n_groups)
+
+    @property
+    def operator(self) -> KeyGroups:
+        """The function that runs on the executors."""
+        lateness_us = self.programs[0].stream.lateness_us
+        return KeyGroups(self.layout, self.match_schema, lateness_us, self.n_groups)
+
+    # ------------------------------------------------------------ rows
+
+    def rows(self, events: DataFrame) -> DataFrame:
+        """Return typed events as rows (`Layout.row_schema`); an event of no use to any rule is a heartbeat.
+
+        `events` may have a column ``_text``: rows where it is not NULL are dead letters.
+        """
+        text = F.col(TEXT) if TEXT in events.columns else F.lit(None).cast("string")
+        candidates = [self._row(number, text) for number in range(len(self.programs))]
+        if len(candidates) == 1:
+            return events.select(*candidates[0])
+        structs = F.array(*(F.struct(*row) for row in candidates))
+        useful = F.filter(structs, lambda row: row[PROGRAM] >= 0)
+        first = F.slice(structs, 1, 1)  # a heartbeat or a dead letter
+        return events.select(
+            F.explode(F.when(F.size(useful) > 0, useful).otherwise(first)).alias("row")
+        ).select("row.*")
+
+    def _row(self, number: int, text: SparkColumn) -> list[SparkColumn]:
+        """Return the columns of a typed event's row for one program."""
+        program = self.programs[number]
+        words = [predicate_bits(predicates) for predicates in program.predicates]
+        has_key = reduce(lambda a, b: a & b, [quoted(name).isNotNull() for name in program.key])
+        is_useful = has_key
+        if not program.needs_every_event:
+            is_useful = has_key & reduce(lambda a, b: a | b, [word != 0 for word in words], F.lit(False))
+        code = F.when(text.isNotNull(), DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
+        derived = dict(program.derived)
+        names = {slot: name for name, slot in self.layout.slots_of[number].items()}
+        row = [code.cast("int").alias(PROGRAM), quoted(program.stream.event_time).alias(TIME_COLUMN)]
+        for word in range(self.layout.n_words):
+            bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
+            row.append(bits.alias(bits_column(word)))
+        for slot, kind in enumerate(self.layout.slot_types):
+            value = F.lit(None)
+            if slot in names:
+                name = names[slot]
+                value = spark_column(derived[name]) if name in derived else quoted(name)
+            row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
+        return [*row, text.alias(TEXT)]
+
+    def grouped(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the label of their key group, unless they have one already."""
+        label = F.when(F.col(PROGRAM) < 0, group_label([F.col(TEXT)], self.labels))
+        for number, program in enumerate(self.programs):
+            slots = self.layout.slots_of[number]
+            key = [F.col(slot_column(slots[name])) for name in program.key]
+            label = label.when(F.col(PROGRAM) == number, group_label(key, self.labels))
+        return rows.withColumn(GROUP, label)
+
+    # ------------------------------------------------------------ operator
+
+    def output(self, rows: DataFrame) -> DataFrame:
+        """Return what the operator makes of grouped rows: `operator.output_schema`, several kinds of rows."""
+        return self._stream_output(rows) if rows.isStreaming else self._batch_output(rows)
+
+    def _batch_output(self, rows: DataFrame) -> DataFrame:
+        useful = rows.where(F.col(PROGRAM) != HEARTBEAT)
+        groups = useful.repartition(self.n_groups, GROUP).select(*self.layout.row_schema.names)
+        return groups.mapInArrow(self.operator.batch, spark_schema(output_schema(self.match_schema)))
+
+    def _stream_output(self, rows: DataFrame) -> DataFrame:
+        delay_ms = -(-self.programs[0].stream.lateness_us // 1000)
+        timed = rows.withColumn(_TIME, F.timestamp_micros(TIME_COLUMN))
+        marked = timed.withWatermark(_TIME, f"{delay_ms} milliseconds")
+        # Heartbeats are for the watermark. The condition reads the watermarked column, else Spark would
+        # move it below the watermark, which would then stand still while only irrelevant events come.
+        useful = marked.where(F.col(_TIME).isNull() | (F.col(PROGRAM) != HEARTBEAT))
+        # Spark drops late rows and allows event-time timeouts by the watermarked column that it finds here.
+        # This one is never late, so that the engine sees late rows and can report them.
+        never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": delay_ms})
+        packed = useful.select(F.col(GROUP), *self._packed(), never_late)
+        return packed.groupBy(GROUP).applyInPandasWithState(
+            self.operator,
+            spark_schema(output_schema(self.match_schema)),
+            T.StructType([T.StructField("state", T.BinaryType())]),
+            "append",
+            "EventTimeTimeout",
+        )
+
+    def _packed(self) -> list[SparkColumn]:
+        """Return the columns of `Layout.packed_names`: no NULL but in strings."""
+        columns = [F.col(PROGRAM)]
+        for field in self.layout.row_schema:
+            if field.name == PROGRAM:
+                continue
+            column = F.col(field.name)
+            if not pa.types.is_string(field.type):
+                column = F.coalesce(column.cast(SPARK_TYPES[_number_type(field.type)]), F.lit(0))
+            columns.append(column.alias(field.name))
+        for word in range(self.layout.n_known_words):
+            known = F.lit(0).cast("bigint")
+            for slot in range(word * KNOWN_BITS, min((word + 1) * KNOWN_BITS, len(self.layout.slot_types))):
+                bit = F.lit(1 << (slot - word * KNOWN_BITS)).cast("bigint")
+                is_known = F.col(slot_column(slot)).isNotNull()
+                known = known.bitwiseOR(F.when(is_known, bit).otherwise(F.lit(0).cast("bigint")))
+            columns.append(known.alias(known_column(word)))
+        return columns
+
+    def matches(self, output: DataFrame) -> DataFrame:
+        """Return the matches in the operator's output, with times as timestamps."""
+        columns = []
+        for field in self.match_schema:
+            column = quoted(field.name)
+            if pa.types.is_timestamp(field.type):
+                column = F.timestamp_micros(column).alias(field.name)
+            columns.append(column)
+        return output.where(F.col(KIND) == MATCH).select(*columns)
+
+
+def _number_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a value that is not a string passes through pandas."""
+    return pa.int64() if pa.types.is_boolean(kind) or pa.types.is_int32(kind) else kind
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
+    return T.StructType(
+        [T.StructField(field.name, SPARK_TYPES.get(field.type, T.IntegerType())) for field in schema]
+    )
+
+
+def drop_unusable(events: DataFrame, program: Program) -> DataFrame:
+    """Return typed events without those whose time is NULL or out of the stream's bounds."""
+    stream = program.stream
+    time = quoted(stream.event_time)
+    assert program.type_of(stream.event_time) is Type.TIMESTAMP
+    return events.where((time >= stream.min_valid_us) & (time < stream.max_valid_us))

@@ -1,0 +1,56 @@
+"""Key groups: keys brought together so that one Python call serves many of them.
+
+A group has a label, an integer that Spark's shuffle sends to the partition meant: Spark hashes the label with
+Murmur3 and takes the remainder, and small integers in a row would fall on few partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F  # noqa: N812
+
+_SEED = 42
+_MASK = 0xFFFFFFFF
+
+
+@cache
+def labels(n_groups: int, n_partitions: int) -> tuple[int, ...]:
+    """Return a label for each group, so that group g goes to partition g modulo `n_partitions`."""
+    wanted: dict[int, list[int]] = {}
+    for group in range(n_groups):
+        wanted.setdefault(group % n_partitions, []).append(group)
+    result = [0] * n_groups
+    missing, label = n_groups, 0
+    while missing:
+        groups = wanted.get(spark_hash(label) % n_partitions)
+        if groups:
+            result[groups.pop()] = label
+            missing -= 1
+        label += 1
+    return tuple(result)
+
+
+def group_label(key: Sequence[SparkColumn], group_labels: Sequence[int]) -> SparkColumn:
+    """Return the label of the group that a row's key belongs to."""
+    group = F.pmod(F.hash(*key), F.lit(len(group_labels)))
+    return F.element_at(F.array(*(F.lit(label) for label in group_labels)), group + 1)
+
+
+def spark_hash(value: int) -> int:
+    """Return Spark's ``hash(value)`` of a 32-bit integer: Murmur3 x86 32 with seed 42, signed."""
+    k = value * 0xCC9E2D51 & _MASK
+    k = (k << 15 | k >> 17) & _MASK
+    k = k * 0x1B873593 & _MASK
+    h = _SEED ^ k
+    h = (h << 13 | h >> 19) & _MASK
+    h = h * 5 + 0xE6546B64 & _MASK
+    h ^= 4  # the number of bytes hashed
+    h ^= h >> 16
+    h = h * 0x85EBCA6B & _MASK
+    h ^= h >> 13
+    h = h * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h

@@ -1,0 +1,275 @@
+"""The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
+
+In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
+What comes out are rows of several kinds, told apart by the column `_kind`.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.engine.matcher import Matcher
+from cep.errors import StateError
+from cep.program import TIME_COLUMN
+from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, PROGRAM, TEXT, Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+KIND = "_kind"
+"""Column of the operator's output: one of the four below."""
+
+MATCH = "match"
+LATE = "late"  # `_text`: the prepared event as JSON
+DEAD = "dead"  # `_text`: the dead letter as JSON
+COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
+
+MAX_FRAME_ROWS = 50_000
+"""Rows of output that are turned into pandas together."""
+
+_HEADER = struct.Struct("<4sHHI")
+_LENGTH = struct.Struct("<Q")
+_MAGIC = b"SCKG"
+_FORMAT = 1
+
+
+def output_schema(match_schema: pa.Schema) -> pa.Schema:
+    """Return the columns that the operator writes: kind, text, then a match, its times as microseconds."""
+    fields = [pa.field(KIND, pa.string()), pa.field(TEXT, pa.string())]
+    for field in match_schema:
+        kind = pa.int64() if pa.types.is_timestamp(field.type) else field.type
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+@dataclass(frozen=True)
+class KeyGroups:
+    """The operator as a function that Spark calls; it travels to the executors.
+
+    Parameters
+    ----------
+    layout
+        The programs and the columns of the rows.
+    match_schema
+        Columns of the matches of all programs.
+    lateness_us
+        How far the watermark stays behind the latest event.
+    n_groups
+        Number of key groups, written into the state: another number would send keys to other states.
+    """
+
+    layout: Layout
+    match_schema: pa.Schema
+    lateness_us: int
+    n_groups: int
+
+    def __call__(
+        self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Take in the rows of one key group and one micro-batch, or its timeout; yield what comes out."""
+        matchers = decode_state(state.get[0], self.layout, self.n_groups) if state.exists else self._fresh()
+        call = _Call(self, matchers)
+        if not state.hasTimedOut:
+            for frame in frames:
+                columns = {name: frame[name].to_numpy() for name in self._names}
+                call.push(self.layout.unpacked(columns))
+        spark_watermark_us = state.getCurrentWatermarkMs() * 1000
+        # Spark's watermark starts at 1970: before any event it says nothing.
+        call.advance(spark_watermark_us if spark_watermark_us > 0 else None)
+        state.update((encode_state(matchers, self.n_groups),))
+        deadline_us = min((d for m in matchers if (d := m.next_deadline_us()) is not None), default=None)
+        if deadline_us is not None:
+            # Spark calls once its watermark has passed the timeout; we want it reached.
+            timeout_ms = -(-deadline_us // 1000) - 1
+            state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
+        return call.frames()
+
+    def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take in all rows of one partition of a batch; yield what comes out."""
+        call = _Call(self, self._fresh())
+        for batch in batches:
+            call.push(pa.Table.from_batches([batch]))
+        call.finish()
+        for table in call.tables():
+            yield from table.to_batches()
+
+    @property
+    def _names(self) -> list[str]:
+        return self.layout.packed_names()
+
+    def _fresh(self) -> list[Matcher]:
+        return [Matcher(program) for program in self.layout.programs]
+
+
+class _Call:
+    """One call of the operator: what went in, what comes out."""
+
+    def __init__(self, operator: KeyGroups, matchers: list[Matcher]) -> None:
+        self.operator = operator
+        self.layout = operator.layout
+        self.schema = output_schema(operator.match_schema)
+        self.matchers = matchers
+        self.before = [_counts(matcher) for matcher in matchers]
+        self.latest_us: int | None = None
+        self.is_end = False
+        self.output: list[pa.Table] = []
+
+    def push(self, rows: pa.Table) -> None:
+        """Give each row to its program."""
+        program = np.asarray(rows.column(PROGRAM))
+        lowest, highest = (int(program.min()), int(program.max())) if len(program) else (0, -1)
+        for number in range(lowest, highest + 1):
+            part = rows if lowest == highest else rows.filter(pa.array(program == number))
+            if part.num_rows == 0:
+                continue
+            if number >= 0:
+                self._push_events(number, part)
+            elif number == DEAD_LETTER:
+                self._put_texts(DEAD, part.column(TEXT).combine_chunks())
+            elif number == END_OF_INPUT:
+                self.is_end = True
+
+    def _push_events(self, number: int, rows: pa.Table) -> None:
+        events = self.layout.events_of(number, rows)
+        latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
+        self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
+        late = self.matchers[number].push(events)
+        if late.num_rows:
+            self._put_texts(LATE, pa.array([self._late_text(number, row) for row in late.to_pylist()]))
+
+    def _late_text(self, number: int, row: dict[str, Any]) -> str:
+        """Return a late event as JSON: its time, and the columns of the stream that the rules read."""
+        program = self.layout.programs[number]
+        names = [field.name for field in program.stream.fields if field.name in row]
+        return json.dumps(
+            {"program": number, "time_us": row[TIME_COLUMN], "event": {name: row[name] for name in names}},
+            ensure_ascii=False,
+        )
+
+    def advance(self, spark_watermark_us: int | None) -> None:
+        """Let the group's event time go on: as far as Spark's, or as the group's own events show."""
+        if self.is_end:
+            self.finish()
+            return
+        reached = [] if spark_watermark_us is None else [spark_watermark_us]
+        if self.latest_us is not None:
+            reached.append(self.latest_us - self.operator.lateness_us)
+        if reached:
+            for matcher in self.matchers:
+                self._put_matches(matcher.advance(max(reached)))
+
+    def finish(self) -> None:
+        """The input is complete."""
+        for matcher in self.matchers:
+            self._put_matches(matcher.finish())
+
+    def _put_matches(self, matches: pa.Table) -> None:
+        n = matches.num_rows
+        if n == 0:
+            return
+        columns: dict[str, Any] = {KIND: pa.repeat(pa.scalar(MATCH), n)}
+        for field in matches.schema:
+            column = matches.column(field.name)
+            columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
+        self._put(columns, n)
+
+    def _put_texts(self, kind: str, texts: pa.Array) -> None:
+        self._put({KIND: pa.repeat(pa.scalar(kind), len(texts)), TEXT: texts}, len(texts))
+
+    def _put(self, columns: dict[str, Any], n: int) -> None:
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
+            for field in self.schema
+        ]
+        self.output.append(pa.Table.from_arrays(arrays, schema=self.schema))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all output, with what the call added to the counters at the end."""
+        added = _added(self.before, [_counts(matcher) for matcher in self.matchers])
+        if added:
+            self._put_texts(COUNTS, pa.array([json.dumps(added)]))
+        yield from self.output
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """Yield all output as pandas, in types that keep NULL apart from NaN and integers whole."""
+        import pandas as pd
+
+        types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        for table in self.tables():
+            for start in range(0, table.num_rows, MAX_FRAME_ROWS):
+                yield table.slice(start, MAX_FRAME_ROWS).to_pandas(types_mapper=types.get)
+
+
+def _counts(matcher: Matcher) -> dict[str, int]:
+    counters = matcher.counters
+    return {
+        "events": counters.events,
+        "late": counters.late,
+        "duplicates": counters.duplicates,
+        "dropped_runs": counters.dropped_runs,
+        **{f"rule:{name}": count for name, count in counters.matches.items()},
+    }
+
+
+def _added(before: Sequence[dict[str, int]], after: Sequence[dict[str, int]]) -> dict[str, int]:
+    added: dict[str, int] = {}
+    for old, new in zip(before, after, strict=True):
+        for name, count in new.items():
+            if count != old[name]:
+                added[name] = added.get(name, 0) + count - old[name]
+    return added
+
+
+def encode_state(matchers: Sequence[Matcher], n_groups: int) -> bytes:
+    """Return the snapshots of a key group's matchers as one value of Spark's state store."""
+    parts = [_HEADER.pack(_MAGIC, _FORMAT, len(matchers), n_groups)]
+    for matcher in matchers:
+        data = matcher.snapshot()
+        parts += [_LENGTH.pack(len(data)), data]
+    return b"".join(parts)
+
+
+def decode_state(data: bytes | bytearray, layout: Layout, n_groups: int) -> list[Matcher]:
+    """Return the matchers whose snapshots `data` holds.
+
+    Raises
+    ------
+    StateError
+        The state is of another number of key groups or programs, of other rules, or damaged.
+    """
+    try:
+        magic, version, n_programs, n_groups_then = _HEADER.unpack_from(data)
+    except struct.error as error:
+        raise StateError("E0702", "the state in the checkpoint is damaged") from error
+    if magic != _MAGIC or version != _FORMAT:
+        raise StateError("E0702", "the state in the checkpoint was not written by this version")
+    if n_groups_then != n_groups:
+        raise StateError(
+            "E0704",
+            f"the checkpoint has {n_groups_then} key groups, this run has {n_groups}",
+            f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
+            "or start with an empty checkpoint",
+        )
+    if n_programs != len(layout.programs):
+        raise StateError(
+            "E0705", "the checkpoint was written by other rules", "start with an empty checkpoint"
+        )
+    matchers = []
+    at = _HEADER.size
+    for program in layout.programs:
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        matchers.append(Matcher.restore(program, bytes(data[at : at + length])))
+        at += length
+    return matchers

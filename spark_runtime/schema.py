@@ -1,0 +1,144 @@
+"""Spark's types and ours: a DataFrame's columns as the typed events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as T  # noqa: N812
+
+from cep.errors import InputError
+from cep.expression import Type
+from cep.schema import Field, Stream
+
+_DDL_OF: dict[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "tinyint",
+    T.ShortType: "smallint",
+    T.IntegerType: "int",
+    T.LongType: "bigint",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.StringType: "string",
+    T.TimestampType: "timestamp",
+    T.TimestampNTZType: "timestamp",
+}
+
+_WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+SPARK_TYPES: dict[pa.DataType, T.DataType] = {
+    pa.bool_(): T.BooleanType(),
+    pa.int64(): T.LongType(),
+    pa.float64(): T.DoubleType(),
+    pa.string(): T.StringType(),
+}
+"""Spark's type for each Arrow type of a prepared batch."""
+
+_WORD_OF: dict[Type, str] = {
+    Type.BOOLEAN: "a boolean",
+    Type.BIGINT: "an integer",
+    Type.DOUBLE: "a floating-point number",
+    Type.STRING: "a string",
+    Type.TIMESTAMP: "a timestamp",
+}
+
+
+def quoted(name: str) -> SparkColumn:
+    """Return the column called exactly `name`, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def stream_of_frame(
+    frame: DataFrame,
+    name: str,
+    event_time: str,
+    *,
+    tie_break: Sequence[str] = (),
+    lateness_us: int = 0,
+    deduplicate: bool = False,
+) -> Stream:
+    """Return the stream that `frame` is: every column whose type rules can use."""
+    fields = [
+        Field(column.name, ddl)
+        for column in frame.schema
+        if (ddl := _DDL_OF.get(type(column.dataType))) is not None
+    ]
+    stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
+    for column in (event_time, *tie_break):
+        if column not in frame.columns:
+            raise missing_columns(frame, stream, [column])
+    field = stream.field(event_time)
+    if field is None or field.type is not Type.TIMESTAMP:
+        kind = frame.schema[event_time].dataType.simpleString()
+        raise InputError(
+            "E0605",
+            f"event time `{event_time}` is {kind}, it must be a timestamp",
+            "cast it first: events.withColumn(...)",
+        )
+    return stream
+
+
+def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
+    """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
+
+    A timestamp without a zone is taken in the session's time zone, as Spark does everywhere.
+
+    Raises
+    ------
+    InputError
+        A declared column is missing, or its type cannot be taken as declared.
+    """
+    missing = [field.name for field in stream.fields if field.name not in frame.columns]
+    if missing:
+        raise missing_columns(frame, stream, missing)
+    columns = []
+    for field in stream.fields:
+        kind = frame.schema[field.name].dataType
+        _require_type(field, kind)
+        columns.append(_typed(field, kind).alias(field.name))
+    return frame.select(*columns, *extra)
+
+
+def missing_columns(frame: DataFrame, stream: Stream, names: Sequence[str]) -> InputError:
+    """Return the error for columns that a DataFrame lacks."""
+    word = "column" if len(names) == 1 else "columns"
+    return InputError(
+        "E0604",
+        f"the events have no {word} {', '.join(f'`{name}`' for name in names)}, "
+        f"which stream `{stream.name}` declares",
+        f"columns of the events: {', '.join(frame.columns)}",
+    )
+
+
+def _require_type(field: Field, kind: T.DataType) -> None:
+    ddl = _DDL_OF.get(type(kind))
+    match field.type:
+        case Type.BIGINT:
+            fits = _WIDTH.get(ddl or "", 65) <= _WIDTH[field.ddl]
+        case Type.DOUBLE:
+            fits = ddl in ("float", "double", "tinyint", "smallint", "int")
+        case declared:
+            fits = ddl is not None and Field(field.name, ddl).type is declared
+    if not fits:
+        raise InputError(
+            "E0605",
+            f"column `{field.name}` of the events is {kind.simpleString()}, the stream declares {field.ddl}",
+            f"the column must be {_WORD_OF[field.type]} that fits; cast it, or change the declaration",
+        )
+
+
+def _typed(field: Field, kind: T.DataType) -> SparkColumn:
+    column = quoted(field.name)
+    match field.type:
+        case Type.BIGINT:
+            return column.cast("bigint")
+        case Type.DOUBLE:
+            # A `float` has the nearest 32-bit value, however it came.
+            return (column.cast("float") if field.ddl == "float" else column).cast("double")
+        case Type.TIMESTAMP:
+            return F.unix_micros(column.cast("timestamp") if isinstance(kind, T.TimestampNTZType) else column)
+        case _:
+            return column

@@ -1,0 +1,164 @@
+"""The Spark session that pipelines run in: the few settings relied on, each with its reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cep.errors import SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIN_JAVA = 17
+"""Spark 4 runs on Java 17 and later."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_LOG4J = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+def sql_settings() -> dict[str, str]:
+    """Return the settings that may be set while a session runs; results depend on the first two."""
+    return {
+        # Texts without a zone are UTC for us, and so they must be for Spark.
+        "spark.sql.session.timeZone": "UTC",
+        # A cast that fails must fail or be asked to give NULL; ANSI off would give NULL silently.
+        "spark.sql.ansi.enabled": "true",
+        # State outgrows the JVM's heap; the default store keeps all of it there.
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Rows reach Python as columns.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # One Arrow batch for what a key group usually gets in one call: a conversion has a fixed price.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # A file is read by one task from its first line on, so that a malformed line has a line number.
+        "spark.sql.files.maxPartitionBytes": "1024g",
+        "spark.sql.files.openCostInBytes": "1024g",
+        # A pipeline asks for the progress of all batches after the fact.
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+
+
+def start_settings(log4j: Path) -> dict[str, str]:
+    """Return the settings that only count when the JVM starts."""
+    return {
+        # A worker started by name from PATH may be another Python, without our packages.
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # Workers find our packages where this process did, installed or not.
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        # A web page nobody asked for, on a port that may be taken.
+        "spark.ui.enabled": "false",
+        # Java's log is for us, not for the terminal.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        # The driver of a laptop must not bind to an address that its VPN takes away.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Batches here are many and small: Spark's 200 tasks each would be mostly waiting.
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    }
+
+
+def session(settings: Mapping[str, str] | None = None, *, name: str = "spark-cep") -> SparkSession:
+    """Return the running session, or start one; `settings` win over ours.
+
+    Raises
+    ------
+    SetupError
+        Java or PySpark is missing or too old.
+    """
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        check_java()
+        running = _start(dict(settings or {}), name)
+    for key, value in {**sql_settings(), **(settings or {})}.items():
+        if running.conf.isModifiable(key):
+            running.conf.set(key, value)
+    return running
+
+
+def _start(settings: dict[str, str], name: str) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    folder = Path(tempfile.mkdtemp(prefix="spark-cep-"))
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    chosen = {"spark.master": "local[*]", "spark.app.name": name}
+    chosen |= {**start_settings(log4j), **sql_settings(), **settings}
+    if chosen["spark.master"].startswith("local") is False:  # a cluster's workers have their own network
+        for key in ("spark.driver.bindAddress", "spark.driver.host", "spark.executorEnv.PYTHONPATH"):
+            if key not in settings:
+                del chosen[key]
+    # Where PySpark looks for the workers' Python; a cluster may have its own.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf(loadDefaults=False)
+    for key, value in chosen.items():
+        conf.set(key, value)
+    log = folder / "java.log"
+    try:
+        with log.open("wb") as stream:
+            gateway = launch_gateway(conf, {"stdout": stream, "stderr": stream})  # type: ignore[no-untyped-call]
+        context = SparkContext(conf=conf, gateway=gateway)
+    except PySparkRuntimeError as error:
+        raise SetupError("E0801", f"Spark could not start; Java's messages are in {log}") from error
+    return SparkSession(context)
+
+
+def check_pyspark() -> None:
+    """Refuse to go on without PySpark 4.3."""
+    try:
+        import pyspark
+    except ImportError as error:
+        raise SetupError(
+            "E0802", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
+        ) from error
+    version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if version < (4, 3):
+        raise SetupError(
+            "E0802",
+            f"PySpark {pyspark.__version__} is too old: 4.3 is needed",
+            "pip install 'pyspark>=4.3,<4.4'",
+        )
+
+
+def check_java() -> None:
+    """Refuse to go on without Java 17 or later; asking Java first is kinder than Spark's own failure."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    help_ = f"install Java {MIN_JAVA} or later (a JDK or JRE) and put it on PATH, or set JAVA_HOME"
+    if java is None or (home and not Path(java).is_file()):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no `java` on PATH"
+        raise SetupError("E0803", f"Spark needs Java: {where}", help_)
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - the user's own java
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError("E0803", f"{java} does not run: {error}", help_) from error
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if found is None or answer.returncode != 0:
+        raise SetupError("E0803", f"{java} does not say which Java it is", help_)
+    if int(found.group(1)) < MIN_JAVA:
+        raise SetupError(
+            "E0803", f"Spark needs Java {MIN_JAVA} or later; {java} is Java {found.group(1)}", help_
+        )
