@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.errors import CepError, Diagnostic, RuleError, SetupError
+from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from cep.compiler.compile import Compiled
+    from cep.program import Program
 
 EXIT_PROBLEMS = 1
 EXIT_INTERNAL = 70
@@ -143,7 +148,7 @@ def match(
     files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
     for path in files:
         out.check_suffix(path)
-    programs = _compiled(rules, streams, stream)
+    programs = _programs(_compiled(rules, streams), stream)
     result = match_file(programs, events, Format(file_format) if file_format else None, as_stream=as_stream)
     matches = result.matches
     if output is not None and output != "-":
@@ -166,6 +171,20 @@ def match(
 
 
 @main.command()
+@click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--streams", type=click.Path(path_type=Path), help="Streams file; else the nearest streams.yaml."
+)
+def explain(rules: Sequence[Path], streams: Path | None) -> None:
+    """Show what RULES compile to: predicates, automaton, bounds, what a run remembers."""
+    from cep.explain import explain as explain_rule
+
+    compiled = _compiled(rules, streams)
+    programs = {rule.name: program for program in compiled.programs for rule in program.rules}
+    click.echo("\n".join(explain_rule(rule, programs[rule.name]) for rule in compiled.rules), nl=False)
+
+
+@main.command()
 @click.argument("pipeline", type=click.Path(path_type=Path))
 def run(pipeline: Path) -> None:
     """Run a PIPELINE file (sources, rules, sinks) on Spark."""
@@ -178,13 +197,17 @@ def run(pipeline: Path) -> None:
     run_pipeline(pipeline)
 
 
-def _compiled(paths: Sequence[Path], streams: Path | None, stream: str | None) -> Any:
-    """Return the programs of the rules in `paths`; show their warnings."""
-    from cep.errors import InputError
+def _compiled(paths: Sequence[Path], streams: Path | None) -> Compiled:
+    """Return the rules in `paths`, compiled; show their warnings."""
     from rules.rulebook import compile_rulebook, load_rulebook
 
     compiled = compile_rulebook(load_rulebook(paths, streams))
     _show(compiled.warnings)
+    return compiled
+
+
+def _programs(compiled: Compiled, stream: str | None) -> Sequence[Program]:
+    """Return the programs of the rules that read `stream`; of all of them if it is None."""
     if stream is None:
         return compiled.programs
     chosen = [program for program in compiled.programs if program.stream.name == stream]
@@ -202,7 +225,7 @@ def _show(problems: Sequence[Diagnostic], err: bool = True) -> None:
         click.echo(render(in_order(problems), color=stream.isatty()) + "\n", err=err)
 
 
-def _print_tables(programs: Any, matches: Any, limit: int) -> None:
+def _print_tables(programs: Sequence[Program], matches: pa.Table, limit: int) -> None:
     from rich.console import Console
 
     from cep import output as out

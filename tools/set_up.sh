@@ -30,7 +30,7 @@ if ! fits .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&
     fi
 fi
 
-echo "set-up: installing the packages of requirements.lock (some 700 MB with Spark; only after a change)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; again only after a change)"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 touch .venv/.set-up
