@@ -327,7 +327,9 @@ class Matcher:
                 watermark_us=self.watermark_us,
                 position=self._position,
                 counters=self._counter_list(),
-                pending=pa.concat_tables([self.program.event_schema.empty_table(), *self._pending]),
+                pending=pa.concat_tables(
+                    [self.program.event_schema.empty_table(), *self._pending]
+                ).combine_chunks(),
                 keys=pa.table(self._keys, self.program.key),
                 strings=self._strings.values,
                 runs=tuple(state.pool.stored() for state in self._rules),

@@ -1,0 +1,31 @@
+"""After the warm-up no program makes the kernels compile again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+from cep.engine.matcher import Matcher
+from cep.engine.warm import compiled_kernels, warm_up
+from tests.unit.engine.events import prepared, program
+
+warm_up()
+define = "a AS letter = 'a', b AS x > AVG(a.x) AND s = a.s"
+compiled = program("a->+ -> b", "WITHIN 5 SECONDS", define=define, measures="a.s AS s")
+matcher = Matcher(compiled)
+rows = [("k", 1, "a", 1.0, 1, "s"), ("m", 2, "a", 2.0, 1, "s"), ("k", 3, "b", 5.0, 1, "s")]
+matcher.push(prepared(compiled, *rows))
+assert matcher.advance(2_500_000).num_rows == 0
+assert Matcher.restore(compiled, matcher.snapshot()).finish().num_rows == 1
+assert set(compiled_kernels().values()) == {1}, compiled_kernels()
+"""
+
+
+def test_every_kernel_is_compiled_once() -> None:
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
