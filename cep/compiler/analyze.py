@@ -6,12 +6,23 @@ legal and probably not meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from cep.compiler import ir
 from cep.compiler.inference import Inference, Scope, too_long
+from cep.compiler.pattern_shape import (
+    can_be_empty,
+    can_wait_for_ever,
+    closing_absences,
+    count_positions,
+    event_order,
+    first_variables,
+    taken_variables,
+    variable_names,
+    walk_pattern,
+)
 from cep.errors import Diagnostic, Span
 from cep.expression import Expression, Type
 from cep.language import ast
@@ -194,7 +205,7 @@ class _Analysis:
         if written.variable is None:
             return ir.Skip(kind)
         name = written.variable
-        taken = _taken(self.rule.pattern)
+        taken = taken_variables(self.rule.pattern)
         if name.text not in taken:
             self.problem(
                 "E0309",
@@ -204,10 +215,10 @@ class _Analysis:
                 did_you_mean(name.text, taken, "variables"),
             )
         elif kind is ir.SkipKind.TO_FIRST:
-            stuck = _first_variables(self.rule.pattern) == {name.text}
+            stuck = first_variables(self.rule.pattern) == {name.text}
             self.check_moves_on(stuck, name, "first")
         else:
-            stuck = not any(later == name.text for _, later in _order(self.rule.pattern).pairs)
+            stuck = not any(later == name.text for _, later in event_order(self.rule.pattern).pairs)
             self.check_moves_on(stuck, name, "last")
         return ir.Skip(kind, name.text)
 
@@ -225,12 +236,12 @@ class _Analysis:
 
     def scope(self, subject: str | None) -> Scope:
         assert self.stream is not None
-        taken = tuple(_taken(self.rule.pattern))
-        absent = tuple(name for name in _names(self.rule.pattern) if name not in taken)
+        taken = tuple(taken_variables(self.rule.pattern))
+        absent = tuple(name for name in variable_names(self.rule.pattern) if name not in taken)
         return Scope(self.rule.source, self.stream, taken, absent, subject)
 
     def variables(self) -> tuple[ir.Variable, ...]:
-        names = list(_names(self.rule.pattern))
+        names = list(variable_names(self.rule.pattern))
         definitions: dict[str, ast.Definition] = {}
         for definition in self.rule.definitions:
             name = definition.variable
@@ -251,7 +262,7 @@ class _Analysis:
                     "join the conditions with AND",
                 )
             definitions.setdefault(name.text, definition)
-        pairs = _order(self.rule.pattern).pairs
+        pairs = event_order(self.rule.pattern).pairs
         predicates = {}
         for definition in definitions.values():
             if self.stream is not None and definition.variable.text in names:
@@ -314,7 +325,7 @@ class _Analysis:
         self.check_quantifiers(pattern)
         if len(self.diagnostics) > before:
             return False
-        positions = _positions(pattern)
+        positions = count_positions(pattern)
         if positions > MAX_POSITIONS:
             self.problem(
                 "E0903",
@@ -323,7 +334,7 @@ class _Analysis:
                 "bounded loops count as often as they repeat",
                 "use smaller bounds, or a loop without an upper one: a->{3,}",
             )
-        elif _can_be_empty(pattern):
+        elif can_be_empty(pattern):
             self.problem(
                 "E0308",
                 "the pattern matches without any event",
@@ -332,7 +343,7 @@ class _Analysis:
                 "make one step necessary: a+ instead of a*",
             )
         elif self.rule.window is None:
-            for absence in _closing_absences(pattern):
+            for absence in closing_absences(pattern):
                 self.problem(
                     "E0311",
                     f"`!{absence.variable.text}` at the end needs a time",
@@ -351,7 +362,7 @@ class _Analysis:
                     "absence at the start: not supported yet",
                     pattern.span,
                     "part of the language to come",
-                    f"begin with an event: a -> !{variable.text} -> b",
+                    f"begin with an event, for example start -> !{variable.text} -> end",
                 )
             case ast.Absence(variable=variable) if not is_item:
                 self.problem(
@@ -372,7 +383,7 @@ class _Analysis:
                 self.check_absences(body, is_start=is_start, is_item=False)
 
     def check_quantifiers(self, pattern: ast.Pattern) -> None:
-        for node in _walk(pattern):
+        for node in walk_pattern(pattern):
             if not isinstance(node, ast.Repetition):
                 continue
             if node.most == 0:
@@ -394,7 +405,7 @@ class _Analysis:
 
     def check_pattern_warnings(self) -> None:
         written = self.rule.pattern
-        if self.rule.window is None and _can_wait_for_ever(written):
+        if self.rule.window is None and can_wait_for_ever(written):
             self.problem(
                 "W0501",
                 "nothing bounds how long a run of this rule lives",
@@ -402,7 +413,7 @@ class _Analysis:
                 "waits for ever",
                 "add WITHIN and a time after the pattern",
             )
-        for node in _walk(written):
+        for node in walk_pattern(written):
             if isinstance(node, ast.Sequence):
                 self.check_sequence(node)
         self.check_tail(written)
@@ -429,7 +440,7 @@ class _Analysis:
                 isinstance(node, ast.Absence)
                 and item.joint is not ast.Joint.STRICT
                 and after.joint is ast.Joint.STRICT
-                and not _can_be_empty(after.pattern)
+                and not can_be_empty(after.pattern)
             ):
                 self.problem(
                     "W0506",
@@ -455,7 +466,7 @@ class _Analysis:
                         "make it necessary, or leave it out",
                     )
                 return
-            if not _can_be_empty(item.pattern):
+            if not can_be_empty(item.pattern):
                 return
             optional = item.pattern
 
@@ -499,6 +510,8 @@ class _Outputs:
                 "give the measure another name",
             )
         written, known, other = self.measures.setdefault(place, (name.text, kind, rule))
+        if other == rule:
+            return
         if written != name.text:
             analysis.problem(
                 "E0304",
@@ -538,176 +551,3 @@ def _node(pattern: ast.Pattern) -> ir.Node:
             return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed)
         case _:
             assert_never(pattern)
-
-
-def _walk(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
-    """Yield `pattern` and its parts, in the order they are written."""
-    yield pattern
-    match pattern:
-        case ast.Sequence(items=items):
-            for item in items:
-                yield from _walk(item.pattern)
-        case ast.Alternation(branches=branches):
-            for branch in branches:
-                yield from _walk(branch)
-        case ast.Repetition(body=body):
-            yield from _walk(body)
-
-
-def _names(pattern: ast.Pattern) -> dict[str, None]:
-    """Return the variables of `pattern` in order of their first place."""
-    return dict.fromkeys(
-        node.variable.text for node in _walk(pattern) if isinstance(node, ast.Step | ast.Absence)
-    )
-
-
-def _positions(pattern: ast.Pattern) -> int:
-    match pattern:
-        case ast.Step() | ast.Absence():
-            return 1
-        case ast.Sequence(items=items):
-            return sum(_positions(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return sum(_positions(branch) for branch in branches)
-        case ast.Repetition(body=body, least=least, most=most):
-            return _positions(body) * (max(least, 1) if most is None else most)
-        case _:
-            assert_never(pattern)
-
-
-def _can_be_empty(pattern: ast.Pattern) -> bool:
-    """Say whether `pattern` can be left without taking an event."""
-    match pattern:
-        case ast.Step():
-            return False
-        case ast.Absence():
-            return True
-        case ast.Sequence(items=items):
-            return all(_can_be_empty(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return any(_can_be_empty(branch) for branch in branches)
-        case ast.Repetition(body=body, least=least):
-            return least == 0 or _can_be_empty(body)
-        case _:
-            assert_never(pattern)
-
-
-def _closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
-    """Return the absences entered by an arrow after which the pattern can end."""
-    match pattern:
-        case ast.Sequence(items=items):
-            found: list[ast.Absence] = []
-            for item in reversed(items):
-                if not isinstance(item.pattern, ast.Absence):
-                    found += _closing_absences(item.pattern)
-                elif item.joint is not ast.Joint.STRICT:
-                    found.append(item.pattern)
-                if not _can_be_empty(item.pattern):
-                    break
-            return found
-        case ast.Alternation(branches=branches):
-            return [absence for branch in branches for absence in _closing_absences(branch)]
-        case ast.Repetition(body=body):
-            return _closing_absences(body)
-        case _:
-            return []
-
-
-def _can_wait_for_ever(pattern: ast.Pattern) -> bool:
-    """Say whether a run can outlive any number of events."""
-    match pattern:
-        case ast.Step() | ast.Absence():
-            return False
-        case ast.Sequence(items=(first, *rest)):
-            return _can_wait_for_ever(first.pattern) or any(
-                item.joint is not ast.Joint.STRICT or _can_wait_for_ever(item.pattern) for item in rest
-            )
-        case ast.Alternation(branches=branches):
-            return any(_can_wait_for_ever(branch) for branch in branches)
-        case ast.Repetition(body=body, most=most, joint=joint):
-            loops = most is None or (most > 1 and joint is not ast.Joint.STRICT)
-            return loops or _can_wait_for_ever(body)
-        case _:
-            raise AssertionError(pattern)
-
-
-def _taken(pattern: ast.Pattern) -> dict[str, None]:
-    """Return the variables events are taken as, in order."""
-    match pattern:
-        case ast.Step(variable=variable):
-            return {variable.text: None}
-        case ast.Absence():
-            return {}
-        case ast.Sequence(items=items):
-            return _merged(_taken(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return _merged(_taken(branch) for branch in branches)
-        case ast.Repetition(body=body):
-            return _taken(body)
-        case _:
-            assert_never(pattern)
-
-
-def _merged(parts: Iterable[dict[str, None]]) -> dict[str, None]:
-    return {name: None for part in parts for name in part}
-
-
-def _first_variables(pattern: ast.Pattern) -> set[str]:
-    """Return the variables the first event of a match can be taken as."""
-    match pattern:
-        case ast.Step(variable=variable):
-            return {variable.text}
-        case ast.Absence():
-            return set()
-        case ast.Sequence(items=items):
-            found: set[str] = set()
-            for item in items:
-                found |= _first_variables(item.pattern)
-                if not _can_be_empty(item.pattern):
-                    break
-            return found
-        case ast.Alternation(branches=branches):
-            return set().union(*(_first_variables(branch) for branch in branches))
-        case ast.Repetition(body=body):
-            return _first_variables(body)
-        case _:
-            assert_never(pattern)
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """`taken` and `tested` variables of a pattern; `pairs` (u, v): v can be tested after u was taken."""
-
-    taken: frozenset[str]
-    tested: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
-
-
-def _order(pattern: ast.Pattern) -> _Order:
-    match pattern:
-        case ast.Step(variable=variable):
-            return _Order(frozenset((variable.text,)), frozenset((variable.text,)), frozenset())
-        case ast.Absence(variable=variable):
-            return _Order(frozenset(), frozenset((variable.text,)), frozenset())
-        case ast.Sequence(items=items):
-            return _joined([_order(item.pattern) for item in items], in_sequence=True)
-        case ast.Alternation(branches=branches):
-            return _joined([_order(branch) for branch in branches], in_sequence=False)
-        case ast.Repetition(body=body, most=most):
-            once = _order(body)
-            return once if most == 1 else _joined([once, once], in_sequence=True)
-        case _:
-            assert_never(pattern)
-
-
-def _joined(parts: Sequence[_Order], *, in_sequence: bool) -> _Order:
-    taken: set[str] = set()
-    tested: set[str] = set()
-    pairs: set[tuple[str, str]] = set()
-    for part in parts:
-        pairs |= part.pairs
-        if in_sequence:
-            pairs |= {(earlier, later) for earlier in taken for later in part.tested}
-        taken |= part.taken
-        tested |= part.tested
-    return _Order(frozenset(taken), frozenset(tested), frozenset(pairs))

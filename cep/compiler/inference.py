@@ -304,7 +304,7 @@ class Inference:
     # Functions
 
     def _function(self, node: ast.Function) -> Expression | None:
-        name = node.name.text.upper()
+        name = node.name.text
         if name in AGGREGATES:
             return self._aggregate(name, node)
         if name not in _ARITY:
@@ -380,7 +380,7 @@ class Inference:
         )
 
     def _wrong_count(self, node: ast.Function, needs: str) -> None:
-        name = node.name.text.upper()
+        name = node.name.text
         plural = "" if needs == "1" else "s"
         self._problem(
             "E0205",
@@ -562,16 +562,16 @@ class Inference:
             self._refuse_type(operator, Type.BOOLEAN, place, "a type that has an order; use = or <>")
             return None
         if same[0] == same[1] and not isinstance(same[0], Literal):
-            self._warn_same(operator, place)
+            self._warn_same(operator, same[0], place)
         return self._call(operator, same, Type.BOOLEAN, span)
 
-    def _warn_same(self, operator: str, place: Span) -> None:
+    def _warn_same(self, operator: str, side: Expression, place: Span) -> None:
         help_text = "compare with something else"
         subject = self.scope.subject
         if subject is not None and subject in self.scope.taken:
             help_text = (
                 f"the event under test is itself the last `{subject}`; the one before it is "
-                f"LAST({subject}.{self._some_column()}, 1)"
+                f"LAST({subject}.{side.name if isinstance(side, Column) else self._some_column()}, 1)"
             )
         if operator in _NEVER:
             title, code = "this comparison is never true", "W0502"

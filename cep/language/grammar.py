@@ -22,6 +22,32 @@ RESERVED = frozenset((
 # fmt: on
 """Words that are names only in backticks (or after a dot)."""
 
+RESERVED_CLAUSES = frozenset(
+    (
+        "RULE",
+        "FROM",
+        "PARTITION",
+        "PATTERN",
+        "WITHIN",
+        "DEFINE",
+        "MEASURES",
+        "MATCH",
+        "AFTER",
+        "SUBSET",
+        "SUPPRESS",
+    )
+)
+"""Reserved words that begin a clause."""
+
+HEAD_CLAUSES = frozenset(("TITLE", "SEVERITY", "TAGS"))
+"""Words that begin a clause, but are names in expressions."""
+
+PAIRED_CLAUSES = {"NO": "SKIP", "ALL": "ROWS", "ONE": "ROW", "ON": "TIMEOUT", "MAX": "RUNS", "ORDER": "BY"}
+"""Words that begin a clause only together with the next one: alone they are names."""
+
+CLAUSE_WORDS = RESERVED_CLAUSES | HEAD_CLAUSES | frozenset(PAIRED_CLAUSES)
+"""Words that may begin a clause; the printer quotes names that look like them."""
+
 
 class Lexeme(StrEnum):
     """Kinds of tokens."""
@@ -60,7 +86,7 @@ _TOKENS = pp.ZeroOrMore(
         [
             _element(Lexeme.WORD, r"[^\W\d]\w*"),
             _element(Lexeme.COMMENT, r"--[^\n]*"),
-            _element(Lexeme.BAD, r"/\*|\|\|"),
+            _element(Lexeme.BAD, r"/\*(?:[\s\S]*?\*/)?|\|\|"),
             _element(Lexeme.NUMBER, r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"),
             _element(Lexeme.SIGN, r"->>|->|<=|>=|<>|!=|==|[-+*/%=<>!|&(){}\[\],.?^$]"),
             _element(Lexeme.TEXT, r"'(?:[^'\r\n]|'')*'"),

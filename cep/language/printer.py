@@ -8,8 +8,7 @@ from typing import assert_never
 
 from cep.errors import Span
 from cep.language import ast
-from cep.language.grammar import RESERVED
-from cep.language.parser import CLAUSE_WORDS
+from cep.language.grammar import CLAUSE_WORDS, RESERVED
 from cep.language.time_literals import print_duration, print_timestamp
 
 _QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "PERMUTE"))
@@ -109,7 +108,7 @@ def print_expression(node: ast.Expression) -> str:
         case ast.Events(variable=variable):
             return f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
-            return f"{name.text.upper()}({', '.join(print_expression(arg) for arg in args)})"
+            return f"{name.text}({', '.join(print_expression(arg) for arg in args)})"
         case ast.Unary(operator="not", operand=operand):
             return f"NOT {_operand(operand)}"
         case ast.Unary(operand=operand):

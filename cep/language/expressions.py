@@ -1,0 +1,342 @@
+"""Expressions: tokens -> syntax trees.
+
+Operator precedence is folded here, level by level, so that a pair of parentheses costs a few frames; how deep
+and how high an expression may be has limits of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+from cep.errors import Span
+from cep.language import ast
+from cep.language.cursor import Cursor, name_of, text_of
+from cep.language.grammar import RESERVED, Lexeme, Token
+from cep.language.time_literals import UNIT_WORDS, parse_timestamp
+
+MAX_DEPTH = 100
+"""Height of an expression's tree: chains such as ``a + b + c`` count too."""
+
+_COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_NAMES = (Lexeme.WORD, Lexeme.QUOTED)
+_CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
+
+
+class ExpressionReader(Cursor):
+    """Reads expressions, the loosest operators first."""
+
+    def condition(self) -> ast.Expression:
+        """Read a whole expression of a clause; its tree has a bounded height."""
+        found = self.expression()
+        level: list[ast.Expression] = [found]
+        for _ in range(MAX_DEPTH):
+            level = [part for node in level for part in _parts(node)]
+            if not level:
+                return found
+        self.fail(
+            "E0902",
+            f"an expression more than {MAX_DEPTH} levels high",
+            found.span,
+            "too many operations on one another",
+            "split it with parentheses or over several variables",
+        )
+
+    def expression(self) -> ast.Expression:
+        """Read terms joined by OR and AND."""
+        start = self.now.start
+        either: list[ast.Expression] = []
+        both: list[ast.Expression] = []
+        while True:
+            both.append(self.negation())
+            if self.accept_word("AND"):
+                continue
+            either.append(self.junction("and", both, both[0].span.start))
+            both = []
+            if not self.accept_word("OR"):
+                return self.junction("or", either, start)
+
+    def junction(self, operator: str, terms: list[ast.Expression], start: int) -> ast.Expression:
+        """Return `terms` as one expression."""
+        return terms[0] if len(terms) == 1 else ast.Junction(operator, tuple(terms), self.span_from(start))
+
+    def negation(self) -> ast.Expression:
+        """Read a predicate after any number of NOTs."""
+        starts = []
+        while token := self.accept_word("NOT"):
+            starts.append(token.start)
+        found = self.predicate()
+        for start in reversed(starts):
+            found = ast.Unary("not", found, self.span_from(start))
+        return found
+
+    def predicate(self) -> ast.Expression:
+        """Read one comparison or test; IS may follow any of them."""
+        start = self.now.start
+        found = self.arithmetic()
+        compared = False
+        while True:
+            token = self.now
+            if self.is_sign(*_COMPARISONS):
+                if compared:
+                    self.fail(
+                        "E0110",
+                        "comparisons cannot be chained",
+                        Span(token.start, token.end),
+                        "second comparison",
+                        "join two comparisons: a < b AND b < c",
+                    )
+                self.take()
+                right = self.arithmetic()
+                compared = True
+                place = Span(token.start, token.end)
+                found = ast.Binary(_COMPARISONS[token.text], found, right, place, self.span_from(start))
+            elif token.word == "IS":
+                found = self.truth(found, start)
+            elif token.word in ("BETWEEN", "IN", "LIKE", "RLIKE"):
+                found = self.membership(found, start, negated=False)
+            elif token.word == "NOT" and self.ahead().word in ("BETWEEN", "IN", "LIKE", "RLIKE"):
+                self.take()
+                found = self.membership(found, start, negated=True)
+            else:
+                return found
+
+    def truth(self, operand: ast.Expression, start: int) -> ast.Expression:
+        """Read what follows IS."""
+        self.take()  # IS
+        negated = self.accept_word("NOT") is not None
+        token = self.accept_word("NULL", "TRUE", "FALSE")
+        if token is None:
+            self.unexpected("NULL, TRUE or FALSE", "write IS NULL, IS NOT NULL, IS TRUE or IS FALSE")
+        what = {"NULL": None, "TRUE": True, "FALSE": False}[token.word]
+        return ast.Is(operand, what, negated, self.span_from(start))
+
+    def membership(self, operand: ast.Expression, start: int, *, negated: bool) -> ast.Expression:
+        """Read what follows BETWEEN, IN or LIKE."""
+        token = self.take()
+        if token.word == "BETWEEN":
+            low = self.arithmetic()
+            self.accept_word("AND") or self.unexpected("AND", "write: x BETWEEN 1 AND 9")
+            high = self.arithmetic()
+            return ast.Between(operand, low, high, negated, self.span_from(start))
+        if token.word == "IN":
+            self.expect_sign("(")
+            items = [self.constant()]
+            while self.accept_sign(","):
+                items.append(self.constant())
+            self.expect_sign(")", "`,` or `)`")
+            return ast.In(operand, tuple(items), negated, self.span_from(start))
+        if token.word == "RLIKE":
+            self.later(
+                "RLIKE",
+                Span(token.start, token.end),
+                "use LIKE, CONTAINS(x, 'text'), STARTSWITH(x, 'text') or ENDSWITH(x, 'text')",
+            )
+        if self.now.kind is not Lexeme.TEXT:
+            self.unexpected("a text", "write: x LIKE 'ab%'; the pattern is a constant")
+        return ast.Like(operand, text_of(self.take()), negated, self.span_from(start))
+
+    def constant(self) -> ast.Expression:
+        """Read an item of an IN list."""
+        token = self.now
+        found = self.unary()
+        if not isinstance(found, ast.Constant):
+            self.fail(
+                "E0101",
+                "IN takes constants",
+                Span(token.start, self.tokens[self.at - 1].end),
+                "expected a constant",
+                "write: x = a.y OR x = 5",
+            )
+        return found
+
+    def arithmetic(self) -> ast.Expression:
+        """Sums of products: products are folded into the last summand, then sums from the left."""
+        summands = [self.unary()]
+        signs: list[Token] = []
+        while token := self.accept_sign("+", "-", "*", "/", "%"):
+            right = self.unary()
+            if token.text in "+-":
+                signs.append(token)
+                summands.append(right)
+            else:
+                summands[-1] = _binary(token, summands[-1], right)
+        found = summands[0]
+        for sign, right in zip(signs, summands[1:], strict=True):
+            found = _binary(sign, found, right)
+        return found
+
+    def unary(self) -> ast.Expression:
+        """Read a value after any number of minus signs; one before a number belongs to the number."""
+        starts = []
+        while token := self.accept_sign("-"):
+            starts.append(token.start)
+        if starts and self.now.kind is Lexeme.NUMBER and self.ahead().word not in UNIT_WORDS:
+            found: ast.Expression = self.number(starts.pop(), negative=True)
+        else:
+            found = self.primary()
+        for start in reversed(starts):
+            found = ast.Unary("-", found, self.span_from(start))
+        return found
+
+    def number(self, start: int, *, negative: bool = False) -> ast.Constant:
+        """Read a number that is not part of a duration."""
+        token = self.take()
+        sign = "-" if negative else ""
+        if token.text.isdigit():
+            if len(token.text) > 40 or not -(1 << 63) <= int(sign + token.text) < 1 << 63:
+                self.fail(
+                    "E0104",
+                    f"`{token.text[:40]}` does not fit into 64 bits",
+                    Span(token.start, token.end),
+                    "too large for BIGINT",
+                    "write it as a DOUBLE, for example 1e20",
+                )
+            return ast.Constant(ast.Kind.INTEGER, int(sign + token.text), self.span_from(start))
+        value = float(sign + token.text)
+        if math.isinf(value):
+            self.fail(
+                "E0104",
+                f"`{token.text[:40]}` is beyond every DOUBLE",
+                Span(token.start, token.end),
+                "too large",
+                "use a number below 1.8e308",
+            )
+        return ast.Constant(ast.Kind.DECIMAL, value, self.span_from(start))
+
+    def primary(self) -> ast.Expression:
+        """Read a constant, a column, a call, CASE, or an expression in parentheses."""
+        token = self.now
+        if token.kind is Lexeme.NUMBER:
+            if self.ahead().word in UNIT_WORDS:
+                return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(token.start))
+            return self.number(token.start)
+        if token.kind is Lexeme.TEXT:
+            text = text_of(self.take())
+            return ast.Constant(ast.Kind.TEXT, text.text, text.span)
+        if self.accept_sign("("):
+            self.deeper(token)
+            found = self.expression()
+            self.expect_sign(")", "an operator or `)`")
+            self.nesting -= 1
+            return dataclasses.replace(found, span=self.span_from(token.start))
+        match token.word:
+            case "TRUE" | "FALSE":
+                self.take()
+                return ast.Constant(ast.Kind.BOOLEAN, token.word == "TRUE", self.span_from(token.start))
+            case "NULL":
+                self.take()
+                return ast.Constant(ast.Kind.NULL, None, self.span_from(token.start))
+            case "CASE":
+                return self.case()
+            case "TIMESTAMP" if self.ahead().kind is Lexeme.TEXT:
+                return self.timestamp()
+            case "INTERVAL" if self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
+                return self.interval()
+        if token.kind is Lexeme.WORD and token.word not in RESERVED and self.ahead().text == "(":
+            return self.function()
+        if not self.is_name():
+            self.unexpected("a value")
+        name = name_of(self.take())
+        if not self.accept_sign("."):
+            return ast.Column(None, name, name.span)
+        if self.accept_sign("*"):
+            return ast.Events(name, self.span_from(token.start))
+        if self.now.kind not in _NAMES:
+            self.unexpected("the name of a column", f"write a column after the dot: {name.text}.amount")
+        return ast.Column(name, name_of(self.take()), self.span_from(token.start))
+
+    def timestamp(self) -> ast.Expression:
+        """Read ``TIMESTAMP 'text'``."""
+        start = self.take().start
+        text = text_of(self.take())
+        value = parse_timestamp(text.text)
+        if value is None:
+            self.fail(
+                "E0111",
+                f"'{text.text}' is not a point in time",
+                text.span,
+                "not a date with or without a time of day",
+                "write: TIMESTAMP '2020-01-31 23:59:00' (UTC) or TIMESTAMP '2020-01-31T23:59:00+01:00'",
+            )
+        return ast.Constant(ast.Kind.TIMESTAMP, value, self.span_from(start))
+
+    def interval(self) -> ast.Expression:
+        """Read ``INTERVAL '5' MINUTE`` or ``INTERVAL 5 MINUTES``."""
+        start = self.take().start
+        if self.now.kind is Lexeme.NUMBER:
+            return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(start))
+        text = text_of(self.take())
+        if not re.fullmatch(r"[0-9]{1,18}", text.text):
+            self.fail(
+                "E0104",
+                f"'{text.text}' is not a whole number",
+                text.span,
+                "expected a whole number",
+                "write: INTERVAL '5' MINUTE or 5 MINUTES",
+            )
+        return ast.Constant(ast.Kind.INTERVAL, int(text.text) * self.unit(), self.span_from(start))
+
+    def function(self) -> ast.Expression:
+        """Read ``NAME(args)``."""
+        token = self.take()
+        name = ast.Name(token.word, Span(token.start, token.end))
+        self.deeper(self.take())
+        args: list[ast.Expression] = []
+        if self.is_sign("*"):
+            self.unexpected("a value", f"say of which variable: {name.text}(v.*)")
+        if not self.is_sign(")"):
+            args.append(self.expression())
+            while self.accept_sign(","):
+                args.append(self.expression())
+        self.expect_sign(")", "an operator, `,` or `)`")
+        self.nesting -= 1
+        return ast.Function(name, tuple(args), self.span_from(name.span.start))
+
+    def case(self) -> ast.Expression:
+        """Read ``CASE ... END``."""
+        token = self.take()
+        self.deeper(token)
+        operand = None if self.now.word == "WHEN" else self.expression()
+        whens = []
+        while self.accept_word("WHEN"):
+            condition = self.expression()
+            self.accept_word("THEN") or self.unexpected("an operator or THEN", _CASE_HELP)
+            whens.append(ast.When(condition, self.expression()))
+        if not whens:
+            self.unexpected("an operator or WHEN", _CASE_HELP)
+        otherwise = self.expression() if self.accept_word("ELSE") else None
+        self.accept_word("END") or self.unexpected("an operator or END", _CASE_HELP)
+        self.nesting -= 1
+        return ast.Case(operand, tuple(whens), otherwise, self.span_from(token.start))
+
+
+def _binary(sign: Token, left: ast.Expression, right: ast.Expression) -> ast.Binary:
+    place = Span(sign.start, sign.end)
+    return ast.Binary(sign.text, left, right, place, Span(left.span.start, right.span.end))
+
+
+def _parts(node: ast.Expression) -> tuple[ast.Expression, ...]:
+    """Return the expressions directly inside `node`."""
+    match node:
+        case ast.Constant() | ast.Column() | ast.Events():
+            return ()
+        case ast.Function(args=args):
+            return args
+        case (
+            ast.Unary(operand=operand)
+            | ast.In(operand=operand)
+            | ast.Like(operand=operand)
+            | ast.Is(operand=operand)
+        ):
+            return (operand,)
+        case ast.Binary(left=left, right=right):
+            return (left, right)
+        case ast.Junction(terms=terms):
+            return terms
+        case ast.Between(operand=operand, low=low, high=high):
+            return (operand, low, high)
+        case ast.Case(operand=operand, whens=whens, otherwise=otherwise):
+            inner = tuple(part for when in whens for part in (when.condition, when.value))
+            return tuple(part for part in (operand, *inner, otherwise) if part is not None)

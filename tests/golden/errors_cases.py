@@ -1,0 +1,67 @@
+"""The examples of every error code, and what is said about them.
+
+Each file in `errors/` is a rule file or a streams file with a problem; the .txt beside it is what users see.
+``python -m tests.golden.errors_cases`` writes the .txt files anew: read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cep.compiler.compile import check_sources, compile_rules
+from cep.errors import RuleError, Source
+from cep.language.diagnostics import in_order, render
+from cep.language.parser import MAX_BYTES
+from cep.schema_file import load_streams, parse_streams
+
+FOLDER = Path(__file__).parent / "errors"
+
+_RULE = "RULE r\nFROM payments\nPARTITION BY card\nPATTERN a -> b\nWITHIN 1 HOUR\n"
+_BRANCHES = [f"v{number}" for number in range(65)]
+
+BUILT: dict[str, str] = {
+    "E0901": "-- " + "x" * MAX_BYTES,
+    "E0904": _RULE.replace("a -> b", " | ".join(_BRANCHES))
+    + "DEFINE\n"
+    + ",\n".join(f"  {name} AS items = {number}" for number, name in enumerate(_BRANCHES)),
+    "E0905": _RULE + "MEASURES\n" + ",\n".join(f"  SUM(a.items + {n}) AS m{n}" for n in range(65)),
+}
+"""Rule files too long to keep."""
+
+
+def names() -> list[str]:
+    """Return the names of all examples."""
+    files = [path.name for path in FOLDER.iterdir() if path.suffix in (".cep", ".yaml")]
+    return sorted({*files, *(f"{name}.cep" for name in BUILT), "E0414.yaml"} - {"streams.yaml"})
+
+
+def said_about(name: str) -> str:
+    """Return what a user sees for the example `name`."""
+    path = FOLDER / name
+    if name == "E0414.yaml":
+        try:
+            load_streams("no/such/streams.yaml")
+        except RuleError as error:
+            return render(error.diagnostics) + "\n"
+    text = BUILT[path.stem] if path.stem in BUILT else path.read_text()
+    source = Source(name, text)
+    if path.suffix == ".yaml":
+        return render(parse_streams(source)[1]) + "\n"
+    streams = load_streams(FOLDER / "streams.yaml")
+    rules, problems = check_sources([source], streams)
+    if not any(problem.is_error for problem in problems):
+        try:
+            compile_rules(rules, streams)
+        except RuleError as error:
+            problems = (*problems, *error.diagnostics)
+    return render(in_order(problems)) + "\n"
+
+
+def golden_path(name: str) -> Path:
+    """Return the file that keeps what is said about `name`."""
+    return FOLDER / f"{Path(name).stem}.txt"
+
+
+if __name__ == "__main__":
+    for example in names():
+        golden_path(example).write_text(said_about(example))

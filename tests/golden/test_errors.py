@@ -1,0 +1,49 @@
+"""Every error code has a meaning, an entry in the documentation and an example whose text does not change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cep.language.codes import CODES
+from tests.golden.errors_cases import golden_path, names, said_about
+
+_ROOT = Path(__file__).parents[2]
+_OF_RULES = ("language", "compiler", "schema_file.py", "yaml_document.py")
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_user_reads_about_an_example_is_what_was_reviewed(name):
+    assert said_about(name) == golden_path(name).read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_example_shows_the_code_it_is_named_after(name):
+    code = re.split(r"[_.]", name)[0]
+    assert f"[{code}]" in golden_path(name).read_text()
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_an_example(code):
+    assert any(re.split(r"[_.]", name)[0] == code for name in names())
+
+
+def test_every_code_has_an_entry_in_the_documentation_under_its_meaning():
+    headings = re.findall(r"^### ([EW]\d{4}): (.+)$", (_ROOT / "docs/errors.md").read_text(), re.MULTILINE)
+    assert {code: meaning for code, meaning in headings if code in CODES} == CODES
+    assert len(headings) == len(dict(headings))
+
+
+def test_every_code_in_the_front_end_is_in_the_table():
+    paths = [_ROOT / "cep" / part for part in _OF_RULES]
+    files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    assert len(files) > 10
+    used = {
+        code
+        for file in files
+        if file.name != "codes.py"
+        for code in re.findall(r'"([EW]0\d{3})"', file.read_text())
+    }
+    assert used == set(CODES)
