@@ -14,12 +14,16 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
 from scenarios.fraud.events import I64, Mask
 from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS
+from scenarios.run_folder import read_matches
+
+MATCH_COLUMNS = ("rule", "card_id", "match_start", "match_end")
+"""What is read of a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +115,12 @@ def score_table(scores: list[Score]) -> Table:
     return table
 
 
-def read_matches(path: Path) -> pa.Table:
-    """Return the matches below `path`, a Parquet file or a sink's directory."""
-    columns = ["rule", "card_id", "match_start", "match_end"]
-    return ds.dataset(path, format="parquet", partitioning="hive").to_table(columns=columns)
-
-
 @click.command(help="Compare MATCHES (Parquet) with the planted TRUTH.")
 @click.argument("matches", type=click.Path(path_type=Path, exists=True))
 @click.argument("truth", type=click.Path(path_type=Path, exists=True))
 def main(matches: Path, truth: Path) -> None:
     """Print the scores."""
-    Console().print(score_table(score(read_matches(matches), ds.dataset(truth, format="parquet").to_table())))
+    Console().print(score_table(score(read_matches(matches, MATCH_COLUMNS), pq.read_table(truth))))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ EVENTS_PER_FRAUD = 20_000
 """One fraud of each rule in so many events, and as many near misses; at least `MIN_FRAUDS`."""
 
 MIN_FRAUDS = 5
-FRAUDS_PER_LOOKALIKE = 10
+FRAUDS_PER_LOOKALIKE = 5
 
 
 @dataclass(frozen=True, slots=True)

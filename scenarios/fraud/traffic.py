@@ -108,7 +108,7 @@ def draw_cards(rng: np.random.Generator, n_cards: int) -> Cards:
         abroad=abroad.astype(np.int64),
         trip_start_us=np.where(travels, trip_start, NOTHING),
         trip_end_us=np.where(travels, trip_end, NOTHING),
-        lives_at_border=rng.random(n_cards) < 0.01,
+        lives_at_border=rng.random(n_cards) < 0.03,
         statement_us=START_US + rng.integers(0, CYCLE_US, n_cards),
         n_merchants=max(50, n_cards // 12),
     )

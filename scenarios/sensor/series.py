@@ -1,0 +1,98 @@
+"""The Numenta Anomaly Benchmark as one keyed stream: many CSV files to readings in order of time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+N_FILES = 24
+
+_TIME = pa.timestamp("us")
+
+WHERE_TO_GET_IT = (
+    "get the Numenta Anomaly Benchmark, the public GitHub repository numenta/NAB, and pass the folder that "
+    "holds its `data` and `labels`: --data NAB"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A labelled anomaly: from `start_us` to `end_us`, both included, something is wrong with `series`."""
+
+    series: str
+    start_us: int
+    end_us: int
+
+
+def read_windows(data: Path) -> dict[str, list[Window]]:
+    """Return the labelled windows of every series that is there, named as its file below `data`.
+
+    Raises
+    ------
+    click.ClickException
+        `data` is not a folder of the benchmark.
+    """
+    labels = data / "labels" / "combined_windows.json"
+    if not labels.is_file():
+        raise click.ClickException(f"there is no `{labels}`: {WHERE_TO_GET_IT}")
+    known = json.loads(labels.read_text(encoding="utf-8"))
+    windows = {
+        series: [Window(series, *map(_time_us, bounds)) for bounds in known[f"{series}.csv"]]
+        for series in sorted(name.removesuffix(".csv") for name in known)
+        if (data / "data" / f"{series}.csv").is_file()
+    }
+    if not windows:
+        raise click.ClickException(
+            f"there is no series of the benchmark in `{data / 'data'}`: {WHERE_TO_GET_IT}"
+        )
+    return windows
+
+
+def read_readings(data: Path, names: list[str]) -> pa.Table:
+    """Return series, reading, ts, value of all values of the named series in order of time.
+
+    `reading` counts the values of a series as its file has them, from 0: it orders two values of one time.
+    """
+    parts = []
+    for name in names:
+        table = csv.read_csv(
+            data / "data" / f"{name}.csv",
+            convert_options=csv.ConvertOptions(column_types={"timestamp": _TIME, "value": pa.float64()}),
+        )
+        columns = {
+            "series": pa.array([name] * len(table)),
+            "reading": pa.array(np.arange(len(table))),
+            "ts": table["timestamp"],
+            "value": table["value"],
+        }
+        parts.append(pa.table(columns))
+    readings = pa.concat_tables(parts)
+    order = [("ts", "ascending"), ("series", "ascending"), ("reading", "ascending")]
+    return readings.take(pc.sort_indices(readings, order))
+
+
+def write_readings(readings: pa.Table, folder: Path, n_files: int = N_FILES) -> None:
+    """Write CSV files, each with the next stretch of time."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    bounds = np.linspace(0, len(readings), n_files + 1).astype(int).tolist()
+    for idx, (first, end) in enumerate(pairwise(bounds)):
+        path = folder / f"part-{idx:04d}.csv"
+        csv.write_csv(readings.slice(first, end - first), path, csv.WriteOptions(quoting_style="none"))
+        # A stream takes files by their age: the order of time must not hang on how fast they were written.
+        latest_s = pc.max(readings["ts"].slice(first, end - first)).cast(pa.int64()).as_py() // 1_000_000
+        os.utime(path, (latest_s, latest_s + idx))
+
+
+def _time_us(text: str) -> int:
+    return int(np.datetime64(text, "us").astype(np.int64))
