@@ -73,11 +73,14 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-@main.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
+_streams_option = click.option(
     "--streams", type=click.Path(path_type=Path), help="Streams file; else the nearest streams.yaml."
 )
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_streams_option
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as one JSON list.")
 def check(paths: Sequence[Path], streams: Path | None, as_json: bool) -> None:
     """Report all problems of all rule files in PATHS (files or directories)."""
@@ -107,9 +110,7 @@ def check(paths: Sequence[Path], streams: Path | None, as_json: bool) -> None:
 @click.option(
     "-i", "--input", "events", required=True, help="File or directory of events; - for standard input."
 )
-@click.option(
-    "--streams", type=click.Path(path_type=Path), help="Streams file; else the nearest streams.yaml."
-)
+@_streams_option
 @click.option("--stream", help="Run only the rules of this stream.")
 @click.option(
     "--format",
@@ -172,9 +173,7 @@ def match(
 
 @main.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--streams", type=click.Path(path_type=Path), help="Streams file; else the nearest streams.yaml."
-)
+@_streams_option
 def explain(rules: Sequence[Path], streams: Path | None) -> None:
     """Show what RULES compile to: predicates, automaton, bounds, what a run remembers."""
     from cep.explain import explain as explain_rule
@@ -234,7 +233,7 @@ def _print_tables(programs: Sequence[Program], matches: pa.Table, limit: int) ->
     for table in out.match_tables(programs, matches.slice(0, limit)):
         console.print(table)
     if len(matches) > limit:
-        console.print(f"... and {len(matches) - limit:,} more; see --limit and --output")
+        click.echo(f"... and {len(matches) - limit:,} more; see --limit and --output")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cep.errors import InputError
+from cep.expression import Type
 from cep.local import MATCH_COLUMNS, Counts
 from cep.program import Program
 
@@ -66,25 +67,39 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 def match_tables(programs: Sequence[Program], matches: pa.Table) -> Iterator[Table]:
-    """Yield one table for a terminal for each rule that has matches."""
+    """Yield one table for a terminal for each rule that has matches, in the order of their first."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     columns = _columns_of_rules(programs)
-    titles = {rule.name: rule.title for program in programs for rule in program.rules}
+    rules = {rule.name: rule for program in programs for rule in program.rules}
     tables: dict[str, Table] = {}
     for row in match_rows(programs, matches):
         name = row["rule"]
-        shown = [column for column in columns[name] if column not in ("rule", "match_id")]
+        shown = [column for column in columns[name] if column not in ("rule", *MATCH_COLUMNS)]
         if name not in tables:
-            caption = Text(f"{name}: {titles[name]}" if titles[name] else name, style="bold")
-            tables[name] = Table(title=caption, title_justify="left")
+            title = f"{name}: {rules[name].title}" if rules[name].title else name
+            table = Table(
+                title=Text(title, style="bold"),
+                title_justify="left",
+                box=SIMPLE_HEAD,
+                padding=0,
+                pad_edge=False,
+            )
+            table.add_column("start", no_wrap=True)
+            table.add_column("lasted", justify="right", no_wrap=True)
             for column in shown:
-                is_number = pa.types.is_integer(kind := matches.schema.field(column).type) or (
-                    pa.types.is_floating(kind)
-                )
-                tables[name].add_column(Text(column), justify="right" if is_number else "left")
-        tables[name].add_row(*[Text(_cell(row[column])) for column in shown])
+                kind = matches.schema.field(column).type
+                is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+                table.add_column(Text(column), justify="right" if is_number else "left", overflow="fold")
+            tables[name] = table
+        start, end = row["match_start"], row["match_end"]
+        for measure, expression in rules[name].measures:
+            if expression.type is Type.INTERVAL and row[measure] is not None:
+                row[measure] = timedelta(microseconds=row[measure])
+        cells = [_cell(start), _cell(end - start), *(_cell(row[column]) for column in shown)]
+        tables[name].add_row(*map(Text, cells))
     yield from tables.values()
 
 
@@ -122,7 +137,23 @@ def _text(value: object) -> str:
     return str(value)
 
 
+def _duration(length: timedelta) -> str:
+    """Return a length of time in its two largest units."""
+    if length < timedelta(0):
+        return "-" + _duration(-length)
+    seconds = length.total_seconds()
+    if seconds < 60:
+        return f"{seconds:.6g}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if hours < 1:
+        return f"{minutes:.0f}m {int(seconds % 60):02}s"
+    if days < 1:
+        return f"{hours:.0f}h {int(minutes % 60):02}m"
+    return f"{days:.0f}d {int(hours % 24):02}h"
+
+
 def _cell(value: object) -> str:
+    """Return a value as a table shows it: to the second, to six digits; files have it in full."""
     match value:
         case None:
             return ""
@@ -130,5 +161,9 @@ def _cell(value: object) -> str:
             return str(value).lower()
         case float():
             return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.2f}"
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+        case timedelta():
+            return _duration(value)
         case _:
-            return _text(value)
+            return str(value)
