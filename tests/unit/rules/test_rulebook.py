@@ -1,0 +1,125 @@
+"""Rule files and their streams: found, read, checked together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cep.errors import RuleError
+from cep.schema import Field, Stream
+from rules.rulebook import check_rules, compile_rulebook, load_rulebook
+
+STREAMS = """\
+streams:
+  payments:
+    event_time: ts
+    schema: {card: string, ts: timestamp, amount: double}
+"""
+
+
+def rule(name: str, condition: str = "amount > 5") -> str:
+    return (
+        f"RULE {name}\nFROM payments\nPARTITION BY card\nPATTERN a -> b\nWITHIN 1 MINUTE\n"
+        f"DEFINE a AS {condition}, b AS amount < 1\n"
+    )
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def problems_of_loading(*paths: Path) -> list[tuple[str, str]]:
+    with pytest.raises(RuleError) as caught:
+        load_rulebook(paths)
+    return [(problem.code, problem.title) for problem in caught.value.diagnostics]
+
+
+def test_rules_of_a_directory_read_the_nearest_streams_file(tmp_path: Path) -> None:
+    write(tmp_path / "streams.yaml", STREAMS)
+    write(tmp_path / "b.cep", rule("second"))
+    write(tmp_path / "deep" / "er" / "a.cep", rule("first"))
+    write(tmp_path / "notes.txt", "no rule")
+    compiled = compile_rulebook(load_rulebook([tmp_path]))
+    assert sorted(found.name for found in compiled.rules) == ["first", "second"]
+    assert [program.stream.name for program in compiled.programs] == ["payments"]
+
+
+def test_a_file_named_twice_is_one_file(tmp_path: Path) -> None:
+    write(tmp_path / "streams.yaml", STREAMS)
+    file = write(tmp_path / "a.cep", rule("first"))
+    assert len(load_rulebook([file, tmp_path, file]).sources) == 1
+
+
+def test_streams_can_be_given_as_a_file_or_as_declarations(tmp_path: Path) -> None:
+    file = write(tmp_path / "rules" / "a.cep", rule("first"))
+    streams = write(tmp_path / "other" / "declared.yaml", STREAMS)
+    assert list(load_rulebook([file], streams).streams) == ["payments"]
+    declared = {"payments": Stream("payments", (Field("ts", "timestamp"),), "ts")}
+    assert load_rulebook([file], declared).streams == declared
+
+
+def test_every_missing_thing_is_reported_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.cep", rule("first"))
+    (tmp_path / "empty").mkdir()
+    found = problems_of_loading(tmp_path / "nowhere", tmp_path / "empty", file)
+    assert found == [
+        ("E0611", f"there is no file or directory `{tmp_path}/nowhere`"),
+        ("E0611", f"there are no rule files in `{tmp_path}/empty`"),
+        ("E0612", f"there is no `streams.yaml` beside `{file}` or in a directory above it"),
+    ]
+
+
+def test_a_rule_file_that_is_not_text_is_one_clear_error(tmp_path: Path) -> None:
+    write(tmp_path / "streams.yaml", STREAMS)
+    (tmp_path / "a.cep").write_bytes(b"RULE \xff\xfe")
+    assert problems_of_loading(tmp_path) == [
+        ("E0613", f"`{tmp_path}/a.cep` is not UTF-8 text: byte 6 begins no character")
+    ]
+
+
+def test_an_empty_rule_file_is_one_clear_error(tmp_path: Path) -> None:
+    write(tmp_path / "streams.yaml", STREAMS)
+    write(tmp_path / "a.cep", "-- nothing here\n")
+    with pytest.raises(RuleError) as caught:
+        compile_rulebook(load_rulebook([tmp_path]))
+    assert [problem.code for problem in caught.value.diagnostics] == ["E0107"]
+
+
+def test_one_stream_declared_in_two_ways_cannot_be_run_but_checked(tmp_path: Path) -> None:
+    for name, text in (("a", STREAMS), ("b", STREAMS.replace("double", "int"))):
+        write(tmp_path / name / "streams.yaml", text)
+        write(tmp_path / name / "rule.cep", rule(name))
+    assert [code for code, _ in problems_of_loading(tmp_path)] == ["E0614"]
+    assert check_rules([tmp_path]).problems == ()
+
+
+def test_a_check_reports_all_problems_of_all_files_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "streams.yaml", STREAMS)
+    write(tmp_path / "a" / "x.cep", rule("first", "amout > 5") + rule("second", "card > 5"))
+    write(tmp_path / "a" / "y.cep", rule("third") + "RULE fourth FROM nothing")
+    write(tmp_path / "b" / "streams.yaml", STREAMS.replace("double", "money"))
+    write(tmp_path / "b" / "z.cep", rule("fifth"))
+    checked = check_rules([tmp_path])
+    places = [
+        (Path(problem.source.name).name, problem.code) for problem in checked.problems if problem.source
+    ]
+    assert {("x.cep", "E0203"), ("x.cep", "E0207"), ("streams.yaml", "E0406")} <= set(places)
+    assert any(name == "y.cep" for name, _ in places)
+    assert [problem.source.name for problem in checked.problems if problem.source] == sorted(
+        problem.source.name for problem in checked.problems if problem.source
+    )
+
+
+def test_a_check_finds_limits_that_only_lowering_knows(tmp_path: Path) -> None:
+    write(tmp_path / "streams.yaml", STREAMS)
+    names = [f"v{number}" for number in range(70)]
+    defines = ", ".join(f"{name} AS amount > {number}" for number, name in enumerate(names))
+    write(
+        tmp_path / "a.cep",
+        f"RULE wide FROM payments PARTITION BY card PATTERN {' -> '.join(names)} WITHIN 1 DAY "
+        f"DEFINE {defines}",
+    )
+    assert [problem.code for problem in check_rules([tmp_path]).problems] == ["E0904"]
