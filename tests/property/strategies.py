@@ -436,6 +436,21 @@ def streams(draw: st.DrawFn) -> Stream:
     )
 
 
+def _copies_agree(events: list[dict[str, Any]], stream: Stream) -> list[dict[str, Any]]:
+    """Give events that count as one event the same values: the stream promises it."""
+    first: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for event in events:
+        first.setdefault(tuple(event[name] for name in (stream.event_time, *stream.tie_break)), event)
+    return [
+        {**first[tuple(event[name] for name in (stream.event_time, *stream.tie_break))], **_keys_of(event)}
+        for event in events
+    ]
+
+
+def _keys_of(event: dict[str, Any]) -> dict[str, Any]:
+    return {"k": event["k"], "g": event["g"]}
+
+
 @st.composite
 def cases(
     draw: st.DrawFn, max_rules: int = 2, max_events: int = MAX_EVENTS, max_size: int = MAX_SIZE
@@ -447,6 +462,7 @@ def cases(
     )
     events = draw(event_lists(max_events))
     if stream.deduplicate:
+        events = _copies_agree(events, stream)
         events += [dict(event) for event in draw(st.lists(st.sampled_from(events), max_size=3))]
     if stream.lateness_us:
         held_us = [draw(st.integers(0, stream.lateness_us - 1)) for _ in events]

@@ -1,0 +1,283 @@
+"""A kit for the tests of rule authors: rows in, matches out, and streams of letters to try a pattern on.
+
+`find_matches` runs rules over a few rows with the engine that also runs them in production:
+
+    rows = [{"card": "c1", "ts": 0, "amount": 1.0}, {"card": "c1", "ts": 1_000_000, "amount": 900.0}]
+    assert [match["rule"] for match in find_matches(text, streams, rows)] == ["card_testing"]
+
+`match_letters` tries a pattern alone, without a schema. Events are capital letters, a second apart; the
+variable ``a`` takes the events ``A``, and so on:
+
+    assert match_letters(LetterRule("a -> b -> c"), "A X B B C") == ["A B1 C"]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from cep.compiler.compile import compile_sources
+from cep.engine.matcher import Matcher
+from cep.engine.predicates import prepare
+from cep.errors import Source
+from cep.local import in_order
+from cep.program import ARROW_TYPES
+from cep.schema import Field, Stream
+
+# ---------------------------------------------------------------- rules over rows
+
+
+def find_matches(
+    rules: str | Source, streams: Mapping[str, Stream], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
+
+    The rules read one stream; a row has its columns (one that is missing is NULL), and none is late, in
+    whatever order they come. Event times are datetimes with a zone or int microseconds since 1970. After the
+    last row every window closes.
+
+    Raises
+    ------
+    RuleError
+        The rules are wrong; its `diagnostics` hold all problems.
+    """
+    source = rules if isinstance(rules, Source) else Source("rules", rules)
+    programs = compile_sources([source], streams).programs
+    table = event_table(programs[0].stream, rows)
+    found = []
+    for program in programs:
+        matcher = Matcher(program)
+        matcher.push(prepare(program, table))
+        found.append(matcher.finish())
+    matches: list[dict[str, Any]] = in_order(programs, found).to_pylist()
+    return matches
+
+
+def event_table(stream: Stream, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return `rows` as the table of `stream` that `cep.engine.predicates.prepare` reads."""
+    known = {column.name for column in stream.fields}
+    for row in rows:
+        if unknown := sorted(set(row) - known):
+            raise ValueError(f"stream `{stream.name}` has no column {', '.join(unknown)}")
+        if row.get(stream.event_time) is None:
+            raise ValueError(f"a row has no event time: {dict(row)}")
+    return pa.table(
+        {
+            column.name: pa.array([_plain(row.get(column.name)) for row in rows], ARROW_TYPES[column.type])
+            for column in stream.fields
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise ValueError(f"{value} has no time zone")
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+# ---------------------------------------------------------------- letters
+
+LETTERS = Stream(
+    name="letters",
+    fields=(
+        Field("key", "string"),
+        Field("ts", "timestamp"),
+        Field("letter", "string"),
+        Field("seq", "bigint"),  # place in the stream of letters, from 0
+        Field("x", "bigint"),
+        Field("y", "double"),
+        Field("s", "string"),
+    ),
+    event_time="ts",
+)
+"""The stream that letters are events of. ``x``, ``y``, ``s`` are for predicates."""
+
+_TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]*)\))?(?=\s|$)")
+_ATTRIBUTE = re.compile(
+    r"\s*(key|x|y|s)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
+)
+_VARIABLE = re.compile(r"(!?)\s*([a-z][a-z0-9_]*)")
+_MAX_SHOWN = 48  # events of a match: a run has room for little more
+_SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LetterEvents:
+    """A stream of letters: rows of `LETTERS` in order of arrival, and what each is called."""
+
+    rows: tuple[dict[str, Any], ...]
+    names: tuple[str, ...]
+
+
+def read_letters(text: str) -> LetterEvents:
+    """Return the events of a stream of letters.
+
+    ``A`` is an event a second after the one before it (the first: at 0), ``A@5`` one at 5 s, ``A(x=3)`` one
+    with values; what is not given is NULL, but ``key`` is ``'k'``. A digit is part of the name only: ``B1
+    B2`` are both events B. Letters without one are numbered if there are several: ``A B B`` are A, B1, B2.
+    """
+    rows: list[dict[str, Any]] = []
+    given: list[tuple[str, str]] = []
+    at, time_us = 0, -_SECOND_US
+    while text[at:].strip():
+        token = _TOKEN.match(text, at)
+        if token is None:
+            raise ValueError(f"not a letter event: {text[at:].split()[0]!r}")
+        at = token.end()
+        letter, number, seconds, attributes = token.groups()
+        time_us = time_us + _SECOND_US if seconds is None else round(float(seconds) * _SECOND_US)
+        row = {"key": "k", "ts": time_us, "letter": letter, "seq": len(rows), "x": None, "y": None, "s": None}
+        rows.append(row | _attributes(attributes or ""))
+        given.append((letter, number))
+    return LetterEvents(tuple(rows), _names(given))
+
+
+def _attributes(text: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    at = 0
+    while at < len(text):
+        attribute = _ATTRIBUTE.match(text, at)
+        if attribute is None:
+            raise ValueError(f"not a value of a letter event: {text[at:]!r}")
+        at = attribute.end()
+        name, number = attribute[1], attribute["number"]
+        if number is not None:
+            values[name] = float(number) if name == "y" else int(number)
+        else:
+            values[name] = None if attribute["null"] else attribute["text"]
+    return values
+
+
+def _names(given: list[tuple[str, str]]) -> tuple[str, ...]:
+    names: list[str] = []
+    bare = [letter for letter, number in given if not number]
+    seen: dict[str, int] = {}
+    for letter, number in given:
+        if not number and bare.count(letter) > 1:
+            seen[letter] = seen.get(letter, 0) + 1
+            number = str(seen[letter])
+        names.append(letter + number)
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two events are called {', '.join(doubled)}")
+    return tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRule:
+    """A rule over letters, clause by clause, each as in a rule's text.
+
+    A variable takes the events of its letter (``b`` and ``b2`` take B); with a condition in `where` only
+    those for which it is true. `define` replaces both.
+    """
+
+    pattern: str
+    within: str = ""
+    where: Mapping[str, str] = field(default_factory=dict)
+    define: Mapping[str, str] = field(default_factory=dict)
+    measures: str = ""
+    match: str = ""
+    skip: str = ""
+    partition_by: str = "key"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of the pattern, in order of appearance."""
+        return tuple(dict.fromkeys(name for _, name in _VARIABLE.findall(self.pattern)))
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The variables that events are taken as: those that stand somewhere without a ``!``."""
+        return tuple(dict.fromkeys(name for absent, name in _VARIABLE.findall(self.pattern) if not absent))
+
+    def text(self, measures: Sequence[str] = ()) -> str:
+        """Return the rule's text, with more `measures`."""
+        wanted = [*([self.measures] if self.measures else []), *measures]
+        clauses = [
+            "RULE letters",
+            "FROM letters",
+            f"PARTITION BY {self.partition_by}",
+            f"PATTERN {self.pattern}",
+            f"WITHIN {self.within}" if self.within else "",
+            "DEFINE " + ",\n  ".join(self._definition(name) for name in self.variables),
+            "MEASURES " + ", ".join(wanted) if wanted else "",
+            f"MATCH {self.match}" if self.match else "",
+            self.skip,
+        ]
+        return "\n".join(clause for clause in clauses if clause)
+
+    def _definition(self, name: str) -> str:
+        if name in self.define:
+            return f"{name} AS {self.define[name]}"
+        letter = f"letter = '{name[0].upper()}'"
+        return f"{name} AS {letter} AND ({self.where[name]})" if name in self.where else f"{name} AS {letter}"
+
+
+def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> list[str]:
+    """Return the matches of `rule` in a stream of letters, each as `show_match` writes it, in order.
+
+    `stream` is `LETTERS`, perhaps with tie breakers.
+    """
+    events = read_letters(letters)
+    n_shown = _MAX_SHOWN // len(rule.taken)
+    shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
+    for name in rule.taken:
+        shown_by += [f"FIRST({name}.seq, {number}) AS p{number}_{name}" for number in range(n_shown)]
+    shown = []
+    for match in find_matches(rule.text(shown_by), {stream.name: stream}, events.rows):
+        taken = []
+        for name in rule.taken:
+            if match[f"n_{name}"] > n_shown:
+                raise ValueError(f"more than {n_shown} events are taken as `{name}`: too many to show")
+            taken += [match[f"p{number}_{name}"] for number in range(match[f"n_{name}"])]
+        own = list(match)[list(match).index("match_end") + 1 : -len(shown_by)]
+        measures = {name: match[name] for name in own}
+        shown.append(show_match(events, taken, _plain(match["match_end"]), measures, stream))
+    return shown
+
+
+def show_match(
+    events: LetterEvents,
+    taken: Sequence[int],
+    end_us: int,
+    measures: Mapping[str, Any],
+    stream: Stream = LETTERS,
+) -> str:
+    """Return a match as text: its events, ``@seconds`` if it does not end with the last, its measures.
+
+    For example ``A B1 B2``, ``A @10``, ``A B (n=2, top=NULL)``.
+    """
+    columns = (stream.event_time, *stream.tie_break)
+
+    def place(number: int) -> list[Any]:
+        values = [events.rows[number][name] for name in columns]
+        return [*((value is not None, value) for value in values), number]
+
+    in_time = sorted(taken, key=place)
+    words = [events.names[number] for number in in_time]
+    if end_us != events.rows[in_time[-1]]["ts"]:
+        words.append(f"@{end_us / _SECOND_US:g}")
+    if measures:
+        values = (f"{name}={_show(value)}" for name, value in measures.items())
+        words.append(f"({', '.join(values)})")
+    return " ".join(words)
+
+
+def _show(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case float():
+            return f"{value:g}"
+        case str():
+            return f"'{value}'"
+        case _:
+            return str(value)

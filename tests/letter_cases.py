@@ -1,0 +1,66 @@
+"""Letter examples in documents: fenced ``cases`` blocks as data.
+
+A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
+``within``, ``match``, ``skip``, ``measures``, ``stream``, ``where v`` and ``define v`` are settings; each
+``events`` is followed by its ``matches``, with ``;`` between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cep.schema import Stream
+from cep.testing import LETTERS, LetterRule
+
+
+@dataclass(frozen=True, slots=True)
+class LetterCase:
+    """A rule over letters, events, and the matches it has in them."""
+
+    name: str
+    rule: LetterRule
+    stream: Stream
+    events: str
+    matches: tuple[str, ...]
+
+
+def read_cases(document: str, text: str) -> Iterator[LetterCase]:
+    """Yield the cases of all ``cases`` blocks of a document."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            inside = line == "```cases"
+            rule, stream, events = LetterRule(""), LETTERS, ""
+            continue
+        if not inside or not line.strip():
+            continue
+        word, separator, rest = (part.strip() for part in line.partition(":"))
+        assert separator, f"{document}:{number}: not `word: rest`"
+        match word.split():
+            case ["pattern"]:
+                rule, stream, events = LetterRule(rest), LETTERS, ""
+            case ["within" | "match" | "skip" | "measures" as setting]:
+                rule = replace(rule, **{setting: rest})
+            case ["where", variable]:
+                rule = replace(rule, where={**rule.where, variable: rest})
+            case ["define", variable]:
+                rule = replace(rule, define={**rule.define, variable: rest})
+            case ["stream"]:
+                stream = _stream(rest)
+            case ["events"]:
+                events = rest
+            case ["matches"]:
+                assert events, f"{document}:{number}: matches of nothing"
+                found = () if rest == "none" else tuple(match.strip() for match in rest.split(";"))
+                yield LetterCase(f"{document}:{number}", rule, stream, events, found)
+                events = ""
+            case _:
+                raise AssertionError(f"{document}:{number}: no setting is called `{word}`")
+
+
+def _stream(text: str) -> Stream:
+    words = text.replace(",", " ").split()
+    assert words[0] == "tie_break", text
+    names = tuple(word for word in words[1:] if word != "deduplicate")
+    return replace(LETTERS, tie_break=names, deduplicate="deduplicate" in words)

@@ -1,0 +1,54 @@
+"""Every example of docs/semantics.md, on the oracle and on the engine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cep.compiler.compile import check_sources
+from cep.errors import Source
+from cep.testing import match_letters, read_letters, show_match
+from tests.letter_cases import LetterCase, read_cases
+from tests.oracle import find_matches
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "semantics.md"
+CASES = list(read_cases("semantics.md", PAGE.read_text(encoding="utf-8")))
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def oracle_matches(case: LetterCase) -> list[str]:
+    """Return the matches that the oracle finds."""
+    events = read_letters(case.events)
+    source = Source(case.name, case.rule.text())
+    rules, problems = check_sources([source], {case.stream.name: case.stream})
+    assert not [problem for problem in problems if problem.is_error]
+    (rule,) = rules
+    return [
+        show_match(
+            events, [event["seq"] for event in match.events], match.end_us, match.measures, case.stream
+        )
+        for match in find_matches(rule, case.stream, events.rows)
+    ]
+
+
+@each_case
+def test_the_oracle_finds_the_matches_of_the_example(case: LetterCase) -> None:
+    assert sorted(oracle_matches(case)) == sorted(case.matches)
+
+
+@each_case
+def test_the_engine_finds_the_matches_of_the_example(case: LetterCase) -> None:
+    assert sorted(match_letters(case.rule, case.events, case.stream)) == sorted(case.matches)
+
+
+def test_the_page_has_every_paragraph_that_the_oracle_cites() -> None:
+    headings = set(re.findall(r"^#+ (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "oracle").glob("*.py"))
+    docstrings = " ".join(re.findall(r'"""(.*?)"""', sources, re.DOTALL))
+    cited = set(re.findall(r'"([A-Z][^"]+)"', docstrings))
+    assert cited
+    assert cited <= headings

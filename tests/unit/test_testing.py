@@ -1,0 +1,110 @@
+"""The kit for rule authors."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cep.errors import RuleError
+from cep.schema import Field, Stream
+from cep.testing import LetterRule, find_matches, match_letters, read_letters
+
+CARDS = Stream(
+    "transactions",
+    (Field("card", "string"), Field("ts", "timestamp"), Field("amount", "double")),
+    event_time="ts",
+)
+RULE = """
+RULE drain
+FROM transactions
+PARTITION BY card
+PATTERN small -> large
+WITHIN 1 MINUTE
+DEFINE small AS amount < 5, large AS amount > 100 * small.amount
+MEASURES large.amount AS loss
+"""
+
+
+def at(second: int) -> datetime:
+    return datetime(2024, 5, 1, 10, 0, second, tzinfo=UTC)
+
+
+def test_rules_run_over_rows_in_any_order() -> None:
+    rows = [
+        {"card": "c1", "ts": at(30), "amount": 900.0},
+        {"card": "c1", "ts": at(10), "amount": 1.0},
+        {"card": "c2", "ts": at(5), "amount": 900.0},
+        {"card": "c1", "ts": at(20)},
+    ]
+    (match,) = find_matches(RULE, {"transactions": CARDS}, rows)
+    assert len(match.pop("match_id")) == 32
+    assert match == {
+        "rule": "drain",
+        "card": "c1",
+        "match_start": at(10),
+        "match_end": at(30),
+        "loss": 900.0,
+    }
+
+
+def test_a_wrong_rule_says_what_is_wrong() -> None:
+    with pytest.raises(RuleError, match="amout"):
+        find_matches(RULE.replace("amount < 5", "amout < 5"), {"transactions": CARDS}, [])
+
+
+def test_a_row_with_a_column_that_the_stream_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="stream `transactions` has no column amout"):
+        find_matches(RULE, {"transactions": CARDS}, [{"card": "c1", "ts": at(1), "amout": 1.0}])
+
+
+def test_a_row_without_event_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="no event time"):
+        find_matches(RULE, {"transactions": CARDS}, [{"card": "c1", "amount": 1.0}])
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        find_matches(RULE, {"transactions": CARDS}, [{"card": "c1", "ts": at(1).replace(tzinfo=None)}])
+
+
+def test_letters_are_a_second_apart_and_take_names_and_values() -> None:
+    events = read_letters("A B@5(x=3, y=1.5, s='p q') B2 C C(key='other', x=NULL)")
+    assert events.names == ("A", "B", "B2", "C1", "C2")
+    assert [row["ts"] for row in events.rows] == [0, 5_000_000, 6_000_000, 7_000_000, 8_000_000]
+    assert events.rows[1] | {"ts": 0} == {
+        "key": "k",
+        "ts": 0,
+        "letter": "B",
+        "seq": 1,
+        "x": 3,
+        "y": 1.5,
+        "s": "p q",
+    }
+    assert events.rows[4]["key"] == "other"
+    assert events.rows[4]["x"] is None
+
+
+@pytest.mark.parametrize(
+    ("letters", "message"),
+    [
+        ("A b", "not a letter event: 'b'"),
+        ("A@x", "not a letter event: 'A@x'"),
+        ("A(z=1)", r"not a value of a letter event: 'z=1'"),
+        ("A(x=1 y=2)", r"not a value of a letter event"),
+        ("B1 B1", "two events are called B1"),
+    ],
+)
+def test_what_is_no_stream_of_letters_is_refused(letters: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_letters(letters)
+
+
+def test_matches_show_their_events_end_and_measures() -> None:
+    rule = LetterRule("a -> b->* -> !c", within="9 SECONDS", measures="COUNT(b.*) AS n, b.s AS s")
+    assert match_letters(rule, "A B B(s='p') X") == ["A B1 B2 @9 (n=2, s='p')"]
+
+
+def test_a_match_with_more_events_than_can_be_shown_is_an_error_not_cut_off() -> None:
+    with pytest.raises(ValueError, match="more than 24 events are taken as `a`"):
+        match_letters(LetterRule("a{25} b"), "A " * 25 + "B")
