@@ -26,8 +26,6 @@ PIPELINE = Path(__file__).with_name("pipeline.yaml")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     """Run the sensor rules over the Numenta Anomaly Benchmark and count what they hit."""
-    from spark_runtime.pipeline import run
-
     if data is None:
         raise click.ClickException(f"the scenario needs its data: {WHERE_TO_GET_IT}")
     windows = read_windows(data)
@@ -36,6 +34,8 @@ def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     console = Console()
     labelled = [window for of_series in windows.values() for window in of_series]
     console.print(f"{len(readings):,} readings of {len(windows)} series, {len(labelled)} labelled windows")
+    from spark_runtime.pipeline import run
+
     clear_results(out)
     run(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), labelled)))

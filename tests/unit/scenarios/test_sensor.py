@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from cep.local import Result, match_file
+from rules.rulebook import compile_rulebook, load_rulebook
+from scenarios.sensor.__main__ import main
+from scenarios.sensor.score import Score, score
+from scenarios.sensor.series import Window, read_readings, read_windows, write_readings
+
+ROOT = Path(__file__).resolve().parents[3]
+T0 = datetime(2014, 1, 1)
+STEP = timedelta(minutes=5)
+
+
+def write_series(data: Path, name: str, values: np.ndarray) -> None:
+    path = data / "data" / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{T0 + idx * STEP},{value}" for idx, value in enumerate(values.tolist())]
+    path.write_text("timestamp,value\n" + "\n".join(lines) + "\n")
+
+
+def wobble(n: int, level: float = 100.0) -> np.ndarray:
+    return level + np.sin(np.arange(n) * 0.7) + 0.01 * np.arange(n) % 0.13
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Path:
+    data = tmp_path / "bench"
+    spike, drop, flat, shift, calm = (wobble(400) for _ in range(5))
+    spike[300] = 180.0
+    drop[310] = 20.0
+    flat[320:345] = 100.5
+    shift[250:] += 60.0
+    for name, values in {"spike": spike, "drop": drop, "flat": flat, "shift": shift, "calm": calm}.items():
+        write_series(data, f"lab/{name}", values)
+    windows = {
+        "lab/spike.csv": [[str(T0 + 290 * STEP), str(T0 + 310 * STEP)]],
+        "lab/drop.csv": [[f"{T0 + 100 * STEP}.000000", f"{T0 + 120 * STEP}.000000"]],
+        "lab/flat.csv": [],
+        "lab/shift.csv": [],
+        "lab/calm.csv": [],
+        "lab/not_there.csv": [[str(T0), str(T0)]],
+    }
+    (data / "labels").mkdir()
+    (data / "labels" / "combined_windows.json").write_text(json.dumps(windows))
+    return data
+
+
+def _run(data: Path, out: Path) -> Result:
+    write_readings(read_readings(data, list(read_windows(data))), out, n_files=3)
+    programs = compile_rulebook(load_rulebook([ROOT / "rules" / "sensor"])).programs
+    return match_file(programs, out)
+
+
+def test_each_rule_sees_what_it_is_for_and_only_that(benchmark: Path, tmp_path: Path) -> None:
+    result = _run(benchmark, tmp_path / "events")
+    found = {(row["rule"], row["series"]): row["match_end"] for row in result.matches.to_pylist()}
+    assert found == {
+        ("spike", "lab/spike"): (T0 + 300 * STEP).replace(tzinfo=UTC),
+        ("drop", "lab/drop"): (T0 + 310 * STEP).replace(tzinfo=UTC),
+        ("flat_line", "lab/flat"): (T0 + 331 * STEP).replace(tzinfo=UTC),
+        ("level_shift", "lab/shift"): (T0 + 271 * STEP).replace(tzinfo=UTC),
+        ("spike", "lab/shift"): (T0 + 250 * STEP).replace(tzinfo=UTC),
+    }
+
+
+def test_the_rules_do_not_depend_on_the_scale(tmp_path: Path) -> None:
+    ends = []
+    for factor in (1e-3, 1.0, 1e9):
+        data = tmp_path / str(factor)
+        values = wobble(400)
+        values[300] = 180.0
+        write_series(data, "s", values * factor)
+        (data / "labels").mkdir()
+        (data / "labels" / "combined_windows.json").write_text('{"s.csv": []}')
+        result = _run(data, tmp_path / f"{factor}-events")
+        ends.append(
+            list(
+                zip(result.matches["rule"].to_pylist(), result.matches["match_end"].to_pylist(), strict=True)
+            )
+        )
+    assert ends[0] == ends[1] == ends[2]
+    assert len(ends[0]) == 1
+
+
+def test_readings_of_all_series_come_in_order_of_time(benchmark: Path, tmp_path: Path) -> None:
+    readings = read_readings(benchmark, list(read_windows(benchmark)))
+    assert readings.schema.names == ["series", "reading", "ts", "value"]
+    assert len(readings) == 5 * 400
+    times = readings["ts"].cast(pa.int64()).to_numpy()
+    assert (np.diff(times) >= 0).all()
+    write_readings(readings, tmp_path / "events", n_files=4)
+    files = sorted((tmp_path / "events").iterdir())
+    ages = [file.stat().st_mtime for file in files]
+    assert ages == sorted(set(ages))
+    assert sum(len(file.read_text().splitlines()) - 1 for file in files) == len(readings)
+
+
+def test_a_window_is_hit_by_the_end_of_a_match_inside_it() -> None:
+    windows = [Window("a", 100, 200), Window("a", 300, 400), Window("b", 100, 200)]
+    time = pa.timestamp("us", tz="UTC")
+    matches = pa.table(
+        {
+            "rule": ["spike", "spike", "drop", "drop"],
+            "series": ["a", "a", "a", "b"],
+            "match_end": pa.array([100, 150, 250, 200]).cast(time),
+        }
+    )
+    assert score(matches, windows) == [
+        Score("drop", windows=3, windows_hit=1, alerts=2, alerts_outside=1),
+        Score("spike", windows=3, windows_hit=1, alerts=2, alerts_outside=0),
+        Score("all rules", windows=3, windows_hit=2, alerts=4, alerts_outside=1),
+    ]
+
+
+def test_a_score_without_alerts_still_counts_the_windows() -> None:
+    nothing = pa.table(
+        {
+            "rule": pa.array([], pa.string()),
+            "series": pa.array([], pa.string()),
+            "match_end": pa.array([], pa.timestamp("us", tz="UTC")),
+        }
+    )
+    assert score(nothing, [Window("a", 1, 2)]) == [Score("all rules", 1, 0, 0, 0)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--data", "nowhere"]])
+def test_without_its_data_the_scenario_says_where_to_get_it(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert "numenta/NAB" in line
+    assert "--data NAB" in line
+
+
+def test_a_folder_without_series_is_told(tmp_path: Path) -> None:
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "combined_windows.json").write_text('{"a/b.csv": []}')
+    result = CliRunner().invoke(main, ["--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "no series of the benchmark" in result.output
