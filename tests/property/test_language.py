@@ -1,0 +1,205 @@
+"""Whatever a syntax tree says, its text says; and whatever a text is, it is read or refused in order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cep.compiler.analyze import analyze
+from cep.errors import Source, Span
+from cep.language import ast
+from cep.language.diagnostics import in_order, render, to_json
+from cep.language.grammar import tokens
+from cep.language.parser import SEVERITIES, parse
+from cep.language.printer import print_rule, print_rules
+from cep.schema_file import load_streams, parse_streams
+from tests.golden.errors_cases import FOLDER
+
+_GATE = settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+_AT = Span(0, 0)
+_SOURCE = Source("test.cep", "")
+
+_line = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=8)
+_names = st.builds(
+    lambda text: ast.Name(text, _AT),
+    st.sampled_from(
+        ["a", "b", "amount", "end", "title", "Within", "two words", "ä_1", "`", "FIRST", "minutes"]
+    )
+    | _line.filter(bool),
+)
+_texts = st.builds(lambda text: ast.Text(text, _AT), _line)
+
+
+def _constant(kind: ast.Kind, values: st.SearchStrategy[object]) -> st.SearchStrategy[ast.Constant]:
+    return values.map(lambda value: ast.Constant(kind, value, _AT))  # type: ignore[arg-type]
+
+
+_integers = _constant(ast.Kind.INTEGER, st.integers(-(1 << 63), (1 << 63) - 1))
+_decimals = _constant(ast.Kind.DECIMAL, st.floats(allow_nan=False, allow_infinity=False))
+_constants = st.one_of(
+    _integers,
+    _decimals,
+    _constant(ast.Kind.NULL, st.none()),
+    _constant(ast.Kind.BOOLEAN, st.booleans()),
+    _constant(ast.Kind.TEXT, _line),
+    _constant(ast.Kind.TIMESTAMP, st.integers(-(10**15), 10**16)),
+    _constant(ast.Kind.INTERVAL, st.integers(0, 10**15)),
+)
+_columns = st.builds(ast.Column, st.none() | _names, _names, st.just(_AT))
+_events = st.builds(ast.Events, _names, st.just(_AT))
+_functions = st.sampled_from(["COUNT", "SUM", "ABS", "COALESCE"]).map(lambda text: ast.Name(text, _AT))
+
+
+def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
+    at = st.just(_AT)
+    some = st.lists(parts, min_size=1, max_size=3).map(tuple)
+    several = st.lists(parts, min_size=2, max_size=3).map(tuple)
+    signs = st.sampled_from(["+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">="])
+    junctions = st.builds(ast.Junction, st.sampled_from(["and", "or"]), several, at)
+    minus = parts.map(lambda part: ast.Unary("-", part, _AT))
+    return st.one_of(
+        st.builds(ast.Function, _functions, st.lists(parts, max_size=3).map(tuple), at),
+        minus,
+        st.builds(ast.Unary, st.just("not"), parts, at),
+        st.builds(ast.Binary, signs, parts, parts, at, at),
+        junctions,
+        st.builds(ast.Between, parts, parts, parts, st.booleans(), at),
+        st.builds(ast.In, parts, st.lists(_constants, min_size=1, max_size=3).map(tuple), st.booleans(), at),
+        st.builds(ast.Like, parts, _texts, st.booleans(), at),
+        st.builds(ast.Is, parts, st.sampled_from([None, True, False]), st.booleans(), at),
+        st.builds(
+            ast.Case,
+            st.none() | parts,
+            st.lists(st.builds(ast.When, parts, parts), min_size=1, max_size=2).map(tuple),
+            st.none() | some.map(lambda found: found[0]),
+            at,
+        ),
+    )
+
+
+_expressions = st.recursive(_constants | _columns | _events, _compound, max_leaves=12)
+
+_joints = st.sampled_from(list(ast.Joint))
+_bounds = st.one_of(
+    st.just((0, 1)),
+    st.just((0, None)),
+    st.just((1, None)),
+    st.tuples(st.integers(0, 9), st.none() | st.integers(0, 9)),
+)
+
+
+def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Pattern]:
+    at = st.just(_AT)
+    steps = st.lists(st.builds(ast.Item, _joints, parts | st.builds(ast.Absence, _names, at)), max_size=3)
+    sequences = st.builds(
+        lambda first, second, rest: ast.Sequence((ast.Item(ast.Joint.STRICT, first), second, *rest), _AT),
+        parts,
+        st.builds(ast.Item, _joints, parts),
+        steps,
+    )
+    repetitions = st.builds(
+        lambda body, bounds, joint, reluctant: ast.Repetition(body, *bounds, joint, reluctant, _AT, _AT),
+        parts,
+        _bounds,
+        _joints,
+        st.booleans(),
+    )
+    branches = st.lists(parts, min_size=2, max_size=3).map(lambda found: ast.Alternation(tuple(found), _AT))
+    return sequences | branches | repetitions
+
+
+_patterns = st.recursive(st.builds(ast.Step, _names, st.just(_AT)), _larger, max_leaves=8)
+_skips = st.one_of(
+    st.builds(
+        ast.Skip,
+        st.sampled_from(
+            [ast.SkipTarget.PAST_LAST_EVENT, ast.SkipTarget.TO_NEXT_EVENT, ast.SkipTarget.NO_SKIP]
+        ),
+        st.none(),
+        st.just(_AT),
+    ),
+    st.builds(
+        ast.Skip, st.sampled_from([ast.SkipTarget.TO_FIRST, ast.SkipTarget.TO_LAST]), _names, st.just(_AT)
+    ),
+)
+_rules = st.builds(
+    ast.Rule,
+    _names,
+    st.none() | _texts,
+    st.none() | st.sampled_from(SEVERITIES),
+    st.lists(_line, max_size=2).map(tuple),
+    _names,
+    st.lists(_names, min_size=1, max_size=2).map(tuple),
+    _patterns,
+    st.none() | st.builds(ast.Window, st.integers(0, 10**15), st.booleans(), st.just(_AT)),
+    st.lists(st.builds(ast.Definition, _names, _expressions), max_size=3).map(tuple),
+    st.lists(st.builds(ast.Measure, _expressions, _names), max_size=2).map(tuple),
+    st.none() | st.sampled_from(list(ast.Mode)),
+    st.none() | _skips,
+    st.just(_SOURCE),
+    st.just(_AT),
+)
+
+
+@_GATE
+@given(st.lists(_rules, min_size=1, max_size=2))
+def test_the_text_of_a_rule_says_what_its_tree_says(rules):
+    text = print_rules(rules)
+    found, problems = parse(Source("printed.cep", text))
+    assert problems == [], render(problems)
+    assert found == tuple(rules)
+    assert "".join(print_rule(rule) for rule in found).replace("\n", "") == text.replace("\n", "")
+
+
+_EXAMPLES = [path.read_text() for path in sorted(FOLDER.iterdir()) if path.suffix in (".cep", ".yaml")]
+_PIECES = sorted({token.text for text in _EXAMPLES for token in tokens(text)})
+
+
+@st.composite
+def _damaged(draw: st.DrawFn) -> str:
+    """An example with a few pieces changed: near enough to a rule to get far into the parser."""
+    text = draw(st.sampled_from(_EXAMPLES))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 6)))
+        text = text[:start] + draw(st.sampled_from(_PIECES) | st.text(max_size=2)) + text[end:]
+    return text
+
+
+@_GATE
+@given(_damaged() | st.text())
+def test_any_text_is_read_or_refused_with_places_inside_it(text):
+    rules, problems = parse(Source("test.cep", text))
+    _, more = analyze(rules, load_streams(Path(FOLDER) / "streams.yaml"))
+    assert rules or problems
+    _check_places(text, [*problems, *more])
+
+
+@_GATE
+@given(_damaged() | st.text())
+def test_any_streams_file_is_read_or_refused_with_places_inside_it(text):
+    streams, problems = parse_streams(Source("streams.yaml", text))
+    assert streams or problems
+    _check_places(text, problems)
+
+
+def _check_places(text, problems):
+    for problem in problems:
+        assert problem.title
+        if problem.span is not None:
+            assert 0 <= problem.span.start <= problem.span.end <= len(text)
+        assert (
+            re.search(r"pyparsing|Expected|<class", render([problem]).split("help:")[0].split("-->")[0])
+            is None
+        )
+    assert len(to_json(in_order(problems))) == len(problems)
