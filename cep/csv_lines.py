@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from cep import dead_letter
-from cep.json_lines import Problem
+from cep.json_lines import Indices, Problem
 from cep.schema import Stream
 from cep.text_values import column_from_text, event_table_schema
 
@@ -37,7 +37,7 @@ def parse_header(line: bytes) -> list[str]:
 
 def parse(
     lines: Sequence[bytes], header: list[str], stream: Stream
-) -> tuple[pa.Table, list[int], list[Problem]]:
+) -> tuple[pa.Table, Indices, list[Problem]]:
     """Return the events of `lines`, the index of each event's line, and the problems of the other lines.
 
     Empty lines are neither. `header` has every field of `stream`, each once.
@@ -53,7 +53,7 @@ def parse(
             good.append(line)
             indices.append(index)
     if not good:
-        return event_table_schema(stream).empty_table(), [], problems
+        return event_table_schema(stream).empty_table(), np.empty(0, np.int64), problems
     texts, miscounted = _read_arrow(good, len(header))
     reasons: dict[int, str] = dict(miscounted)
     kept = [row for row in range(len(good)) if row not in reasons]
@@ -70,7 +70,7 @@ def parse(
         events = events.filter(pa.array(keep))
     problems += [(indices[row], reason) for row, reason in reasons.items()]
     problems.sort()
-    return events, [indices[row] for row in kept if row not in reasons], problems
+    return events, np.array([indices[row] for row in kept if row not in reasons], np.int64), problems
 
 
 def _reason_for_form(line: bytes) -> str | None:

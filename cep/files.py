@@ -158,7 +158,7 @@ class Piece:
 
     source: str
     events: pa.Table
-    positions: np.ndarray[Any, np.dtype[np.int64]]
+    positions: json_lines.Indices
     lines: Sequence[bytes]  # of a text file; empty for Parquet
     first_line: int
     problems: Sequence[tuple[int, str]]  # line, reason
@@ -222,7 +222,7 @@ def _read_text(name: str, stream: Stream, file_format: Format, block_bytes: int)
             yield Piece(
                 name,
                 events,
-                np.asarray(indices, dtype=np.int64) + first_line,
+                indices + first_line,
                 lines,
                 first_line,
                 [(index + first_line, reason) for index, reason in problems],

@@ -4,17 +4,19 @@ A line holds one object. A number is written as a number, a string and a time as
 missing is NULL; fields that the stream does not declare are not looked at. See `cep.text_values` for the
 accepted forms.
 
-Arrow parses whole pieces of a block, but a bad line fails its piece. So a piece that fails is cut until few
-lines are left, and those are read one by one.
+Arrow parses many lines at once, but a bad line fails them all. A piece that fails is cut at the line that
+Arrow names, or in the middle; where few lines are left, they are read one by one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
@@ -26,36 +28,48 @@ from cep.text_values import column_from_text, event_table_schema, fit_column, in
 ONE_BY_ONE = 32
 """Lines below which a call into Arrow costs more than reading each line in Python."""
 
+PIECE_LINES = 2048
+"""Lines given to Arrow at once: a bad one costs reading those before it twice, a call some hundred lines."""
+
+Indices = npt.NDArray[np.int64]
+
 Problem = tuple[int, str]
 """Index of a line and the reason why it is not an event."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
-def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, list[int], list[Problem]]:
+def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, list[Problem]]:
     """Return the events of `lines`, the index of each event's line, and the problems of the other lines.
 
     Empty lines are neither.
     """
-    good: list[bytes] = []
-    indices: list[int] = []
-    problems: list[Problem] = []
-    for index, line in enumerate(lines):
-        # This form makes what Arrow reads equal to the lines: an object neither ends early nor spans lines.
-        if line[:1] != b"{" or line[-1:] != b"}":
-            line = line.removeprefix(_BOM).strip()
-            if line[:1] != b"{" or line[-1:] != b"}":
-                if line:
-                    problems.append((index, _reason_for_text(line)))
+    lines, indices, problems = _objects(lines)
+    tables: list[pa.Table] = []
+    kept: list[Indices] = []
+    pieces = [(start, min(start + PIECE_LINES, len(lines))) for start in range(0, len(lines), PIECE_LINES)][
+        ::-1
+    ]
+    while pieces:
+        start, stop = pieces.pop()
+        if stop - start <= ONE_BY_ONE:
+            table, rows, found = _parse_one_by_one(lines[start:stop], stream)
+        else:
+            try:
+                table, rows, found = _parse_together(lines[start:stop], stream)
+            except _BadLineError as error:
+                at = start + error.row
+                pieces += [
+                    piece for piece in ((at + 1, stop), (at, at + 1), (start, at)) if piece[0] < piece[1]
+                ]
                 continue
-        good.append(line)
-        indices.append(index)
-    tables, rows, more = _parse_objects(good, 0, len(good), stream)
-    problems += [(indices[row], reason) for row, reason in more]
+        tables.append(table)
+        kept.append(rows + start)
+        problems += [(int(indices[start + row]), reason) for row, reason in found]
     problems.sort()
-    schema = event_table_schema(stream)
-    events = pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
-    return events, [indices[row] for row in rows], problems
+    if not tables:
+        return event_table_schema(stream).empty_table(), indices[:0], problems
+    return pa.concat_tables(tables).combine_chunks(), indices[np.concatenate(kept)], problems
 
 
 def parse_line(line: str, stream: Stream) -> dict[str, Any] | str:
@@ -79,28 +93,44 @@ def parse_line(line: str, stream: Stream) -> dict[str, Any] | str:
     return values
 
 
-def _parse_objects(
-    lines: list[bytes], start: int, stop: int, stream: Stream
-) -> tuple[list[pa.Table], list[int], list[Problem]]:
-    """Return tables, rows and problems of ``lines[start:stop]``; rows are indices of `lines`."""
-    if start == stop:
-        return [], [], []
-    n_lines = stop - start
-    if n_lines <= ONE_BY_ONE:
-        return _parse_one_by_one(lines, start, stop, stream)
-    try:
-        table = _read_arrow(b"\n".join(lines[start:stop]), stream)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        table = None
-    if table is None or table.num_rows != n_lines:
-        tables, rows, problems = [], [], []
-        step = max(ONE_BY_ONE, -(-n_lines // 8))
-        for at in range(start, stop, step):
-            t, r, p = _parse_objects(lines, at, min(at + step, stop), stream)
-            tables += t
-            rows += r
-            problems += p
-        return tables, rows, problems
+class _BadLineError(Exception):
+    """Some line is not as Arrow wants it: perhaps that of `row`, a place to cut in any case."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def _objects(lines: Sequence[bytes]) -> tuple[Sequence[bytes], Indices, list[Problem]]:
+    """Return the lines that may hold an object, their indices, and the problems of the others.
+
+    They begin with ``{`` and end with ``}``: then, if Arrow reads as many objects as there are lines, each
+    line holds one. An object can neither end within a line nor go on after it.
+    """
+    unusual = [index for index, line in enumerate(lines) if line[:1] != b"{" or line[-1:] != b"}"]
+    if not unusual:
+        return lines, np.arange(len(lines)), []
+    result = list(lines)
+    dropped, problems = [], []
+    for index in unusual:
+        line = lines[index].removeprefix(_BOM).strip()
+        if line[:1] == b"{" and line[-1:] == b"}":
+            result[index] = line
+            continue
+        dropped.append(index)
+        if line:
+            problems.append((index, _reason_for_text(line)))
+    for index in reversed(dropped):
+        del result[index]
+    return result, np.delete(np.arange(len(lines)), dropped), problems
+
+
+def _parse_together(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, list[Problem]]:
+    """Return the events of `lines`, the row of each, and the problems of the others.
+
+    Raises _BadLineError if Arrow does not read them.
+    """
+    table = _read_arrow(lines, stream)
     columns: list[pa.Array] = []
     reasons: dict[int, str] = {}
     for field, column in zip(stream.fields, table.columns, strict=True):
@@ -113,39 +143,47 @@ def _parse_objects(
             text = dead_letter.json_text(column[row].as_py())
             reasons.setdefault(row, dead_letter.wrong_type(field, text))
     events = pa.Table.from_arrays(columns, schema=event_table_schema(stream))
-    keep = np.ones(n_lines, dtype=bool)
-    keep[list(reasons)] = False
-    if reasons:
-        events = events.filter(pa.array(keep))
-    rows = (np.flatnonzero(keep) + start).tolist()
-    return [events], rows, [(start + row, reason) for row, reason in reasons.items()]
+    rows = np.delete(np.arange(len(lines)), list(reasons)) if reasons else np.arange(len(lines))
+    return events.take(pa.array(rows)) if reasons else events, rows, list(reasons.items())
 
 
-def _read_arrow(block: bytes, stream: Stream) -> pa.Table:
-    str(block, "utf-8")  # Arrow takes any bytes for text
+def _read_arrow(lines: Sequence[bytes], stream: Stream) -> pa.RecordBatch:
+    """Return the fields of `lines`, times as text."""
+    block = b"\n".join(lines)
     schema = pa.schema(
         [
             pa.field(field.name, pa.string()) if field.type is Type.TIMESTAMP else typed
             for field, typed in zip(stream.fields, event_table_schema(stream), strict=True)
         ]
     )
-    table = pyarrow.json.read_json(
-        pa.BufferReader(block),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-    return table.select(schema.names).combine_chunks()
+    try:
+        str(block, "utf-8")  # Arrow takes any bytes for text
+        table = pyarrow.json.read_json(
+            pa.BufferReader(block),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            ),
+        )
+    except UnicodeDecodeError as error:
+        raise _BadLineError(block.count(b"\n", 0, error.start)) from None
+    except pa.ArrowInvalid as error:
+        found = re.search(r" in row (\d+)$", str(error))
+        row = int(found[1]) if found else len(lines) // 2
+        raise _BadLineError(min(row, len(lines) - 1)) from None
+    if table.num_rows != len(lines):
+        raise _BadLineError(len(lines) // 2)
+    columns = [table.column(name).combine_chunks() for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _parse_one_by_one(
-    lines: list[bytes], start: int, stop: int, stream: Stream
-) -> tuple[list[pa.Table], list[int], list[Problem]]:
+def _parse_one_by_one(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, list[Problem]]:
     events: list[dict[str, Any]] = []
     rows: list[int] = []
     problems: list[Problem] = []
-    for row in range(start, stop):
+    for row, line in enumerate(lines):
         try:
-            found = parse_line(lines[row].decode(), stream)
+            found = parse_line(line.decode(), stream)
         except UnicodeDecodeError:
             found = dead_letter.NOT_UTF8
         if isinstance(found, str):
@@ -153,7 +191,8 @@ def _parse_one_by_one(
         else:
             events.append(found)
             rows.append(row)
-    return [pa.Table.from_pylist(events, schema=event_table_schema(stream))], rows, problems
+    table = pa.Table.from_pylist(events, schema=event_table_schema(stream))
+    return table, np.array(rows, np.int64), problems
 
 
 def _reason_for_text(line: bytes) -> str:

@@ -439,8 +439,8 @@ def test_arrow_and_the_line_reader_agree_on_every_line(lines: list[bytes]) -> No
         events, rows, problems = json_lines.parse([line] * n_copies, STREAM)
         alone = [problem for at, problem in one_by_one[2] if at == index]
         assert [problem for _, problem in problems] == alone * n_copies
-        if rows:
-            at = one_by_one[1].index(index)
+        if len(rows):
+            at = one_by_one[1].tolist().index(index)
             assert str(events.to_pylist()) == str(one_by_one[0].slice(at, 1).to_pylist() * n_copies)
 
 
