@@ -1,0 +1,66 @@
+"""The README's files, commands and Python examples do what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cep.cli
+import cep.files
+import rules.rulebook
+from cep.language.codes import CODES
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the README's three files, entered."""
+    monkeypatch.chdir(tmp_path)
+    Path("streams.yaml").write_text(blocks("yaml")[0])
+    Path("card_testing.cep").write_text(blocks("cep")[0])
+    Path("events.jsonl").write_text(blocks("json")[0])
+    return tmp_path
+
+
+def test_the_commands_print_what_the_readme_shows(folder: Path) -> None:
+    shown = re.findall(r"^\$ cep (.*)\n((?:(?!\$).*\n)*)", blocks("console")[0], re.MULTILINE)
+    assert len(shown) == 2
+    for command, output in shown:
+        result = CliRunner().invoke(cep.cli.main, shlex.split(command))
+        assert (result.exit_code, result.stdout) == (0, output)
+
+
+def test_the_readme_has_one_example_for_tests_and_one_for_spark() -> None:
+    assert ["spark_runtime" in block for block in blocks("python")] == [False, True]
+
+
+def test_the_example_of_a_test_runs(folder: Path) -> None:
+    exec(compile(blocks("python")[0], "README.md", "exec"), {})
+
+
+@pytest.mark.spark
+def test_the_example_for_pyspark_runs(folder: Path) -> None:
+    exec(compile(blocks("python")[1], "README.md", "exec"), {})
+
+
+def test_every_code_of_files_and_rulebooks_is_documented_and_no_other_code_is_used() -> None:
+    text = (ROOT / "docs/input.md").read_text()
+    codes = {**cep.files.CODES, **rules.rulebook.CODES}
+    assert re.findall(r"^\| (E06\d\d) \|", text, re.MULTILINE) == sorted(codes)
+    assert not codes.keys() & CODES.keys()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.relative_to(ROOT)}: {target}"
