@@ -39,8 +39,8 @@ def detect(
     rules
         Rule text, a ``.cep`` file, a directory of them, compiled programs, or several of these.
     streams
-        The stream's declaration: a streams file, or what was read from one. Without it the columns of `events`
-        are the stream, under whatever name the rules give it, with the next four arguments.
+        The stream's declaration: a streams file, or what was read from one. Without it the columns of
+        `events` are the stream, under whatever name the rules give it, with the next four arguments.
     event_time
         Column of the event time; only without `streams`, and then required.
     tie_break

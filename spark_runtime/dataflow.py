@@ -101,7 +101,9 @@ class Dataflow:
         code = F.when(text.isNotNull(), DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
         derived = dict(program.derived)
         names = {slot: name for name, slot in self.layout.slots_of[number].items()}
-        row = [code.cast("int").alias(PROGRAM), quoted(program.stream.event_time).alias(TIME_COLUMN)]
+        # The time of a malformed event must not drag the watermark along.
+        time = F.when(text.isNull(), quoted(program.stream.event_time))
+        row = [code.cast("int").alias(PROGRAM), time.alias(TIME_COLUMN)]
         for word in range(self.layout.n_words):
             bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
             row.append(bits.alias(bits_column(word)))
@@ -114,13 +116,18 @@ class Dataflow:
         return [*row, text.alias(TEXT)]
 
     def grouped(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the label of their key group, unless they have one already."""
+        """Return rows with the label of their key group."""
         label = F.when(F.col(PROGRAM) < 0, group_label([F.col(TEXT)], self.labels))
         for number, program in enumerate(self.programs):
             slots = self.layout.slots_of[number]
             key = [F.col(slot_column(slots[name])) for name in program.key]
             label = label.when(F.col(PROGRAM) == number, group_label(key, self.labels))
         return rows.withColumn(GROUP, label)
+
+    @property
+    def grouped_schema(self) -> T.StructType:
+        """Columns of grouped rows."""
+        return spark_schema(self.layout.row_schema).add(GROUP, T.IntegerType())
 
     # ------------------------------------------------------------ operator
 

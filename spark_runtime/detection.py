@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from cep.compiler.compile import compile_sources
 from cep.errors import InputError, RuleError, Source
 from cep.language.parser import parse
+from cep.language.time_literals import parse_duration
 from cep.local import match_schema, stream_of
 from cep.program import Program
 from cep.schema import Stream
@@ -28,10 +29,6 @@ CODES: dict[str, str] = {
 
 Rules = str | Path | Program | Sequence[str | Path | Program]
 Streams = str | Path | Mapping[str, Stream] | Stream
-
-_UNITS_US = {"millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000}
-_UNITS_US |= {"hour": 3_600_000_000, "day": 86_400_000_000, "microsecond": 1}
-_DURATION = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 
 
 def detect_matches(
@@ -76,13 +73,12 @@ def dataflow(events: DataFrame, programs: tuple[Program, ...], key_groups: int |
 
 def duration_us(text: str) -> int:
     """Return the microseconds of a duration such as ``10 seconds``."""
-    found = _DURATION.fullmatch(text)
-    unit = _UNITS_US.get(found.group(2).lower()) if found else None
-    if found is None or unit is None:
+    length = parse_duration(text)
+    if length is None:
         raise InputError(
             "E0821", f"lateness `{text}` is not a duration", "write a number and a unit: 10 seconds"
         )
-    return int(found.group(1)) * unit
+    return length
 
 
 def _declared(streams: Streams | None) -> Mapping[str, Stream] | None:

@@ -1,7 +1,8 @@
 """How the prepared events of several programs share the columns of one shuffle.
 
-A row is one event for one program, or one of three things that travel with the events: a malformed row on
-its way to the dead letters, the end of the input, a heartbeat (a time, for the watermark only).
+A row is one event for one program, or one of four things that travel with the events: a malformed row on
+its way to the dead letters, the end of the input, a heartbeat (a time, for the watermark only), a number of
+events read.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -20,14 +21,15 @@ import pyarrow as pa
 from cep.program import TIME_COLUMN, Program, bits_column
 
 PROGRAM = "_program"
-"""Column: index of the program the row is for, or one of the three below."""
+"""Column: index of the program the row is for, or one of the four below."""
 
 DEAD_LETTER = -1
 END_OF_INPUT = -2
 HEARTBEAT = -3
+INPUT_COUNT = -4
 
 TEXT = "_text"
-"""Column: a dead letter as JSON; NULL in events."""
+"""Column: a dead letter as JSON, or a number; NULL in events."""
 
 GROUP = "_group"
 """Column: the key group, as a label that Spark sends to the partition meant (see `key_groups`)."""
@@ -107,7 +109,7 @@ class Layout:
         return self._rows(columns, n)
 
     def special_rows(self, code: int, times_us: Sequence[int], texts: Sequence[str]) -> pa.Table:
-        """Return rows that are not events: `DEAD_LETTER` with texts, `HEARTBEAT` with times."""
+        """Return rows that are not events: with times (`HEARTBEAT`) or texts (the others)."""
         n = max(len(times_us), len(texts))
         columns = {PROGRAM: pa.array(np.full(n, code, np.int32))}
         if times_us:

@@ -8,8 +8,10 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
+import copy
 import json
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.matcher import Matcher
+from cep.engine.matcher import Counters, Matcher
 from cep.errors import StateError
 from cep.program import TIME_COLUMN
-from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, PROGRAM, TEXT, Layout
+from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, INPUT_COUNT, PROGRAM, TEXT, Layout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +36,10 @@ MATCH = "match"
 LATE = "late"  # `_text`: the prepared event as JSON
 DEAD = "dead"  # `_text`: the dead letter as JSON
 COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
+
+MALFORMED = "malformed: "
+MATCHES = "matches: "
+"""Beginnings of the names of counts; a reason or a rule's name follows."""
 
 MAX_FRAME_ROWS = 50_000
 """Rows of output that are turned into pandas together."""
@@ -120,9 +126,10 @@ class _Call:
         self.layout = operator.layout
         self.schema = output_schema(operator.match_schema)
         self.matchers = matchers
-        self.before = [_counts(matcher) for matcher in matchers]
+        self.before = [copy.deepcopy(matcher.counters) for matcher in matchers]
         self.latest_us: int | None = None
         self.is_end = False
+        self.counts: Counter[str] = Counter()
         self.output: list[pa.Table] = []
 
     def push(self, rows: pa.Table) -> None:
@@ -136,7 +143,9 @@ class _Call:
             if number >= 0:
                 self._push_events(number, part)
             elif number == DEAD_LETTER:
-                self._put_texts(DEAD, part.column(TEXT).combine_chunks())
+                self._push_dead_letters(part.column(TEXT).combine_chunks())
+            elif number == INPUT_COUNT:
+                self.counts["events"] += sum(map(int, part.column(TEXT).to_pylist()))
             elif number == END_OF_INPUT:
                 self.is_end = True
 
@@ -148,13 +157,20 @@ class _Call:
         if late.num_rows:
             self._put_texts(LATE, pa.array([self._late_text(number, row) for row in late.to_pylist()]))
 
+    def _push_dead_letters(self, letters: pa.Array) -> None:
+        self._put_texts(DEAD, letters)
+        for letter in letters.to_pylist():
+            # Without the offending value, which may differ from line to line.
+            reason = json.loads(letter)["reason"].partition(": ")[0]
+            self.counts[MALFORMED + reason] += 1
+
     def _late_text(self, number: int, row: dict[str, Any]) -> str:
         """Return a late event as JSON: its time, and the columns of the stream that the rules read."""
         program = self.layout.programs[number]
         names = [field.name for field in program.stream.fields if field.name in row]
+        event = {name: row[name] for name in names}
         return json.dumps(
-            {"program": number, "time_us": row[TIME_COLUMN], "event": {name: row[name] for name in names}},
-            ensure_ascii=False,
+            {"time_us": row[TIME_COLUMN], "key": ", ".join(program.key), "event": event}, ensure_ascii=False
         )
 
     def advance(self, spark_watermark_us: int | None) -> None:
@@ -196,9 +212,9 @@ class _Call:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all output, with what the call added to the counters at the end."""
-        added = _added(self.before, [_counts(matcher) for matcher in self.matchers])
-        if added:
-            self._put_texts(COUNTS, pa.array([json.dumps(added)]))
+        self.counts += _added(self.before, [matcher.counters for matcher in self.matchers])
+        if self.counts:
+            self._put_texts(COUNTS, pa.array([json.dumps(self.counts)]))
         yield from self.output
 
     def frames(self) -> Iterator[pd.DataFrame]:
@@ -211,23 +227,16 @@ class _Call:
                 yield table.slice(start, MAX_FRAME_ROWS).to_pandas(types_mapper=types.get)
 
 
-def _counts(matcher: Matcher) -> dict[str, int]:
-    counters = matcher.counters
-    return {
-        "events": counters.events,
-        "late": counters.late,
-        "duplicates": counters.duplicates,
-        "dropped_runs": counters.dropped_runs,
-        **{f"rule:{name}": count for name, count in counters.matches.items()},
-    }
-
-
-def _added(before: Sequence[dict[str, int]], after: Sequence[dict[str, int]]) -> dict[str, int]:
-    added: dict[str, int] = {}
+def _added(before: Sequence[Counters], after: Sequence[Counters]) -> Counter[str]:
+    """Return what a call added to the matchers' counters."""
+    added: Counter[str] = Counter()
     for old, new in zip(before, after, strict=True):
-        for name, count in new.items():
-            if count != old[name]:
-                added[name] = added.get(name, 0) + count - old[name]
+        # A late or a redelivered event is one for the rules of every key: count it once.
+        added["late"] = max(added["late"], new.late - old.late)
+        added["duplicates"] = max(added["duplicates"], new.duplicates - old.duplicates)
+        added["dropped_runs"] += new.dropped_runs - old.dropped_runs
+        for name, count in new.matches.items():
+            added[MATCHES + name] += count - old.matches[name]
     return added
 
 

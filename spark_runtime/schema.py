@@ -29,6 +29,9 @@ _DDL_OF: dict[type[T.DataType], str] = {
 
 _WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
+_OUR_OWN = "_#"
+"""Columns that begin with these are not a stream's."""
+
 SPARK_TYPES: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
     pa.int64(): T.LongType(),
@@ -64,7 +67,7 @@ def stream_of_frame(
     fields = [
         Field(column.name, ddl)
         for column in frame.schema
-        if (ddl := _DDL_OF.get(type(column.dataType))) is not None
+        if (ddl := _DDL_OF.get(type(column.dataType))) is not None and column.name[0] not in _OUR_OWN
     ]
     stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
     for column in (event_time, *tie_break):

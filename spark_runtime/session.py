@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,13 @@ from cep.errors import SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CODES: dict[str, str] = {
+    "E0801": "PySpark is missing or too old",
+    "E0802": "Java is missing, too old or does not run",
+    "E0803": "Spark does not start",
+}
+"""Code -> meaning of what can be missing on a machine."""
 
 MIN_JAVA = 17
 """Spark 4 runs on Java 17 and later."""
@@ -102,7 +110,7 @@ def _start(settings: dict[str, str], name: str) -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    folder = Path(tempfile.mkdtemp(prefix="spark-cep-"))
+    folder = java_log().parent
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
     chosen = {"spark.master": "local[*]", "spark.app.name": name}
@@ -116,14 +124,20 @@ def _start(settings: dict[str, str], name: str) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         conf.set(key, value)
-    log = folder / "java.log"
+    log = java_log()
     try:
         with log.open("wb") as stream:
             gateway = launch_gateway(conf, {"stdout": stream, "stderr": stream})  # type: ignore[no-untyped-call]
         context = SparkContext(conf=conf, gateway=gateway)
     except PySparkRuntimeError as error:
-        raise SetupError("E0801", f"Spark could not start; Java's messages are in {log}") from error
+        raise SetupError("E0803", f"Spark could not start; Java's messages are in {log}") from error
     return SparkSession(context)
+
+
+@cache
+def java_log() -> Path:
+    """Return the file that Java's messages go to; it outlives the process."""
+    return Path(tempfile.mkdtemp(prefix="spark-cep-")) / "java.log"
 
 
 def check_pyspark() -> None:
@@ -132,12 +146,12 @@ def check_pyspark() -> None:
         import pyspark
     except ImportError as error:
         raise SetupError(
-            "E0802", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
+            "E0801", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
         ) from error
     version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
     if version < (4, 3):
         raise SetupError(
-            "E0802",
+            "E0801",
             f"PySpark {pyspark.__version__} is too old: 4.3 is needed",
             "pip install 'pyspark>=4.3,<4.4'",
         )
@@ -150,15 +164,15 @@ def check_java() -> None:
     help_ = f"install Java {MIN_JAVA} or later (a JDK or JRE) and put it on PATH, or set JAVA_HOME"
     if java is None or (home and not Path(java).is_file()):
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no `java` on PATH"
-        raise SetupError("E0803", f"Spark needs Java: {where}", help_)
+        raise SetupError("E0802", f"Spark needs Java: {where}", help_)
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - the user's own java
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError("E0803", f"{java} does not run: {error}", help_) from error
+        raise SetupError("E0802", f"{java} does not run: {error}", help_) from error
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if found is None or answer.returncode != 0:
-        raise SetupError("E0803", f"{java} does not say which Java it is", help_)
+        raise SetupError("E0802", f"{java} does not say which Java it is", help_)
     if int(found.group(1)) < MIN_JAVA:
         raise SetupError(
-            "E0803", f"Spark needs Java {MIN_JAVA} or later; {java} is Java {found.group(1)}", help_
+            "E0802", f"Spark needs Java {MIN_JAVA} or later; {java} is Java {found.group(1)}", help_
         )

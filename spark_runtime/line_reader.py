@@ -1,0 +1,97 @@
+"""Lines of text files -> rows, in the workers: parsed by the same code as without Spark, and prepared.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep import csv_lines, dead_letter, json_lines
+from cep.engine.predicates import prepare
+from cep.files import Chunk, Format, Piece, checked, csv_header
+from cep.schema import Stream
+from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, INPUT_COUNT, Layout
+
+
+@dataclass(frozen=True)
+class LineReader:
+    """Lines of text files as rows of `layout`: the function that runs in the workers.
+
+    A partition holds whole files, one after another, each from its first line on.
+    """
+
+    layout: Layout
+    stream: Stream
+    file_format: Format
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of lines, each with the path of its file; yield rows."""
+        path, first_line = "", 1
+        header: list[str] | None = None
+        for batch in batches:
+            for lines, file in _files(batch):
+                if file != path:
+                    path, first_line, header = file, 1, None
+                n_lines = len(lines)
+                if self.file_format is Format.CSV and header is None:
+                    header = csv_header(local_name(path), lines[0], self.stream)
+                    lines[0] = b""
+                chunk = self._chunk(local_name(path), first_line, lines, header)
+                for table in self._rows(chunk):
+                    yield from table.combine_chunks().to_batches()
+                first_line += n_lines
+
+    def _chunk(self, source: str, first_line: int, lines: list[bytes], header: list[str] | None) -> Chunk:
+        if header is None:
+            events, indices, problems = json_lines.parse(lines, self.stream)
+        else:
+            events, indices, problems = csv_lines.parse(lines, header, self.stream)
+        piece = Piece(
+            source,
+            events,
+            np.asarray(indices, dtype=np.int64) + first_line,
+            lines,
+            first_line,
+            [(index + first_line, reason) for index, reason in problems],
+        )
+        return checked(piece, self.stream, [program.key for program in self.layout.programs])
+
+    def _rows(self, chunk: Chunk) -> Iterator[pa.Table]:
+        for number, program in enumerate(self.layout.programs):
+            yield self.layout.rows_of(number, prepare(program, chunk.events))
+        if chunk.events.num_rows:
+            latest_us = pc.max(chunk.events.column(self.stream.event_time)).as_py()
+            yield self.layout.special_rows(HEARTBEAT, [latest_us], [])
+            yield self.layout.special_rows(INPUT_COUNT, [], [str(chunk.events.num_rows)])
+        if chunk.dead_letters.num_rows:
+            letters = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
+            yield self.layout.special_rows(DEAD_LETTER, [], letters)
+
+
+def _files(batch: pa.RecordBatch) -> Iterator[tuple[list[bytes], str]]:
+    """Yield the lines of each file in a batch with its path."""
+    lines, paths = batch.columns
+    start = 0
+    while start < batch.num_rows:
+        path = paths[start].as_py()
+        stop = batch.num_rows
+        if paths[stop - 1].as_py() != path:
+            stop = start + int(np.argmin(np.asarray(pc.equal(paths.slice(start), path))))
+        part = lines.slice(start, stop - start)
+        yield [line.removesuffix(b"\r") for line in part.to_pylist()], path
+        start = stop
+
+
+def local_name(path: str) -> str:
+    """Return a file's path as a user writes it: without ``file:`` and percent signs."""
+    for scheme in ("file://", "file:"):
+        if path.startswith(scheme):
+            return unquote(path.removeprefix(scheme))
+    return path

@@ -1,0 +1,287 @@
+"""A pipeline file, run: source -> rules -> sinks as one streaming query, or as one batch.
+
+run("pipeline.yaml")
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from cep.language.diagnostics import in_order, render
+from cep.local import match_schema
+from cep.output import summary_lines
+from spark_runtime.checkpoint import Checkpoint, is_ended, mark_end, open_checkpoint
+from spark_runtime.dataflow import Dataflow
+from spark_runtime.failures import as_cep_error
+from spark_runtime.layout import END_OF_INPUT, GROUP, PROGRAM, TEXT
+from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES
+from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
+from spark_runtime.progress import Summary, Totals
+from spark_runtime.session import session
+from spark_runtime.sinks import ConsoleSink, FileSink
+from spark_runtime.sources import source_rows
+
+_LETTER_DDL = "reason string, source string, position bigint, raw string"
+_POLL_SECONDS = 0.25
+
+
+def run(path: str | Path, *, console: Console | None = None, quiet: bool = False) -> Summary:
+    """Run the pipeline of the file at `path` to its end, or until Ctrl-C; return what happened.
+
+    Parameters
+    ----------
+    path
+        The pipeline file.
+    console
+        Where matches for the console sink go; default: standard output.
+    quiet
+        Show no progress and no summary on standard error.
+
+    Raises
+    ------
+    RuleError, InputError, StateError, SetupError, CepError
+        What went wrong, in a user's words.
+    """
+    pipeline = load_pipeline(path)
+    errors = Console(stderr=True, highlight=False, quiet=quiet)
+    if pipeline.warnings:
+        errors.print(render(in_order(pipeline.warnings)), markup=False)
+    spark = session(dict(pipeline.spark), name=f"spark-cep {pipeline.name}")
+    started = time.monotonic()
+    job = _Job(pipeline, spark, errors, console or Console(highlight=False), started)
+    try:
+        with _quiet_py4j():
+            was_stopped = job.run_stream() if pipeline.is_stream else job.run_batch()
+    except Exception as error:
+        raise as_cep_error(error) from error
+    for sink in job.consoles:
+        sink.close()
+    summary = job.totals.summary(time.monotonic() - started, was_stopped=was_stopped)
+    for line in summary_lines(summary.counts, summary.reasons, summary.seconds):
+        errors.print(line, markup=False)
+    errors.print(f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed")
+    if was_stopped:
+        errors.print("stopped: the next run goes on from here")
+    return summary
+
+
+@dataclass
+class _Job:
+    """One run of a pipeline."""
+
+    pipeline: Pipeline
+    spark: SparkSession
+    errors: Console
+    console: Console
+    started: float
+    totals: Totals = field(init=False)
+    consoles: list[ConsoleSink] = field(init=False)
+
+    def __post_init__(self) -> None:
+        programs = self.pipeline.programs
+        self.totals = Totals(tuple(rule.name for program in programs for rule in program.rules))
+        self.consoles = [
+            ConsoleSink(self.console, programs, sink.limit)
+            for sink in self.pipeline.sinks
+            if sink.file_format == "console"
+        ]
+
+    def flow(self, n_groups: int) -> Dataflow:
+        """Return the plan."""
+        return Dataflow(self.pipeline.programs, match_schema(self.pipeline.programs), n_groups)
+
+    # ------------------------------------------------------------ batch
+
+    def run_batch(self) -> bool:
+        """Run the pipeline as one batch over all of its input."""
+        flow = self.flow(self._n_partitions())
+        before = time.monotonic()
+        rows = source_rows(self.spark, self.pipeline.source, flow, is_stream=False)
+        with self._display():
+            self._write(flow, flow.output(flow.grouped(rows)), 0, "all")
+        if self.pipeline.source.file_format == "parquet":
+            self.totals.input_rows[0] = self.spark.read.parquet(self.pipeline.source.path).count()
+        self.totals.processing_ms[0] = int((time.monotonic() - before) * 1000)
+        return False
+
+    def _n_partitions(self) -> int:
+        return int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    # ------------------------------------------------------------ stream
+
+    def run_stream(self) -> bool:
+        """Run the pipeline as a stream; return whether Ctrl-C ended it."""
+        programs = self.pipeline.programs
+        checkpoint = open_checkpoint(self.spark, self.pipeline.checkpoint, programs, self._n_partitions())
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
+        flow = self.flow(checkpoint.n_groups)
+        ended = is_ended(self.spark, checkpoint)
+        if ended:
+            self.errors.print(
+                "warning: the input of this checkpoint was declared complete (at_end: finish); "
+                "events that come now are late. For a new run, use an empty checkpoint directory.",
+                markup=False,
+            )
+        with self._display():
+            if self._run_query(flow, checkpoint):
+                return True
+            if self.pipeline.finishes and not ended:
+                mark_end(self.spark, checkpoint, flow.labels)
+                return self._run_query(flow, checkpoint)
+        return False
+
+    def _run_query(self, flow: Dataflow, checkpoint: Checkpoint) -> bool:
+        query = self._start_query(flow, checkpoint)
+        ended = threading.Event()
+        # Waiting in Java cannot be interrupted by Ctrl-C; waiting here can.
+        waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
+        waiter.start()
+        try:
+            while not ended.wait(_POLL_SECONDS):
+                self._note_progress(query)
+        except KeyboardInterrupt:
+            # The batch that is running is given up; the next run repeats it and overwrites what it wrote.
+            query.stop()
+            ended.wait()
+            self._note_progress(query)
+            return True
+        self._note_progress(query)
+        error = query.exception()
+        if error is not None:
+            raise error
+        return False
+
+    def _start_query(self, flow: Dataflow, checkpoint: Checkpoint) -> StreamingQuery:
+        is_waiting = self.pipeline.trigger != AVAILABLE_NOW
+        rows = source_rows(self.spark, self.pipeline.source, flow, is_stream=True, may_be_empty=is_waiting)
+        grouped = flow.grouped(rows).unionByName(self._end_rows(flow, checkpoint))
+
+        def write(output: DataFrame, batch: int) -> None:
+            self._write(flow, output, batch, f"{checkpoint.run_id}-{batch}")
+
+        writer = flow.output(grouped).writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", checkpoint.query_path).outputMode("append")
+        if is_waiting:
+            return writer.trigger(processingTime=self.pipeline.trigger).start()
+        return writer.trigger(availableNow=True).start()
+
+    def _end_rows(self, flow: Dataflow, checkpoint: Checkpoint) -> DataFrame:
+        """Return the stream that says, once, to every key group that the input is complete."""
+        marks = self.spark.readStream.schema("group int").json(checkpoint.end_path)
+        schema = flow.grouped_schema
+        values = {PROGRAM: F.lit(END_OF_INPUT), GROUP: F.col("group")}
+        return marks.select(
+            *(
+                values.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
+                for column in schema
+            )
+        )
+
+    def _note_progress(self, query: StreamingQuery) -> None:
+        last = query.lastProgress
+        if last is None or int(last["batchId"]) in self.totals.processing_ms:
+            return
+        for progress in query.recentProgress:
+            self.totals.note(progress)
+
+    @contextmanager
+    def _display(self) -> Iterator[None]:
+        """Show the line of progress, on a terminal."""
+        if self.errors.quiet or not self.errors.is_terminal:
+            yield
+            return
+        line = _Line(self.totals, self.started)
+        with Live(get_renderable=line, console=self.errors, refresh_per_second=4, transient=True):
+            yield
+
+    # ------------------------------------------------------------ output
+
+    def _write(self, flow: Dataflow, output: DataFrame, batch: int, name: str) -> None:
+        """Give the output of one batch to the sinks; it is computed once."""
+        output = output.persist()
+        try:
+            texts = output.where(F.col(KIND) == COUNTS).select(TEXT).collect()
+            counts = self.totals.add(batch, [Counter(json.loads(row[0])) for row in texts])
+            n_matches = sum(n for key, n in counts.items() if key.startswith(MATCHES))
+            n_malformed = sum(n for key, n in counts.items() if key.startswith(MALFORMED))
+            matches = flow.matches(output)
+            for sink in self.pipeline.sinks:
+                if sink.file_format != "console":
+                    _write_file(sink, matches, n_matches, batch, name)
+            _write_file(self.pipeline.late, _late_events(output), counts["late"], batch, name)
+            _write_file(self.pipeline.dead_letter, _dead_letters(output), n_malformed, batch, name)
+            for console in self.consoles:
+                console.write(matches, n_matches)
+        finally:
+            output.unpersist()
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The line of progress; rich asks for it each time it draws."""
+
+    totals: Totals
+    started: float
+
+    def __call__(self) -> Text:
+        return self.totals.line(time.monotonic() - self.started)
+
+
+def _write_file(sink: SinkSpec | None, rows: DataFrame, n_rows: int, batch: int, name: str) -> None:
+    """Write the rows of a batch if there are any; those of the first always, so that the path exists."""
+    if sink is not None and (n_rows or batch == 0):
+        FileSink(sink.file_format, sink.path).write(rows, name)
+
+
+def _late_events(output: DataFrame) -> DataFrame:
+    """Return the late events: time, key of the rules they were late for, and their columns as JSON."""
+    text = F.col(TEXT)
+    return output.where(F.col(KIND) == LATE).select(
+        F.timestamp_micros(F.get_json_object(text, "$.time_us").cast("bigint")).alias("event_time"),
+        F.get_json_object(text, "$.key").alias("key"),
+        F.get_json_object(text, "$.event").alias("event"),
+    )
+
+
+def _dead_letters(output: DataFrame) -> DataFrame:
+    return (
+        output.where(F.col(KIND) == DEAD)
+        .select(F.from_json(TEXT, _LETTER_DDL).alias("letter"))
+        .select("letter.*")
+    )
+
+
+def _wait(query: StreamingQuery, ended: threading.Event) -> None:
+    try:
+        query.awaitTermination()
+    except Exception:  # noqa: BLE001, S110 - asked for again by whoever waits for `ended`
+        pass
+    finally:
+        ended.set()
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Keep Py4J from printing the traces of calls that are given up, or whose error is raised anyway."""
+    logger = logging.getLogger("py4j")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

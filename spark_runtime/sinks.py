@@ -1,0 +1,65 @@
+"""Where matches, late events and dead letters go: JSON lines, Parquet, the console.
+
+A file sink writes each micro-batch into a directory of its own, named after query and batch, and overwrites
+it: a batch that is run again after a crash replaces what it wrote the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from cep.local import in_order
+from cep.output import match_tables
+from cep.program import Program
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""Times in JSON, to the microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """A directory that gets one subdirectory per micro-batch."""
+
+    file_format: str  # json or parquet
+    path: str
+
+    def write(self, rows: DataFrame, batch: str) -> None:
+        """Write one batch, in place of what was written under its name."""
+        writer = rows.write.mode("overwrite").format(self.file_format)
+        if self.file_format == "json":
+            writer = writer.option("timestampFormat", TIMESTAMP_FORMAT).option("ignoreNullFields", "true")
+        writer.save(f"{self.path}/batch={batch}")
+
+
+@dataclass(slots=True)
+class ConsoleSink:
+    """Tables on a terminal, one per rule; at most `limit` matches of a run are shown."""
+
+    console: Console
+    programs: Sequence[Program]
+    limit: int
+    n_shown: int = 0
+    n_matches: int = 0
+
+    def write(self, matches: DataFrame, n_matches: int) -> None:
+        """Show the first matches of one batch."""
+        n_wanted = min(self.limit - self.n_shown, n_matches)
+        self.n_matches += n_matches
+        if n_wanted <= 0:
+            return
+        table = in_order(self.programs, [matches.limit(n_wanted).toArrow()])
+        for shown in match_tables(self.programs, table):
+            self.console.print(shown)
+        self.n_shown += n_wanted
+
+    def close(self) -> None:
+        """Say how many matches were not shown."""
+        if self.n_matches > self.n_shown:
+            self.console.print(f"... and {self.n_matches - self.n_shown:,} more matches")

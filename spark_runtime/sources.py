@@ -1,0 +1,117 @@
+"""Where events come from: files of JSON lines, CSV or Parquet, and Spark's rate source.
+
+A source becomes rows (`spark_runtime.layout`): events for the programs, and what was refused, on its way to
+the dead letters. Text is read as lines and parsed in the workers (`spark_runtime.line_reader`), so that a bad
+line can be told, and with the same words as without Spark.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from cep import dead_letter
+from cep.files import Format, find_files
+from cep.schema import Stream
+from spark_runtime.dataflow import Dataflow, spark_schema
+from spark_runtime.layout import TEXT, Layout
+from spark_runtime.line_reader import LineReader
+from spark_runtime.pipeline_file import SourceSpec
+from spark_runtime.schema import quoted, typed_events
+
+
+def source_rows(
+    spark: SparkSession, spec: SourceSpec, flow: Dataflow, *, is_stream: bool, may_be_empty: bool = False
+) -> DataFrame:
+    """Return the rows of a source for the programs of `flow`.
+
+    `may_be_empty`: files of text may come later.
+
+    Raises
+    ------
+    InputError
+        The path does not exist, or its columns are not those of the stream.
+    """
+    stream = flow.programs[0].stream
+    if spec.file_format == "rate":
+        rate = spark.readStream.format("rate").option("rowsPerSecond", spec.rows_per_second).load()
+        return flow.rows(checked_events(rate, flow.layout, has_files=False))
+    is_waiting = may_be_empty and spec.file_format != "parquet" and Path(spec.path).is_dir()
+    if "://" not in spec.path and not is_waiting:
+        find_files(spec.path, Format(spec.file_format))
+    if spec.file_format == "parquet":
+        frame = _parquet(spark, spec, stream, is_stream)
+        return flow.rows(checked_events(frame, flow.layout, has_files=True))
+    if not is_stream:
+        lines = spark.read.option("lineSep", "\n").text(spec.path)
+    else:
+        reader = spark.readStream.option("lineSep", "\n")
+        if spec.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
+        lines = reader.text(spec.path)
+    return line_rows(lines, flow.layout, Format(spec.file_format))
+
+
+def _parquet(spark: SparkSession, spec: SourceSpec, stream: Stream, is_stream: bool) -> DataFrame:
+    frame = spark.read.parquet(spec.path)
+    if not is_stream:
+        return frame
+    names = [field.name for field in stream.fields]
+    schema = T.StructType([field for field in frame.schema if field.name in names])
+    reader = spark.readStream.schema(schema)
+    if spec.max_files_per_trigger is not None:
+        reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
+    return reader.parquet(spec.path)
+
+
+def line_rows(lines: DataFrame, layout: Layout, file_format: Format) -> DataFrame:
+    """Return a DataFrame of text (column ``value``) as rows of `layout`."""
+    columns = lines.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("path"))
+    reader = LineReader(layout, layout.programs[0].stream, file_format)
+    return columns.mapInArrow(reader, spark_schema(layout.row_schema))
+
+
+def checked_events(frame: DataFrame, layout: Layout, *, has_files: bool) -> DataFrame:
+    """Return columns as typed events; `TEXT` is not NULL where one is a dead letter."""
+    stream = layout.programs[0].stream
+    keys = [program.key for program in layout.programs]
+    place = []
+    if has_files:
+        place = [
+            F.col("_metadata.file_path").alias("_path"),
+            (F.col("_metadata.row_index") + 1).alias("_position"),
+        ]
+    events = typed_events(frame, stream, *place)
+    time = quoted(stream.event_time)
+    without_key = reduce(
+        lambda a, b: a & b,
+        [reduce(lambda a, b: a | b, [quoted(name).isNull() for name in key]) for key in keys],
+    )
+    reason = (
+        F.when(time.isNull(), F.lit(dead_letter.null_event_time(stream)))
+        .when(
+            (time < stream.min_valid_us) | (time >= stream.max_valid_us),
+            F.lit(dead_letter.invalid_event_time(stream)),
+        )
+        .when(without_key, F.lit(dead_letter.null_key(keys)))
+    )
+    names = [field.name for field in stream.fields]
+    raw = F.to_json(F.struct(*map(quoted, names)), {"ignoreNullFields": "false"})
+    letter = F.struct(
+        reason.alias("reason"),
+        (_plain_path(F.col("_path")) if has_files else F.lit("rate")).alias("source"),
+        (F.col("_position") if has_files else F.lit(0).cast("bigint")).alias("position"),
+        raw.alias("raw"),
+    )
+    return events.select(*map(quoted, names), F.when(reason.isNotNull(), F.to_json(letter)).alias(TEXT))
+
+
+def _plain_path(path: SparkColumn) -> SparkColumn:
+    # A plus sign is itself in a file's address, a space in a form's.
+    plain = F.url_decode(F.regexp_replace(path, r"\+", "%2B"))
+    return F.regexp_replace(plain, "^file:(//)?", "")
