@@ -158,6 +158,7 @@ class RuleTables(NamedTuple):
     after_state: I32  # successors of a take, in order of preference; ACCEPT
     variable_mask: U64  # (V,) the bit of the variable's local predicate; 0: none, always true
     variable_hash: U64  # (V,) of the variable's name, for match ids
+    variable_after_take: U8  # (V,) 1: its code reads the registers with the event taken; 0: before
     code_ptr: I32  # (V + 1,) correlated part of the predicate; empty: none
     code_op: I32
     code_arg: I64

@@ -7,6 +7,7 @@ whole batch before matching; equal ones of different rules share a bit.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -304,6 +305,57 @@ def replace_aggregates(expression: Expression, registers: _Registers) -> Express
             assert_never(expression)
 
 
+def before_take(expression: Expression, variable: str) -> Expression | None:
+    """Return `expression` with what it says of `variable` itself told from before the event is taken.
+
+    The event under test counts as taken, so ``COUNT(v.*)`` becomes the count so far plus one and
+    ``LAST(v.x, 1)`` the last so far. A predicate in this form can be tested without copying the run, and most
+    tests fail. None: an aggregate has no such form (STDDEV; a sum of integers, which may have overflowed).
+    """
+    match expression:
+        case Aggregate() if expression.variable == variable:
+            return _before(expression)
+        case Call(function=function, args=args, type=kind):
+            rewritten = [before_take(arg, variable) for arg in args]
+            parts = tuple(arg for arg in rewritten if arg is not None)
+            return Call(function, parts, kind) if len(parts) == len(args) else None
+        case _:
+            return expression
+
+
+def _before(aggregate: Aggregate) -> Expression | None:
+    kind, variable, value = aggregate.kind, aggregate.variable, aggregate.argument
+    counted = Aggregate("COUNT", variable, None, 0, Type.BIGINT)
+    if value is None:
+        return Call("+", (counted, Literal(1, Type.BIGINT)), Type.BIGINT)
+    match kind:
+        case "LAST" if aggregate.offset == 0:
+            return value
+        case "LAST":
+            return dataclasses.replace(aggregate, offset=aggregate.offset - 1)
+        case "FIRST":
+            is_this = Call("=", (counted, Literal(aggregate.offset, Type.BIGINT)), Type.BOOLEAN)
+            return Call("case", (is_this, value, aggregate), aggregate.type)
+        case "COUNT":
+            is_value = Call("is_not_null", (value,), Type.BOOLEAN)
+            one, none = Literal(1, Type.BIGINT), Literal(0, Type.BIGINT)
+            added = Call("case", (is_value, one, none), Type.BIGINT)
+            return Call("+", (aggregate, added), Type.BIGINT)
+        case "MIN" | "MAX":
+            return Call("least" if kind == "MIN" else "greatest", (aggregate, value), aggregate.type)
+        case "SUM" if aggregate.type is Type.DOUBLE:
+            both = Call("+", (aggregate, value), Type.DOUBLE)
+            return Call("coalesce", (both, aggregate, value), Type.DOUBLE)
+        case "AVG":
+            total = _before(Aggregate("SUM", variable, _as_double(value), 0, Type.DOUBLE))
+            count = _before(Aggregate("COUNT", variable, value, 0, Type.BIGINT))
+            assert total is not None
+            assert count is not None
+            return Call("/", (total, _as_double(count)), Type.DOUBLE)
+        case _:
+            return None
+
+
 def push_string_functions(expression: Expression) -> Expression:
     """Return `expression` with functions of one remembered string computed when it is remembered.
 
@@ -475,7 +527,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     masks = {name: 0 if part.local is None else bits[part.local] for name, part in parts.items()}
 
     registers = _Registers(shared)
-    codes = {name: _predicate_code(part.correlated, registers, shared) for name, part in parts.items()}
+    codes = {name: _predicate_code(name, part.correlated, registers, shared) for name, part in parts.items()}
     measures = tuple((m.name, replace_aggregates(m.expression, registers)) for m in rule.measures)
     skip_register = -1
     if rule.skip.variable is not None:
@@ -506,14 +558,24 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _PredicateCode:
+    """Bytecode of a correlated predicate (empty: none) and which registers it reads."""
+
+    code: tuple[tuple[Code, int], ...] = ()
+    after_take: bool = False  # as they are once the event is taken; else as they are before
+
+
 def _predicate_code(
-    correlated: Expression | None, registers: _Registers, shared: _Shared
-) -> list[tuple[Code, int]]:
+    variable: str, correlated: Expression | None, registers: _Registers, shared: _Shared
+) -> _PredicateCode:
     if correlated is None:
-        return []
+        return _PredicateCode()
+    pushed = push_string_functions(correlated)
+    before = before_take(pushed, variable)
     assembler = _Assembler(shared)
-    assembler.write(replace_aggregates(push_string_functions(correlated), registers))
-    return assembler.code
+    assembler.write(replace_aggregates(pushed if before is None else before, registers))
+    return _PredicateCode(tuple(assembler.code), after_take=before is None)
 
 
 def _or(masks: Iterable[int]) -> int:
@@ -538,7 +600,7 @@ def _needs_every_event(automaton: nfa.Nfa, masks: Mapping[str, int]) -> bool:
 def _tables(
     automaton: nfa.Nfa,
     masks: Mapping[str, int],
-    codes: Mapping[str, list[tuple[Code, int]]],
+    codes: Mapping[str, _PredicateCode],
     registers: _Registers,
 ) -> RuleTables:
     numbers = {name: number for number, name in enumerate(masks)}
@@ -558,7 +620,7 @@ def _tables(
 
     updates = [sorted(registers.updates.get(name, []), key=lambda step: step.phase) for name in masks]
     steps = [step for row in updates for step in row]
-    code_rows = [codes[name] for name in masks]
+    code_rows = [codes[name].code for name in masks]
     code = [instruction for row in code_rows for instruction in row]
     return RuleTables(
         state_mode=np.array([_MODES[state.contiguity] for state in states], np.uint8),
@@ -580,6 +642,7 @@ def _tables(
         after_state=_i32(successor for row in after for successor in row),
         variable_mask=np.array(list(masks.values()), np.uint64),
         variable_hash=np.array([name_hash(name) for name in masks], np.uint64),
+        variable_after_take=np.array([codes[name].after_take for name in masks], np.uint8),
         code_ptr=_pointers([len(row) for row in code_rows]),
         code_op=_i32(op for op, _ in code),
         code_arg=np.array([arg for _, arg in code], np.int64),

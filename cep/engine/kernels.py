@@ -97,6 +97,7 @@ N_SCALARS = 8
     AFTER_STATE,
     VARIABLE_MASK,
     VARIABLE_HASH,
+    VARIABLE_AFTER_TAKE,
     CODE_PTR,
     CODE_OP,
     CODE_ARG,
@@ -106,8 +107,8 @@ N_SCALARS = 8
     UPDATE_COLUMN,
     UPDATE_ARG,
     UPDATE_ARG2,
-) = range(N_SCALARS, N_SCALARS + 28)
-N_HEADER = N_SCALARS + 28
+) = range(N_SCALARS, N_SCALARS + 29)
+N_HEADER = N_SCALARS + 29
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL = int(SelectionCode.ALL)
@@ -586,6 +587,7 @@ def try_take(
     if only_test and not is_correlated:
         return True
     spare = runs.shape[0] - 1
+    after_take = rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0
     if run == NONE:
         runs[spare, START_US] = events[row, TIME_US]
         runs[spare, START_POS] = position
@@ -593,11 +595,17 @@ def try_take(
         runs[spare, VALID] = rule[ZERO_VALID]
         for register in range(runs.shape[1] - REGISTER):
             runs[spare, REGISTER + register] = 0
-    else:
+    if is_correlated and not after_take:
+        before = spare if run == NONE else run
+        if not evaluate(rule, events, runs, stack, stack_f, null, variable, before, row):
+            return False
+        if only_test:
+            return True
+    if run != NONE:
         copy_run(runs, run, spare)
     runs[spare, LAST_POS] = position
     update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
-    if is_correlated and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
+    if after_take and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
         return False
     runs[spare, CHAIN] = extend_chain(
         runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[row, IDENTITY]

@@ -32,6 +32,7 @@ def smallest_program() -> Program:
     sizes |= {name: [0, 0] for name in sizes if name.endswith("_ptr")}
     sizes |= {"take_ptr": [0, 1], "take_variable": [0], "take_after": [0], "after_ptr": [0, 1]}
     sizes |= {"after_state": [ACCEPT], "variable_mask": [0], "variable_hash": [1]}
+    sizes |= {"variable_after_take": [0]}
     dtypes: dict[str, Any] = {"code_arg": np.int64}
     dtypes |= dict.fromkeys(("state_interest", "variable_mask", "variable_hash"), np.uint64)
     tables = RuleTables(**{name: np.array(rows, dtypes.get(name, np.int32)) for name, rows in sizes.items()})
