@@ -5,6 +5,7 @@ another: no automaton, no registers, no columns. The engine is held to it. Where
 paragraph of that page, its docstring names it.
 """
 
+from tests.oracle.derivations import TooManyRunsError
 from tests.oracle.matches import Match, find_matches
 
-__all__ = ["Match", "find_matches"]
+__all__ = ["Match", "TooManyRunsError", "find_matches"]

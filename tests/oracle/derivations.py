@@ -17,6 +17,9 @@ from tests.oracle.expressions import Event, evaluate
 Assignment = tuple[tuple[str, int], ...]
 """(variable, position) of every taken event, oldest first."""
 
+MAX_WAITS = 2000
+"""Waits of one rule and key. Loops of `->>` double with each event."""
+
 Instant = tuple[int, int, int]
 """(time, 0, position) of an event or (time, 1, 0) of a window's close: order of happening ("Instants")."""
 
@@ -165,6 +168,10 @@ class Wait:
     until: Instant | None
 
 
+class TooManyRunsError(Exception):
+    """This rule has so many runs in these events that following each of them takes too long."""
+
+
 class Derivations:
     """All derivations from the start `start` over the ordered events of one key, most preferred first.
 
@@ -178,6 +185,11 @@ class Derivations:
         self.start = start
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
         self.waits: list[Wait] = []
+
+    def _record(self, since: int, until: Instant | None) -> None:
+        self.waits.append(Wait(self.start, self.at(since), until))
+        if len(self.waits) > MAX_WAITS:
+            raise TooManyRunsError
 
     def all(self) -> list[Derivation]:
         """Return the derivations, each assignment and instant once."""
@@ -265,7 +277,7 @@ class Derivations:
             if not self._may_skip(assignment, link, position):
                 until = self.at(position)
                 break
-        self.waits.append(Wait(self.start, self.at(assignment[-1][1]), until))
+        self._record(assignment[-1][1], until)
 
     def _ending(self, assignment: Assignment, link: Link) -> Iterator[Derivation]:
         """Complete the derivation: at once, or when an absence is certain ("Absence at the end")."""
@@ -277,13 +289,13 @@ class Derivations:
         for position in self._candidates(assignment):
             guarded = self._is_guarded(assignment, link, position)
             if guarded or any(self.holds(name, position, assignment) for name in link.bars):
-                self.waits.append(Wait(self.start, self.at(last), self.at(position)))
+                self._record(last, self.at(position))
                 return
             if not link.bars:  # the very next event was not the forbidden one: that is all there is to know
-                self.waits.append(Wait(self.start, self.at(last), self.at(position)))
+                self._record(last, self.at(position))
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
-        self.waits.append(Wait(self.start, self.at(last), until))
+        self._record(last, until)
         if until is not None:
             window = self.rule.window
             assert window is not None

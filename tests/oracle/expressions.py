@@ -63,7 +63,7 @@ def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:
             if len(known) < 2:
                 return None
             mean = sum(known) / len(known)
-            return math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))
+            return math.sqrt(sum((value - mean) * (value - mean) for value in known) / (len(known) - 1))
         case _:
             raise AssertionError(aggregate.kind)
 

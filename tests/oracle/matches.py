@@ -8,7 +8,15 @@ from typing import Any
 
 from cep.compiler import ir
 from cep.schema import Stream
-from tests.oracle.derivations import Assignment, Derivation, Derivations, Instant, Wait
+from tests.oracle.derivations import (
+    MAX_WAITS,
+    Assignment,
+    Derivation,
+    Derivations,
+    Instant,
+    TooManyRunsError,
+    Wait,
+)
 from tests.oracle.expressions import Event, evaluate
 
 
@@ -86,6 +94,8 @@ def _matches_of_key(
         for preference, derivation in enumerate(derivations.all()):
             candidates.append(_Candidate(start, preference, derivation))
         waits += derivations.waits
+        if len(waits) > MAX_WAITS:
+            raise TooManyRunsError
     if rule.selection is ir.Selection.EARLIEST:
         chosen = _earliest(rule.skip, candidates)
     elif rule.skip.kind is ir.SkipKind.NO_SKIP:

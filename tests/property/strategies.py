@@ -20,6 +20,9 @@ MAX_EVENTS = 12
 MAX_SIZE = 6
 """Steps of a pattern, before its loops are unrolled."""
 
+HUGE = 2**62
+"""Two of these are more than 64 bits hold."""
+
 FIELDS = (
     Field("k", "bigint"),
     Field("g", "string"),
@@ -58,7 +61,7 @@ class Case:
 
 def _literal(kind: Type) -> st.SearchStrategy[Expression]:
     values: dict[Type, list[Any]] = {
-        Type.BIGINT: [0, 1, 2, 3, -1],
+        Type.BIGINT: [0, 1, 2, 3, -1, HUGE],
         Type.DOUBLE: [0.0, 0.5, 1.5, -2.0],
         Type.STRING: ["p", "q", ""],
         Type.BOOLEAN: [True, False],
@@ -240,25 +243,26 @@ def _equals(column: str, value: Any) -> Expression:
 @st.composite
 def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | None:
     """Draw when an event may be taken: mostly a letter, often more."""
-    shape = draw(st.integers(0, 9))
+    shape = draw(st.integers(0, 11))
     if shape == 0:
         return None
-    if shape <= 3:
+    if shape <= 4:
         return _equals("i", number)
-    if shape == 4:
+    if shape <= 6:
         return Call("<>", (COLUMNS["i"], Literal(number, Type.BIGINT)), Type.BOOLEAN)
     local = draw(conditions([], bare=True, depth=1))
-    if shape == 5:
+    if shape == 7:
         return local
     correlated = draw(conditions(names, bare=True, depth=1))
-    if shape <= 7:
+    if shape == 8:
         return correlated
-    return Call("and", (_equals("i", number) if shape == 8 else local, correlated), Type.BOOLEAN)
+    letter = local if shape == 9 else _equals("i", number)
+    return Call("or" if shape == 10 else "and", (letter, correlated), Type.BOOLEAN)
 
 
 # ---------------------------------------------------------------- patterns
 
-_JOINTS = st.sampled_from([ir.Contiguity.STRICT, ir.Contiguity.NEXT, ir.Contiguity.NEXT, ir.Contiguity.ANY])
+_JOINTS = st.sampled_from(list(ir.Contiguity))
 _QUANTIFIERS: list[tuple[int, int | None]] = [
     (0, 1),
     (0, 1),
@@ -396,7 +400,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
 
 
 def _or_null(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(strategy, strategy, strategy, strategy, st.none())
+    return st.one_of(*[strategy] * 8, st.none())
 
 
 @st.composite
@@ -404,18 +408,18 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
     """Draw events in order of time, with ties, NULLs and a few keys."""
     events: list[dict[str, Any]] = []
     now_us = draw(st.sampled_from([0, 5 * SECOND_US]))
-    few_keys = draw(st.sampled_from([[1], [1], [1, 2], [1, 2, None]]))
-    for number in range(draw(st.integers(1, max_events))):
+    few_keys = draw(st.sampled_from([[1], [1], [1], [1, 2], [1, 1, 2, None]]))
+    for number in range(draw(st.integers(min(4, max_events), max_events))):
         now_us += draw(st.sampled_from([0, 1, 1, 1, 2, 4])) * SECOND_US
         event = {
             "k": draw(st.sampled_from(few_keys)),
-            "g": draw(st.sampled_from(["x", "x", "y"])),
+            "g": draw(st.sampled_from(["x", "x", "x", "y"])),
             "ts": now_us,
             "t": draw(_or_null(st.integers(0, 3))),
             "w": 1 << number,
-            "i": draw(_or_null(st.integers(0, 3))),
-            "d": draw(_or_null(st.sampled_from([0.0, 0.5, 1.5, -2.0, float("nan")]))),
-            "s": draw(_or_null(st.sampled_from(["p", "q", "r"]))),
+            "i": draw(_or_null(st.sampled_from([0, 1, 2, 3] * 4 + [-1, HUGE]))),
+            "d": draw(_or_null(st.sampled_from([0.0, 0.5, 1.5, -2.0, float("nan"), float("inf")]))),
+            "s": draw(_or_null(st.sampled_from(["p", "q", "r", ""]))),
             "b": draw(_or_null(st.booleans())),
         }
         events.append(event)
