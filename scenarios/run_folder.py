@@ -27,16 +27,26 @@ def read_matches(path: Path, columns: Sequence[str]) -> pa.Table:
     return ds.dataset(path, format="parquet").to_table(columns=list(columns))
 
 
-def place_pipeline(pipeline: Path, out: Path, *, file_format: str, mode: str) -> Path:
+def place_pipeline(
+    pipeline: Path,
+    out: Path,
+    *,
+    file_format: str,
+    mode: str,
+    files_per_trigger: int | None = None,
+    to_console: bool = True,
+) -> Path:
     """Return a pipeline file that does what `pipeline` does, in `out`.
 
-    That is `pipeline` itself where nothing differs; else a file written into `out`.
+    That is `pipeline` itself where nothing differs; else a file written into `out`. `files_per_trigger`
+    None: as many as `pipeline` says.
     """
     text = pipeline.read_text(encoding="utf-8")
     spec: dict[str, Any] = yaml.safe_load(text)
     home = pipeline.parent
     usual = (home / spec["checkpoint"]).resolve().parent
-    if (out.resolve(), file_format, mode) == (usual, spec["source"]["format"], spec["mode"]):
+    wanted = (out.resolve(), file_format, mode, files_per_trigger, to_console)
+    if wanted == (usual, spec["source"]["format"], spec["mode"], None, True):
         return pipeline
 
     def moved(path: str) -> str:
@@ -48,16 +58,14 @@ def place_pipeline(pipeline: Path, out: Path, *, file_format: str, mode: str) ->
     spec["streams"] = from_out(spec["streams"])
     spec["rules"] = [from_out(path) for path in spec["rules"]]
     spec["source"] |= {"format": file_format, "path": moved(spec["source"]["path"])}
+    if files_per_trigger is not None:
+        spec["source"]["max_files_per_trigger"] = files_per_trigger
+    spec["sinks"] = [sink for sink in spec["sinks"] if to_console or sink["format"] != "console"]
     for sink in (*spec["sinks"], spec["late"], spec["dead_letter"]):
         if "path" in sink:
             sink["path"] = moved(sink["path"])
     spec["checkpoint"] = moved(spec["checkpoint"])
     spec["mode"] = mode
-    if mode == "batch":
-        # A batch reads all there is, once: it has no trigger, no checkpoint and no late events.
-        for name in ("checkpoint", "trigger", "at_end", "late"):
-            del spec[name]
-        spec["source"].pop("max_files_per_trigger", None)
     out.mkdir(parents=True, exist_ok=True)
     placed = out / "pipeline.yaml"
     placed.write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")

@@ -1,0 +1,104 @@
+"""Peak memory of this process, of the JVM it started, and of the Python workers that the JVM started."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+PERIOD_S = 0.1
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PROC = Path("/proc")
+
+
+@dataclass(slots=True)
+class Peaks:
+    """Largest sizes seen, in bytes. Workers share pages with each other: their sum counts each page once."""
+
+    jvm: int = 0
+    driver: int = 0
+    workers: int = 0
+
+
+class MemorySampler:
+    """Looks at /proc while a block runs; `peaks` has what it saw."""
+
+    def __init__(self) -> None:
+        self.peaks = Peaks()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemorySampler:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.sample()
+            if self._stop.wait(PERIOD_S):
+                return
+
+    def sample(self) -> None:
+        """Look once."""
+        children = _children()
+        me = os.getpid()
+        below = _descendants(me, children)
+        jvms = [pid for pid in below if _name(pid) == "java"]
+        workers = [
+            pid for jvm in jvms for pid in _descendants(jvm, children) if _name(pid).startswith("python")
+        ]
+        self.peaks.driver = max(self.peaks.driver, _resident(me))
+        self.peaks.jvm = max(self.peaks.jvm, sum(map(_resident, jvms)))
+        self.peaks.workers = max(self.peaks.workers, sum(map(_proportional, workers)))
+
+
+def _children() -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (text := _read(entry / "stat")):
+            # The command's name is in parentheses and may contain anything.
+            parent = int(text.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    return children
+
+
+def _descendants(pid: int, children: dict[int, list[int]]) -> list[int]:
+    found: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        child = waiting.pop()
+        found.append(child)
+        waiting += children.get(child, ())
+    return found
+
+
+def _name(pid: int) -> str:
+    return _read(_PROC / str(pid) / "comm").strip()
+
+
+def _resident(pid: int) -> int:
+    fields = _read(_PROC / str(pid) / "statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
+def _proportional(pid: int) -> int:
+    for line in _read(_PROC / str(pid) / "smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file of /proc; nothing if the process has ended."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
