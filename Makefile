@@ -9,10 +9,10 @@ SET_UP := .venv/.set-up
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-14s%s\n", $$1, $$2}'
 
-demo: $(SET_UP) java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
+demo: java $(SET_UP)  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
 
-test: check java  ## check, then run all tests
+test: java check  ## check, then run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
 check: $(SET_UP)  ## ruff, mypy and the import contracts
@@ -21,7 +21,7 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(SET_UP) java  ## measure events per second, stream and batch, beside Spark's own operators
+bench: java $(SET_UP)  ## measure events per second, stream and batch, beside Spark's own operators
 	$(BIN)/python -m tests.bench $(ARGS)
 
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)

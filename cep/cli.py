@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError
+from cep.errors import CepError, Diagnostic, InputError, RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,10 +187,9 @@ def explain(rules: Sequence[Path], streams: Path | None) -> None:
 @click.argument("pipeline", type=click.Path(path_type=Path))
 def run(pipeline: Path) -> None:
     """Run a PIPELINE file (sources, rules, sinks) on Spark."""
-    import importlib.util
+    from spark_runtime.session import check_pyspark
 
-    if importlib.util.find_spec("pyspark") is None:
-        raise SetupError("E0801", "running a pipeline needs PySpark", "pip install 'spark-cep[spark]'")
+    check_pyspark()
     from spark_runtime.pipeline import run as run_pipeline
 
     run_pipeline(pipeline)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Say in one sentence what is missing when there is no Java that Spark 4 can run on.
+# Say in one sentence what is missing when there is no Java that Spark 4 can run on, before anything is installed.
 java="java"
 [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] && java="$JAVA_HOME/bin/java"
 version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -51,6 +52,17 @@ def test_the_example_of_a_test_runs(folder: Path) -> None:
 @pytest.mark.spark
 def test_the_example_for_pyspark_runs(folder: Path) -> None:
     exec(compile(blocks("python")[1], "README.md", "exec"), {})
+
+
+@pytest.mark.spark
+def test_the_pipeline_file_runs(folder: Path) -> None:
+    Path("pipeline.yaml").write_text(blocks("yaml")[1])
+    Path("events").mkdir()
+    Path("events.jsonl").rename("events/events.jsonl")
+    result = CliRunner().invoke(cep.cli.main, ["run", "pipeline.yaml"])
+    assert result.exit_code == 0, result.output
+    assert "949" in result.stdout
+    assert pq.read_table("out/matches").column("loss").to_pylist() == [949.0]
 
 
 def test_every_code_of_files_and_rulebooks_is_documented_and_no_other_code_is_used() -> None:
