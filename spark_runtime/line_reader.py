@@ -56,7 +56,7 @@ class LineReader:
         piece = Piece(
             source,
             events,
-            np.asarray(indices, dtype=np.int64) + first_line,
+            indices + first_line,
             lines,
             first_line,
             [(index + first_line, reason) for index, reason in problems],

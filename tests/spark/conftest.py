@@ -1,0 +1,22 @@
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/spark/" in item.path.as_posix():
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    from spark_runtime.session import session
+
+    running = session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, name="tests")
+    yield running
+    running.stop()

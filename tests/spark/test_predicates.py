@@ -1,0 +1,197 @@
+"""Expressions mean the same in Spark SQL and in the engine."""
+
+import math
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from cep.engine import predicates as local
+from cep.expression import Call, Column, Expression, Literal, Type
+from spark_runtime.dataflow import spark_schema
+from spark_runtime.predicates import predicate_bits, spark_column
+
+MAX, MIN = 2**63 - 1, -(2**63)
+BOOLEANS = [True, False, None]
+INTEGERS = [0, 1, -1, 2, 7, 10**6, 2**53 + 1, MAX, MIN, MIN + 1, None]
+DOUBLES = [
+    0.0,
+    -0.0,
+    1.5,
+    -2.5,
+    3.0,
+    1e300,
+    -1e300,
+    math.inf,
+    -math.inf,
+    math.nan,
+    2.0**63,
+    -(2.0**63),
+    0.1,
+    None,
+]
+STRINGS = ["", "a", "ab", "b%", "a_c", "ü", "日本", "A\\b", "line\nbreak", "aXc", None]
+VALUES: dict[Type, list[Any]] = {
+    Type.BOOLEAN: BOOLEANS,
+    Type.BIGINT: INTEGERS,
+    Type.DOUBLE: DOUBLES,
+    Type.STRING: STRINGS,
+}
+NAMES = {Type.BOOLEAN: "p", Type.BIGINT: "i", Type.DOUBLE: "d", Type.STRING: "s"}
+PATTERNS = ["a%", "%b", "_", "a\\_c", "b\\%", "%", "", "a_c", "%e\nb%", "A\\\\b", "ü", "__"]
+
+
+class Draw:
+    """Random well-typed expressions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def of(self, kind: Type, depth: int) -> Expression:
+        if depth == 0 or self.random.random() < 0.15:
+            if self.random.random() < 0.7:
+                return Column(f"{NAMES[kind]}{self.random.randint(1, 2)}", kind)
+            value = self.random.choice(VALUES[kind])
+            return Literal(value, kind)
+        return getattr(self, kind.value)(depth - 1)
+
+    def call(self, function: str, result: Type, depth: int, *kinds: Type) -> Call:
+        return Call(function, tuple(self.of(kind, depth) for kind in kinds), result)
+
+    def any_of(self, kind: Type, depth: int) -> Expression | None:
+        """The functions that every type has; None: choose another."""
+        match self.random.randrange(8):
+            case 0:
+                return self.call("coalesce", kind, depth, kind, kind)
+            case 1:
+                return self.call("case", kind, depth, Type.BOOLEAN, kind, Type.BOOLEAN, kind, kind)
+            case 2 if kind is not Type.BOOLEAN:
+                return self.call(self.random.choice(["least", "greatest"]), kind, depth, kind, kind, kind)
+            case _:
+                return None
+
+    def boolean(self, depth: int) -> Expression:
+        general = self.any_of(Type.BOOLEAN, depth)
+        if general is not None:
+            return general
+        kind = self.random.choice([Type.BIGINT, Type.DOUBLE, Type.STRING])
+        match self.random.randrange(7):
+            case 0:
+                names = ["and", "or"]
+                return self.call(self.random.choice(names), Type.BOOLEAN, depth, *[Type.BOOLEAN] * 3)
+            case 1:
+                return self.call("not", Type.BOOLEAN, depth, Type.BOOLEAN)
+            case 2:
+                names = ["is_null", "is_not_null"]
+                return self.call(self.random.choice(names), Type.BOOLEAN, depth, kind)
+            case 3:
+                values = [
+                    Literal(self.random.choice(VALUES[kind]), kind) for _ in range(self.random.randint(1, 14))
+                ]
+                return Call("in", (self.of(kind, depth), *values), Type.BOOLEAN)
+            case 4:
+                pattern = Literal(self.random.choice(PATTERNS), Type.STRING)
+                return Call("like", (self.of(Type.STRING, depth), pattern), Type.BOOLEAN)
+            case 5:
+                names = ["contains", "startswith", "endswith"]
+                return self.call(self.random.choice(names), Type.BOOLEAN, depth, Type.STRING, Type.STRING)
+            case _:
+                names = ["=", "<>", "<", "<=", ">", ">="]
+                return self.call(self.random.choice(names), Type.BOOLEAN, depth, kind, kind)
+
+    def bigint(self, depth: int) -> Expression:
+        general = self.any_of(Type.BIGINT, depth)
+        if general is not None:
+            return general
+        match self.random.randrange(8):
+            case 0:
+                return self.call("negate", Type.BIGINT, depth, Type.BIGINT)
+            case 1:
+                return self.call("abs", Type.BIGINT, depth, Type.BIGINT)
+            case 2:
+                return self.call(self.random.choice(["floor", "ceil"]), Type.BIGINT, depth, Type.DOUBLE)
+            case 3:
+                return self.call("length", Type.BIGINT, depth, Type.STRING)
+            case _:
+                names = ["+", "-", "*", "%"]
+                return self.call(self.random.choice(names), Type.BIGINT, depth, Type.BIGINT, Type.BIGINT)
+
+    def double(self, depth: int) -> Expression:
+        general = self.any_of(Type.DOUBLE, depth)
+        if general is not None:
+            return general
+        match self.random.randrange(8):
+            case 0:
+                return self.call("negate", Type.DOUBLE, depth, Type.DOUBLE)
+            case 1:
+                return self.call("abs", Type.DOUBLE, depth, Type.DOUBLE)
+            case 2:
+                return self.call("sqrt", Type.DOUBLE, depth, Type.DOUBLE)
+            case 3:
+                return self.call("double", Type.DOUBLE, depth, Type.BIGINT)
+            case _:
+                names = ["+", "-", "*", "/", "%"]
+                return self.call(self.random.choice(names), Type.DOUBLE, depth, Type.DOUBLE, Type.DOUBLE)
+
+    def string(self, depth: int) -> Expression:
+        general = self.any_of(Type.STRING, depth)
+        if general is not None:
+            return general
+        return self.call(self.random.choice(["lower", "upper"]), Type.STRING, depth, Type.STRING)
+
+
+def random_rows(seed: int, n: int) -> pa.Table:
+    drawn = random.Random(seed)
+    columns = {}
+    for kind, name in NAMES.items():
+        arrow = {
+            Type.BOOLEAN: pa.bool_(),
+            Type.BIGINT: pa.int64(),
+            Type.DOUBLE: pa.float64(),
+            Type.STRING: pa.string(),
+        }
+        for number in (1, 2):
+            columns[f"{name}{number}"] = pa.array([drawn.choice(VALUES[kind]) for _ in range(n)], arrow[kind])
+    return pa.table(columns)
+
+
+def plain(value: Any) -> Any:
+    """NaN as something that equals itself; 0.0 and -0.0 are one value."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_expressions_have_the_same_value_in_spark_and_in_the_engine(
+    spark: SparkSession, seed: int
+) -> None:
+    rows = random_rows(seed, 300)
+    draw = Draw(seed)
+    kinds = [Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING]
+    expressions = [draw.of(kinds[number % 4], 1 + number % 3) for number in range(120)]
+    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+    found = frame.select(
+        *(spark_column(expression).alias(f"e{number}") for number, expression in enumerate(expressions))
+    ).collect()
+    batch = local.Batch(rows)
+    for number, expression in enumerate(expressions):
+        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
+        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
+            assert plain(ours) == plain(theirs), (expression, rows.slice(row, 1).to_pylist(), ours, theirs)
+
+
+def test_predicate_bits_fill_all_64_bits_of_a_word(spark: SparkSession) -> None:
+    predicates = tuple(
+        Call("=", (Column("i1", Type.BIGINT), Literal(number, Type.BIGINT)), Type.BOOLEAN)
+        for number in range(64)
+    )
+    rows = pa.table({"i1": pa.array([*range(64), None], pa.int64())})
+    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+    found = [row[0] for row in frame.select(predicate_bits(predicates)).collect()]
+    batch = local.Batch(rows)
+    bits = local.pack_bits([local.evaluate(predicate, batch) for predicate in predicates], 65)
+    assert found == bits.tolist()
+    assert found[63] == MIN
