@@ -6,6 +6,7 @@ These are the same examples each time, in well under a minute; `python -m tests.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,7 +16,7 @@ from cep.compiler.compile import compile_rules
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import Batch, evaluate, prepare
 from cep.expression import Expression
-from tests.oracle import TooManyRunsError
+from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.expressions import evaluate as evaluate_one
 from tests.property.differential import (
     canonical,
@@ -74,6 +75,23 @@ def test_deliveries_snapshots_and_restores_change_nothing(case: Case) -> None:
     assert match_ids(case, one_by_one) == ids
     assert match_ids(case, case.steps) == ids
     assert engine_rows(case, one_by_one) == engine_rows(case, at_once)
+
+
+@FEW
+@given(cases())
+def test_ids_tell_matches_apart_and_do_not_depend_on_arrival(case: Case) -> None:
+    assume(is_small(case))
+    ids = match_ids(case, case.steps)
+    different = {
+        (rule.name, match.key, match.assignment)
+        for rule in case.rules
+        for match in find_matches(rule, case.stream, case.events)
+    }
+    assert len(set(ids)) == len(different)
+    places = [tuple(event[name] for name in ("ts", *case.stream.tie_break)) for event in case.events]
+    if len(set(places)) == len(places):
+        by_time = replace(case, events=tuple(sorted(case.events, key=lambda event: event["ts"])))
+        assert match_ids(by_time, case.steps) == ids
 
 
 @FEW
