@@ -258,14 +258,23 @@ def _arithmetic(
             return np.fmod(a, divisor), b != 0
 
 
-def _text_function(function: Callable[..., Any]) -> Callable[[tuple[Vector, ...], Type], Vector]:
+def _length(args: tuple[Vector, ...], kind: Type) -> Vector:
+    (text,) = args
+    lengths = pc.fill_null(pc.utf8_length(text.values).cast(pa.int64()), 0)
+    return Vector(np.asarray(lengths), text.known, kind)
+
+
+def _changed_case(change: Callable[[str], str]) -> Callable[[tuple[Vector, ...], Type], Vector]:
+    """Return a function of text that is computed once per distinct value.
+
+    Python's case mapping is Unicode's full one, as Spark's; Arrow's maps one character to one.
+    """
+
     def apply(args: tuple[Vector, ...], kind: Type) -> Vector:
         (text,) = args
-        result = function(text.values)
-        if kind is Type.STRING:
-            return Vector(result, text.known, kind)
-        filled = pc.fill_null(result.cast(pa.int64()), 0)
-        return Vector(np.asarray(filled), text.known, kind)
+        encoded = text.values.dictionary_encode()
+        changed = pa.array([change(value) for value in encoded.dictionary.to_pylist()], pa.string())
+        return Vector(changed.take(encoded.indices), text.known, kind)
 
     return apply
 
@@ -289,9 +298,9 @@ def _affix(test: Callable[[str, str], bool]) -> Callable[[tuple[Vector, ...], Ty
 
 
 _STRINGS: Mapping[str, Callable[[tuple[Vector, ...], Type], Vector]] = {
-    "lower": _text_function(pc.utf8_lower),
-    "upper": _text_function(pc.utf8_upper),
-    "length": _text_function(pc.utf8_length),
+    "lower": _changed_case(str.lower),
+    "upper": _changed_case(str.upper),
+    "length": _length,
     "contains": _affix(lambda text, other: other in text),
     "startswith": _affix(lambda text, other: text.startswith(other)),
     "endswith": _affix(lambda text, other: text.endswith(other)),
