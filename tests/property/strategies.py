@@ -368,18 +368,19 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     variables = tuple(ir.Variable(name, draw(predicates(names, number))) for number, name in enumerate(names))
     needs_window = any(state.closes and state.bars for state in nfa.build(pattern).states)
     window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
+    taken = sorted(_taken_variables(pattern))
     measures = [
-        ir.Measure(f"took_{name}", Aggregate("SUM", name, COLUMNS["w"], 0, Type.BIGINT)) for name in names
+        ir.Measure(f"took_{name}", Aggregate("SUM", name, COLUMNS["w"], 0, Type.BIGINT)) for name in taken
     ]
     kinds = [Type.BIGINT, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP, Type.INTERVAL]
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=3, unique=True)):
-        expression = draw(values(kind, names, bare=False, depth=1, approximate=True))
+        expression = draw(values(kind, taken, bare=False, depth=1, approximate=True))
         measures.append(ir.Measure(f"m_{kind}", expression))
     selection = draw(st.sampled_from(list(ir.Selection)))
     kind_of_skip = draw(st.sampled_from(list(ir.SkipKind)))
     target = None
     if kind_of_skip in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
-        target = draw(st.sampled_from(sorted(_taken_variables(pattern))))
+        target = draw(st.sampled_from(taken))
     return ir.Rule(
         name=name,
         title="",

@@ -1,0 +1,112 @@
+"""A drawn rule as the text an author would write, to hold the language's front end to the oracle as well."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cep.compiler import ir
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+
+_JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
+_INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY: "->>"}
+
+
+def rule_text(rule: ir.Rule) -> str:
+    """Return the text of `rule`."""
+    definitions = [
+        f"{variable.name} AS {_expression(variable.predicate)}"
+        for variable in rule.variables
+        if variable.predicate is not None
+    ]
+    measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
+    lines = [f"RULE {rule.name}", f"FROM {rule.stream}", f"PARTITION BY {', '.join(rule.key)}"]
+    lines.append(f"PATTERN {_pattern(rule.pattern)}")
+    if rule.window is not None:
+        sign = "<=" if rule.window.inclusive else "<"
+        lines.append(f"WITHIN {sign} {rule.window.length_us} MICROSECONDS")
+    if definitions:
+        lines.append("DEFINE " + ",\n  ".join(definitions))
+    lines.append("MEASURES " + ",\n  ".join(measures))
+    lines.append(f"MATCH {rule.selection.upper()}")
+    target = f" {rule.skip.variable}" if rule.skip.variable else ""
+    lines.append(f"AFTER MATCH SKIP {rule.skip.kind.upper()}{target}".replace("SKIP NO SKIP", "NO SKIP"))
+    return "\n".join(lines)
+
+
+def _pattern(node: ir.Node) -> str:
+    match node:
+        case ir.Take(variable=name):
+            return name
+        case ir.Absent(variable=name):
+            return f"!{name}"
+        case ir.Sequence(items=items):
+            parts = [_atom(items[0].node)]
+            parts += [_JOINTS[item.contiguity] + _atom(item.node) for item in items[1:]]
+            return "".join(parts)
+        case ir.Alternation(branches=branches):
+            return " | ".join(_atom(branch) for branch in branches)
+        case ir.Repeat():
+            most = "" if node.max is None else node.max
+            lazy = "?" if node.greed is ir.Greed.RELUCTANT else ""
+            body = _pattern(node.body) if isinstance(node.body, ir.Take) else f"({_pattern(node.body)})"
+            return f"{body}{_INNER[node.contiguity]}{{{node.min},{most}}}{lazy}"
+
+
+def _atom(node: ir.Node) -> str:
+    text = _pattern(node)
+    return f"({text})" if isinstance(node, ir.Sequence | ir.Alternation) else text
+
+
+def _expression(expression: Expression, prefix: str = "") -> str:
+    match expression:
+        case Literal():
+            return _literal(expression)
+        case Column(name=name):
+            return prefix + name
+        case Aggregate(kind=kind, variable=name, argument=None):
+            return f"{kind}({name}.*)"
+        case Aggregate(kind=kind, variable=name, argument=argument, offset=offset):
+            assert argument is not None
+            place = f", {offset}" if offset else ""
+            return f"{kind}({_expression(argument, name + '.')}{place})"
+        case Call():
+            return _call(expression.function, [_expression(arg, prefix) for arg in expression.args])
+
+
+def _literal(literal: Literal) -> str:
+    match literal.value:
+        case None:
+            return "NULL"
+        case bool() as value:
+            return str(value).upper()
+        case str() as value:
+            return "'" + value.replace("'", "''") + "'"
+        case value if literal.type is Type.INTERVAL:
+            return f"INTERVAL '{value}' MICROSECONDS"
+        case value if literal.type is Type.TIMESTAMP:
+            time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+            return f"TIMESTAMP '{time:%Y-%m-%d %H:%M:%S.%f}'"
+        case value:
+            return f"({value!r})" if value < 0 else repr(value)
+
+
+def _call(function: str, args: list[str]) -> str:
+    match function:
+        case "and" | "or":
+            return "(" + f" {function.upper()} ".join(args) + ")"
+        case "not":
+            return f"(NOT {args[0]})"
+        case "is_null" | "is_not_null":
+            return f"({args[0]} {function.upper().replace('_', ' ')})"
+        case "in":
+            return f"({args[0]} IN ({', '.join(args[1:])}))"
+        case "negate":
+            return f"(- {args[0]})"
+        case "double":
+            return f"({args[0]} * 1.0)"  # the analyzer makes both sides DOUBLE
+        case "case":
+            return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
+        case "abs" | "coalesce" | "least" | "greatest" | "floor" | "ceil" | "sqrt":
+            return f"{function.upper()}({', '.join(args)})"
+        case _:
+            return f"({args[0]} {function} {args[1]})"

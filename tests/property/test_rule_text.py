@@ -1,0 +1,35 @@
+"""The text of a rule means what the drawn rule means: parser and analyzer are held to the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+
+from cep.compiler.compile import check_sources
+from cep.errors import Source
+from cep.language.diagnostics import render
+from tests.property.differential import oracle_rows
+from tests.property.rule_text import rule_text
+from tests.property.strategies import Case, cases
+from tests.property.test_engine import GATE, is_small
+
+REFUSED = {
+    "E0202",  # an aggregate over a variable that is only absent
+    "E0206",  # an operation on a bare NULL
+    "E0212",  # a measure that is NULL
+    "E0310",  # a skip to the first event of the match
+}
+"""What a drawn rule may have that the language rightly refuses."""
+
+
+@settings(GATE, max_examples=120)
+@given(cases(max_rules=1))
+def test_a_rule_written_as_text_has_the_same_matches(case: Case) -> None:
+    source = Source("drawn.cep", rule_text(case.rules[0]))
+    read, problems = check_sources([source], {case.stream.name: case.stream})
+    errors = [problem for problem in problems if problem.is_error]
+    assert {problem.code for problem in errors} <= REFUSED, render(errors)
+    assume(not errors)
+    assume(is_small(case))
+    assert oracle_rows(replace(case, rules=read)) == oracle_rows(case)
