@@ -1,0 +1,142 @@
+"""What the operator relies on and no documentation of Spark promises: run this for each version supported.
+
+`applyInPandasWithState` with event-time timeouts drops rows behind Spark's watermark by the watermarked column
+of its input. `Dataflow` gives it a column that is never late, so that late events reach the engine.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from cep.local import match_schema
+from spark_runtime.dataflow import Dataflow, drop_unusable
+from spark_runtime.failures import as_cep_error
+from spark_runtime.operator import KIND, MATCH
+from spark_runtime.schema import typed_events
+from tests.spark.events import (
+    ROOM_RULE,
+    RULES,
+    START,
+    STREAM,
+    compiled,
+    drain,
+    far_future_event,
+    stream_of_files,
+    write_files,
+)
+
+
+def test_the_contract_was_tried_on_this_version_of_pyspark() -> None:
+    assert pyspark.__version__.startswith("4.3.")
+
+
+def operator_output(frame: DataFrame, rules: str = RULES, n_groups: int = 2) -> DataFrame:
+    programs = compiled(rules)
+    flow = Dataflow(programs, match_schema(programs), n_groups)
+    events = drop_unusable(typed_events(frame, STREAM), programs[0])
+    return flow.output(flow.grouped(flow.rows(events)))
+
+
+def event(number: int, seconds: float, sensor: str, kind: str) -> dict[str, Any]:
+    quiet = dict.fromkeys((field.name for field in STREAM.fields), None)
+    return {**quiet, "id": number, "ts": START + timedelta(seconds=seconds), "sensor": sensor, "kind": kind}
+
+
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row[KIND] == kind]
+
+
+def test_late_rows_reach_the_operator_and_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    # The second file's event lies before what the first one's latest event leaves open.
+    events = [event(1, 1000, "s1", "c"), event(2, 100, "s1", "c")]
+    write_files(spark, tmp_path / "events", events, 2)
+    rows = drain(operator_output(stream_of_files(spark, tmp_path / "events")), "late", tmp_path / "c")
+    (late,) = of_kind(rows, "late")
+    assert '"sensor": "s1"' in late["_text"]
+    assert '"id": 2' in late["_text"]
+    counts = [row["_text"] for row in of_kind(rows, "counts")]
+    assert any('"late": 1' in text for text in counts)
+
+
+def test_a_group_without_events_gets_its_timeout_when_the_watermark_of_others_passes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # s1 asks and is silent; only other sensors, in all groups, go on. `availableNow` still comes to an end.
+    events = [event(1, 0, "s1", "c"), *(event(10 + k, 500, f"s{k}", "b") for k in range(2, 12))]
+    write_files(spark, tmp_path / "events", events[:1], 1)
+    more = write_files(spark, tmp_path / "more", events[1:], 1)
+    more.write.mode("append").parquet(str(tmp_path / "events"))
+    rows = drain(operator_output(stream_of_files(spark, tmp_path / "events")), "idle", tmp_path / "c")
+    (match,) = of_kind(rows, MATCH)
+    assert (match["rule"], match["sensor"]) == ("silence", "s1")
+
+
+def test_events_that_no_rule_needs_still_move_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    events = [event(1, 0, "s1", "c"), far_future_event()]
+    write_files(spark, tmp_path / "events", events, 2)
+    rows = drain(operator_output(stream_of_files(spark, tmp_path / "events")), "heartbeat", tmp_path / "c")
+    assert [row["rule"] for row in of_kind(rows, MATCH)] == ["silence"]
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    events = [event(1, 0, "s1", "c"), event(2, 1, "s1", "a"), event(3, 2, "s1", "a")]
+    events = [{**item, "value": 1.0} for item in events]
+    rest = [{**event(4, 3, "s1", "b"), "value": 9.0}, far_future_event()]
+    folder = tmp_path / "events"
+    write_files(spark, folder, events, 1)
+    first = drain(operator_output(stream_of_files(spark, folder)), "first", tmp_path / "c")
+    assert of_kind(first, MATCH) == []
+    write_files(spark, tmp_path / "more", rest, 1).write.mode("append").parquet(str(folder))
+    second = drain(operator_output(stream_of_files(spark, folder)), "second", tmp_path / "c")
+    assert sorted(row["rule"] for row in of_kind(second, MATCH)) == ["rise", "silence"]
+
+
+def test_state_of_another_number_of_key_groups_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    write_files(spark, folder, [event(1, 0, "s1", "c")], 1)
+    drain(operator_output(stream_of_files(spark, folder)), "two", tmp_path / "c")
+    write_files(spark, tmp_path / "more", [event(k, 1, f"s{k}", "c") for k in range(9)], 1).write.mode(
+        "append"
+    ).parquet(str(folder))
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(operator_output(stream_of_files(spark, folder), n_groups=1), "one", tmp_path / "c")
+    assert str(as_cep_error(caught.value)) == (
+        "error[E0704]: the checkpoint has 2 key groups, this run has 1\n"
+        "help: set spark.sql.shuffle.partitions (or key_groups) to 2, or start with an empty checkpoint"
+    )
+
+
+def test_workers_load_neither_the_compiler_nor_the_parser(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", [event(1, 0, "s1", "c")], 1)
+    operator = operator_output(frame)
+    assert operator.count() > 0
+
+    def modules(batches: Any) -> Any:
+        import sys
+
+        import pyarrow as pa
+
+        import spark_runtime.line_reader
+        import spark_runtime.operator  # noqa: F401
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": sorted(sys.modules)})
+
+    loaded = {row.name for row in spark.range(1).mapInArrow(modules, "name string").collect()}
+    assert "spark_runtime.operator" in loaded
+    assert "cep.engine.matcher" in loaded
+    forbidden = ("pyparsing", "networkx", "cep.compiler", "cep.language", "rules")
+    assert [name for name in loaded if name.startswith(forbidden)] == []
+
+
+def test_the_plan_reads_the_source_once_and_shuffles_once(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", [event(1, 0, "s1", "c")], 1)
+    output = operator_output(frame, RULES + ROOM_RULE)
+    plan = output._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("FileScan") == 1
+    assert plan.count("Exchange") == 1

@@ -1,0 +1,162 @@
+"""`detect`: a stream, a batch and a local run give the same matches."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from cep.errors import InputError, RuleError
+from spark_runtime import detect
+from tests.spark.events import (
+    BIG,
+    ROOM_RULE,
+    RULES,
+    START,
+    STREAM,
+    STRICT_RULE,
+    comparable,
+    compiled,
+    drain,
+    far_future_event,
+    local_matches,
+    random_events,
+    spark_rows,
+    stream_of_files,
+    write_files,
+)
+
+RULE_SETS = {
+    "one key": (RULES,),
+    "two keys": (RULES, ROOM_RULE),
+    "every event": (RULES, STRICT_RULE, ROOM_RULE),
+}
+
+
+@pytest.mark.parametrize("name", RULE_SETS)
+def test_a_batch_gives_the_local_matches(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    programs = compiled(*RULE_SETS[name])
+    events = random_events(1, 2000)
+    frame = write_files(spark, tmp_path / "events", events, 3)
+    expected = local_matches(programs, events)
+    assert len(expected) > 50
+    assert comparable(spark_rows(detect(frame, programs))) == expected
+
+
+@pytest.mark.parametrize("name", RULE_SETS)
+def test_a_stream_in_any_order_within_the_lateness_gives_the_local_matches(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    programs = compiled(*RULE_SETS[name])
+    events = [*random_events(2, 2000), far_future_event()]
+    write_files(spark, tmp_path / "events", events, 5)
+    stream = stream_of_files(spark, tmp_path / "events")
+    found = drain(detect(stream, programs), "order", tmp_path / "checkpoint")
+    expected = local_matches(programs, events)
+    assert len(expected) > 50
+    assert comparable(found) == expected
+
+
+def test_integers_beyond_2_to_53_and_nulls_reach_the_measures_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = random_events(3, 500)
+    frame = write_files(spark, tmp_path / "events", [*events, far_future_event()], 1)
+    stream = stream_of_files(spark, tmp_path / "events")
+    for matches in (
+        spark_rows(detect(frame, compiled(RULES))),
+        drain(detect(stream, compiled(RULES)), "whole", tmp_path / "checkpoint"),
+    ):
+        serials = {row["serial"] for row in matches}
+        assert None in serials
+        assert any(serial is not None and serial > BIG for serial in serials)
+        allowed = {event["serial"] for event in events}
+        assert serials <= allowed
+
+
+def test_rule_text_takes_its_stream_from_the_columns(spark: SparkSession, tmp_path: Path) -> None:
+    events = random_events(4, 800)
+    frame = write_files(spark, tmp_path / "events", events, 1)
+    found = detect(frame, RULES, event_time="ts", tie_break=["id"], lateness="30 seconds")
+    assert comparable(spark_rows(found)) == local_matches(compiled(RULES), events)
+
+
+def test_rule_files_take_their_stream_from_the_streams_file_beside_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    columns = ", ".join(f"{field.name}: {field.ddl}" for field in STREAM.fields)
+    (rules / "streams.yaml").write_text(
+        "streams:\n"
+        f"  readings: {{event_time: ts, tie_break: [id], lateness: 30 seconds, schema: {{{columns}}}}}\n"
+    )
+    (rules / "rise.cep").write_text(RULES)
+    events = random_events(5, 800)
+    frame = write_files(spark, tmp_path / "events", events, 1)
+    assert comparable(spark_rows(detect(frame, rules))) == local_matches(compiled(RULES), events)
+
+
+def test_times_without_a_zone_are_taken_in_the_zone_of_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = [*random_events(6, 300), far_future_event()]
+    frame = write_files(spark, tmp_path / "events", events, 1)
+    zoneless = frame.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
+    zoneless.write.parquet(str(tmp_path / "zoneless"))
+    expected = local_matches(compiled(RULES), events)
+    assert comparable(spark_rows(detect(zoneless, compiled(RULES)))) == expected
+    stream = stream_of_files(spark, tmp_path / "zoneless")
+    assert comparable(drain(detect(stream, compiled(RULES)), "zoneless", tmp_path / "checkpoint")) == expected
+
+
+def test_events_without_time_or_key_or_out_of_valid_time_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = random_events(7, 300)
+    broken = [
+        {**events[0], "id": 10_001, "ts": START + timedelta(days=365 * 500)},
+        {**events[1], "id": 10_002, "sensor": None},
+    ]
+    frame = write_files(spark, tmp_path / "events", [*broken, *events], 1)
+    without_time = frame.limit(1).withColumn("ts", F.lit(None).cast("timestamp"))
+    found = detect(frame.unionByName(without_time), compiled(RULES))
+    assert comparable(spark_rows(found)) == local_matches(compiled(RULES), events)
+
+
+def test_a_missing_column_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    with pytest.raises(InputError) as caught:
+        detect(frame.drop("value", "ok"), compiled(RULES))
+    assert str(caught.value) == (
+        "error[E0604]: the events have no columns `value`, `ok`, which stream `readings` declares\n"
+        "help: columns of the events: id, ts, sensor, room, kind, serial"
+    )
+
+
+def test_a_column_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    with pytest.raises(
+        InputError, match=r"column `value` of the events is string, the stream declares double"
+    ):
+        detect(frame.withColumn("value", F.col("value").cast("string")), compiled(RULES))
+    with pytest.raises(InputError, match=r"column `room` of the events is decimal\(20,0\)"):
+        detect(frame.withColumn("room", F.col("room").cast("decimal(20,0)")), compiled(RULES))
+
+
+def test_an_event_time_must_be_given_and_be_a_timestamp(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    with pytest.raises(InputError, match="nothing says which column is the event time"):
+        detect(frame, RULES)
+    with pytest.raises(InputError, match="event time `id` is bigint, it must be a timestamp"):
+        detect(frame, RULES, event_time="id")
+    with pytest.raises(InputError, match="lateness `soon` is not a duration"):
+        detect(frame, RULES, event_time="ts", lateness="soon")
+
+
+def test_problems_of_the_rules_are_all_reported(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    with pytest.raises(RuleError) as caught:
+        detect(frame, RULES.replace("value <", "valu <").replace("kind = 'c'", "knd = 'c'"), event_time="ts")
+    assert [problem.code for problem in caught.value.diagnostics if problem.is_error] == ["E0203", "E0203"]
