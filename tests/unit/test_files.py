@@ -395,7 +395,7 @@ def test_files_of_two_formats_in_one_directory_need_a_format(tmp_path: Path) -> 
         ("2024-05-01Z", None),
         ("20240501", None),
         ("2024-05-01T10:00:00.1234567890", None),
-        ("２024-05-01", None),
+        ("\uff12024-05-01", None),
         ("2024-05-01\n", None),
         ("", None),
     ],
