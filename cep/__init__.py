@@ -1,0 +1,1 @@
+"""Event pattern rules: language, compiler, engine, command. Knows nothing of Spark."""

@@ -1,0 +1,1 @@
+"""The rule library, and how rule files are found, checked and compiled."""
