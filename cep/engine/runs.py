@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cep.engine.kernels import (
+    AT_INSTANT,
     CLOSE_US,
     DROPPED,
+    INSTANT,
     MATCH_REGISTER,
     MAX_RUNS,
     N_META,
@@ -133,6 +135,8 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
     keys = _empty_keys(len(stored.n_runs))
     keys[:, N_RUNS] = stored.n_runs
     counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
+    if meta is None and total:  # instants go on where they were: held matches are ordered by theirs
+        counters[INSTANT] = runs[:total, AT_INSTANT].max()
     link_runs(runs, keys, counters, total)
     return RunPool(runs, keys, counters)
 

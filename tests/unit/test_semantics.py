@@ -1,21 +1,27 @@
-"""Every example of docs/semantics.md, on the oracle and on the engine."""
+"""Every example of docs/semantics.md and every letter regression, on the oracle and on the engine."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from cep.compiler.compile import check_sources
+from cep.compiler.compile import check_sources, compile_sources
+from cep.engine.matcher import Matcher
+from cep.engine.predicates import prepare
 from cep.errors import Source
-from cep.testing import match_letters, read_letters, show_match
+from cep.testing import event_table, find_matches, match_letters, read_letters, show_match
 from tests.letter_cases import LetterCase, read_cases
-from tests.oracle import find_matches
+from tests.oracle import find_matches as find_matches_slowly
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "semantics.md"
-CASES = list(read_cases("semantics.md", PAGE.read_text(encoding="utf-8")))
+REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
+CASES = [
+    case for page in (PAGE, REGRESSIONS) for case in read_cases(page.name, page.read_text(encoding="utf-8"))
+]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -31,7 +37,7 @@ def oracle_matches(case: LetterCase) -> list[str]:
         show_match(
             events, [event["seq"] for event in match.events], match.end_us, match.measures, case.stream
         )
-        for match in find_matches(rule, case.stream, events.rows)
+        for match in find_matches_slowly(rule, case.stream, events.rows)
     ]
 
 
@@ -43,6 +49,22 @@ def test_the_oracle_finds_the_matches_of_the_example(case: LetterCase) -> None:
 @each_case
 def test_the_engine_finds_the_matches_of_the_example(case: LetterCase) -> None:
     assert sorted(match_letters(case.rule, case.events, case.stream)) == sorted(case.matches)
+
+
+@each_case
+def test_the_engine_finds_them_event_by_event_restored_after_each(case: LetterCase) -> None:
+    events = read_letters(case.events)
+    streams = {case.stream.name: case.stream}
+    (program,) = compile_sources([Source(case.name, case.rule.text())], streams).programs
+    ids = [match["match_id"] for match in find_matches(case.rule.text(), streams, events.rows)]
+    matcher = Matcher(program)
+    found = []
+    for row in sorted(events.rows, key=lambda row: row["ts"]):
+        found.append(matcher.advance(row["ts"] - 1))
+        matcher.push(prepare(program, event_table(case.stream, [row])))
+        matcher = Matcher.restore(program, matcher.snapshot())
+    found.append(matcher.finish())
+    assert sorted(pa.concat_tables(found).column("match_id").to_pylist()) == sorted(ids)
 
 
 def test_the_page_has_every_paragraph_that_the_oracle_cites() -> None:
