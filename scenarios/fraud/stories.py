@@ -357,12 +357,12 @@ def _after_an_empty_statement(pen: Pen, low_days: float, high_days: float) -> No
 
 def _dormant_card_wakes(pen: Pen) -> None:
     _after_an_empty_statement(pen, 1, 28)
-    pen.pay_online(pen.between(400, 2500), pen.thief)
+    pen.pay_online(pen.between(450, 2500), pen.thief)
 
 
 def _a_small_awakening(pen: Pen) -> None:
     _after_an_empty_statement(pen, 1, 28)
-    pen.pay_online(pen.between(200, 295), pen.thief)
+    pen.pay_online(pen.between(300, 395), pen.thief)
 
 
 def _woken_in_a_shop(pen: Pen) -> None:

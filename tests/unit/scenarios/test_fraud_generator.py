@@ -189,7 +189,7 @@ ASKED: dict[str, Callable[[Events], bool]] = {
         and np.ptp(e.ts_us) <= 30 * MINUTE_US
     ),
     "rapid_drain": lambda e: len(e) >= 3 and e.amount.sum() > 3000 and np.ptp(e.ts_us) <= HOUR_US,
-    "dormant_card_wakes": lambda e: e.kind.tolist() == [PURCHASE] and e.amount[0] >= 300,
+    "dormant_card_wakes": lambda e: e.kind.tolist() == [PURCHASE] and e.amount[0] >= 400,
     "unanswered_code": lambda e: (
         e.kind[0] == OTP_SENT
         and (len(e) == 1 or e.amount[1] != e.amount[0] or e.ts_us[1] - e.ts_us[0] > 5 * MINUTE_US)
