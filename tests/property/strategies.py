@@ -6,7 +6,8 @@ Values are few, so that predicates hold often and ties, repeats and NULLs are co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def _literal(kind: Type) -> st.SearchStrategy[Expression]:
     values: dict[Type, list[Any]] = {
         Type.BIGINT: [0, 1, 2, 3, -1, HUGE],
         Type.DOUBLE: [0.0, 0.5, 1.5, -2.0],
-        Type.STRING: ["p", "q", ""],
+        Type.STRING: ["p", "q", "", "Straße"],
         Type.BOOLEAN: [True, False],
         Type.INTERVAL: [0, SECOND_US, 2 * SECOND_US],
         Type.TIMESTAMP: [3 * SECOND_US],
@@ -420,11 +421,28 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
             "w": 1 << number,
             "i": draw(_or_null(st.sampled_from([0, 1, 2, 3] * 4 + [-1, HUGE]))),
             "d": draw(_or_null(st.sampled_from([0.0, 0.5, 1.5, -2.0, float("nan"), float("inf")]))),
-            "s": draw(_or_null(st.sampled_from(["p", "q", "r", ""]))),
+            "s": draw(_or_null(st.sampled_from(["p", "q", "r", "", "STRASSE", "Straße"]))),
             "b": draw(_or_null(st.booleans())),
         }
         events.append(event)
     return events
+
+
+@st.composite
+def crowds(draw: st.DrawFn, n_keys: int) -> Case:
+    """Draw a case of many keys that come and go, most with few events, and many different strings."""
+    random = Random(draw(st.integers(0, 2**32)))
+    rule = replace(draw(rules("rule_0", 3)), key=("k",), window=draw(windows()))
+    events = []
+    for number in range(3 * n_keys):
+        key = number // 3 + random.randrange(n_keys // 10)  # young keys replace old ones
+        event = {"k": key, "g": "x", "ts": number // 4 * SECOND_US, "t": number, "w": number * number}
+        event |= {"i": random.randrange(4), "d": random.random(), "b": None}
+        events.append(event | {"s": str(random.randrange(20) + number // 40)})
+    stream = Stream("events", FIELDS, "ts", ("t",), SECOND_US)
+    size = len(events) // 12
+    steps = [Step(size, advances=True, restores=number % 3 == 0) for number in range(12)]
+    return Case((rule,), stream, tuple(events), tuple(steps))
 
 
 @st.composite

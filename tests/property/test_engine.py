@@ -27,7 +27,16 @@ from tests.property.differential import (
     rows_of,
     stream_table,
 )
-from tests.property.strategies import MAX_EVENTS, Case, Step, cases, event_lists, local_expressions, streams
+from tests.property.strategies import (
+    MAX_EVENTS,
+    Case,
+    Step,
+    cases,
+    crowds,
+    event_lists,
+    local_expressions,
+    streams,
+)
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 GATE = settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
@@ -62,6 +71,12 @@ def test_engine_reports_what_the_oracle_reports(case: Case) -> None:
 @FEW
 @given(cases(max_rules=1, max_events=4 * MAX_EVENTS, max_size=3))
 def test_engine_agrees_with_the_oracle_on_longer_streams(case: Case) -> None:
+    assume(check_engine_agrees_with_oracle(case))
+
+
+@FEW
+@given(crowds(n_keys=200))
+def test_engine_agrees_with_the_oracle_while_keys_come_and_go(case: Case) -> None:
     assume(check_engine_agrees_with_oracle(case))
 
 
