@@ -108,6 +108,8 @@ def find_files(path: str | Path, file_format: Format | None = None) -> tuple[lis
             raise InputError(
                 "E0602", "the format of standard input cannot be told", "give --format json or csv"
             )
+        if file_format is Format.PARQUET:
+            raise InputError("E0606", "Parquet cannot be read from standard input", "give the file's name")
         return [STDIN], file_format
     path = Path(path)
     if not path.exists():
@@ -292,7 +294,7 @@ def _read_parquet(name: str, stream: Stream) -> Iterator[Piece]:
 
     names = [field.name for field in stream.fields]
     try:
-        with pq.ParquetFile(sys.stdin.buffer if name == STDIN else name) as file:
+        with pq.ParquetFile(name) as file:
             columns = file.schema_arrow
             _require_columns(name, columns.names, stream)
             for field in stream.fields:

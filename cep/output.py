@@ -41,11 +41,13 @@ def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, A
             case ".csv":
                 import pyarrow.csv
 
-                pyarrow.csv.write_csv(table, path)
+                with path.open("wb") as sink:
+                    pyarrow.csv.write_csv(table, sink)
             case ".parquet":
                 import pyarrow.parquet
 
-                pyarrow.parquet.write_table(table, path)
+                with path.open("wb") as sink:
+                    pyarrow.parquet.write_table(table, sink)
             case _:
                 with path.open("w", encoding="utf-8") as file:
                     file.writelines(json_line(row) + "\n" for row in rows)

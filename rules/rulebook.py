@@ -53,7 +53,8 @@ def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | N
     `streams` are the declarations, or the file that has them; None: each rule file's own.
     Raises RuleError with every problem of finding and reading.
     """
-    books, problems = _load(paths, streams)
+    problems: list[Diagnostic] = []
+    books = _load(_rule_files(paths, problems), streams, problems)
     merged: dict[str, Stream] = {}
     for book in books:
         for name, stream in book.streams.items():
@@ -77,7 +78,9 @@ def compile_rulebook(rulebook: Rulebook) -> Compiled:
 
 def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Checked:
     """Return every problem of all rule files in `paths` and of their streams files."""
-    books, problems = _load(paths, streams)
+    problems: list[Diagnostic] = []
+    files = _rule_files(paths, problems)
+    books = _load(files, streams, problems)
     n_rules = 0
     for book in books:
         rules, found = check_sources(book.sources, book.streams)
@@ -88,17 +91,15 @@ def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | Non
                 compile_rules([rule], book.streams)
             except RuleError as error:
                 problems += error.diagnostics
-    n_files = sum(len(book.sources) for book in books)
-    return Checked(n_files, n_rules, tuple(in_order(problems)))
+    return Checked(len(files), n_rules, tuple(in_order(problems)))
 
 
 def _load(
-    paths: Iterable[str | Path], streams: str | Path | Streams | None
-) -> tuple[list[Rulebook], list[Diagnostic]]:
-    """Return one rulebook for each streams file, and what was wrong with finding and reading."""
-    problems: list[Diagnostic] = []
+    files: Iterable[Path], streams: str | Path | Streams | None, problems: list[Diagnostic]
+) -> list[Rulebook]:
+    """Return one rulebook for each streams file; what is wrong with reading goes to `problems`."""
     groups: dict[Path | None, list[Source]] = {}
-    for file in _rule_files(paths, problems):
+    for file in files:
         if streams is None:
             beside = nearest_streams_file(file)
             if beside is None:
@@ -121,7 +122,7 @@ def _load(
                 problems += error.diagnostics
                 continue
         books.append(Rulebook(tuple(sources), declared))
-    return books, problems
+    return books
 
 
 def nearest_streams_file(rule_file: Path) -> Path | None:
@@ -134,10 +135,11 @@ def nearest_streams_file(rule_file: Path) -> Path | None:
 
 
 def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
+    """Return the rule files of `paths`, each once; a path without any goes to `problems`."""
     files: dict[Path, None] = {}
     for path in map(Path, paths):
         if path.is_dir():
-            found = sorted(path.rglob(f"*{RULE_SUFFIX}"))
+            found = sorted(file for file in path.rglob(f"*{RULE_SUFFIX}") if file.is_file())
             if not found:
                 problems.append(
                     Diagnostic(

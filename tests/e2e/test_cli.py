@@ -215,6 +215,14 @@ def test_match_on_a_terminal_prints_tables(folder: Path) -> None:
             "error[E0610]: no rule reads a stream `refunds`\nhelp: streams of these rules: payments\n",
         ),
         (
+            ("match", ".", "-i", "-"),
+            "error[E0602]: the format of standard input cannot be told\nhelp: give --format json or csv\n",
+        ),
+        (
+            ("match", ".", "-i", "-", "--format", "parquet"),
+            "error[E0606]: Parquet cannot be read from standard input\nhelp: give the file's name\n",
+        ),
+        (
             ("match", ".", "-i", "events.jsonl", "-o", "rule.cep/x.csv"),
             "error[E0609]: `rule.cep/x.csv` cannot be written: File exists\n",
         ),

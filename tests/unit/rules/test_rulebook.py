@@ -123,3 +123,11 @@ def test_a_check_finds_limits_that_only_lowering_knows(tmp_path: Path) -> None:
         f"DEFINE {defines}",
     )
     assert [problem.code for problem in check_rules([tmp_path]).problems] == ["E0904"]
+
+
+def test_files_are_counted_even_if_their_streams_cannot_be_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.cep", rule("first"))
+    (tmp_path / "no_file.cep").mkdir()
+    checked = check_rules([tmp_path], tmp_path / "nowhere.yaml")
+    assert (checked.n_files, checked.n_rules) == (1, 0)
+    assert [problem.code for problem in checked.problems] == ["E0414"]
