@@ -55,20 +55,20 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 def render(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
     """Return `diagnostics` as text, each with its source line and a caret under the place."""
-    lines: dict[int, Lines] = {}
-    blocks = []
-    for diagnostic in diagnostics:
-        source = diagnostic.source
-        if source is not None and id(source) not in lines:
-            lines[id(source)] = Lines(source.text)
-        blocks.append(_block(diagnostic, lines[id(source)] if source is not None else None, color))
-    return "\n\n".join(blocks)
+    listed = list(diagnostics)
+    lines = _lines_of(listed)
+    return "\n\n".join(
+        _block(diagnostic, lines[id(diagnostic.source)] if diagnostic.source else None, color)
+        for diagnostic in listed
+    )
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     """Return `diagnostics` as plain data; lines and columns count from 1, the end is exclusive."""
+    listed = list(diagnostics)
+    known = _lines_of(listed)
     result = []
-    for diagnostic in diagnostics:
+    for diagnostic in listed:
         item: dict[str, Any] = {
             "code": diagnostic.code,
             "severity": "error" if diagnostic.is_error else "warning",
@@ -79,11 +79,17 @@ def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
         }
         places: Sequence[tuple[int | None, int | None]] = ((None, None), (None, None))
         if diagnostic.source is not None and diagnostic.span is not None:
-            lines = Lines(diagnostic.source.text)
+            lines = known[id(diagnostic.source)]
             places = (lines.place(diagnostic.span.start), lines.place(diagnostic.span.end))
         (item["line"], item["column"]), (item["end_line"], item["end_column"]) = places
         result.append(item)
     return result
+
+
+def _lines_of(diagnostics: Iterable[Diagnostic]) -> dict[int, Lines]:
+    """Return the lines of each source, found once; a source is known by its identity."""
+    sources = {id(diagnostic.source): diagnostic.source for diagnostic in diagnostics if diagnostic.source}
+    return {identity: Lines(source.text) for identity, source in sources.items()}
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str | None:
@@ -132,16 +138,12 @@ def _excerpt(
     label = diagnostic.label
     if last_line > line + 1 or (last_line == line + 1 and last_column > 1):
         label = f"{label} (up to line {last_line})".strip()
-    cells = [_cell(character, 0) for character in text]
-    position = 0
-    for index, character in enumerate(text):  # tabs reach to the next stop
-        cells[index] = _cell(character, position)
-        position += _width(cells[index])
-    start, stop = _crop(sum(map(_width, cells)), len(cells), first)
-    end = min(end, stop)
-    before = ("..." if start > 0 else "") + "".join(cells[start:first])
+    start, stop = _crop(len(text), first)
+    cells = _cells(text[start:stop])
+    first, end = first - start, min(end, stop) - start
+    before = ("..." if start > 0 else "") + "".join(cells[:first])
     marked = "".join(cells[first:end])
-    after = "".join(cells[max(first, end) : stop]) + ("..." if stop < len(cells) else "")
+    after = "".join(cells[max(first, end) :]) + ("..." if stop < len(text) else "")
     carets = "^" * max(1, _width(marked))
     number = str(line)
     note = paint(style, f"{carets} {_visible(label)}".rstrip())
@@ -155,18 +157,23 @@ def _excerpt(
     ]
 
 
-def _crop(width: int, length: int, first: int) -> tuple[int, int]:
+def _crop(length: int, first: int) -> tuple[int, int]:
     """Return which of `length` characters to show so that character `first` is among them."""
-    if width <= _MAX_WIDTH:
+    if length <= _MAX_WIDTH:
         return 0, length
     start = first - _MAX_WIDTH // 4 if first > _MAX_WIDTH // 2 else 0
     return start, min(length, start + _MAX_WIDTH)
 
 
-def _cell(character: str, position: int) -> str:
-    if character == "\t":
-        return " " * (_TAB - position % _TAB)
-    return _visible(character)
+def _cells(text: str) -> list[str]:
+    """Return what is shown for each character; a tab reaches to the next stop."""
+    cells: list[str] = []
+    position = 0
+    for character in text:
+        cell = " " * (_TAB - position % _TAB) if character == "\t" else _visible(character)
+        cells.append(cell)
+        position += _width(cell)
+    return cells
 
 
 def _visible(text: str) -> str:
