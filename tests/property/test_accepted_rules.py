@@ -19,13 +19,14 @@ _COLUMNS = {"N": ["amount", "items", "id"], "S": ["country", "card"], "T": ["ts"
 # Texts of expressions by type, with columns of the event under test and of the variables a and b.
 _TEMPLATES = {
     "N": "({N} {op} {N})|ABS({N})|FLOOR({N})|SQRT({N})|DOUBLE({N})|LENGTH({S})|COALESCE({N}, NULL)"
-    "|LEAST({N}, {N})|CASE WHEN {B} THEN {N} ELSE {N} END|{sum}({v}.{n})|COUNT({v}.*)|COUNT({v}.card)|-({N})|2.5|3",
+    "|LEAST({N}, {N})|CASE WHEN {B} THEN {N} ELSE {N} END|{sum}({v}.{n})|COUNT({v}.*)|COUNT({v}.card)"
+    "|-({N})|2.5|3",
     "S": "UPPER({S})|COALESCE({S}, {S})|CASE WHEN {B} THEN {S} END|GREATEST({S}, {S})|'DE'|'x'",
     "T": "({T} + {I})|MIN({v}.ts)|TIMESTAMP '2020-01-01'",
     "I": "({T} - {T})|ABS({I})|({I} + {I})|5 MINUTES",
     "B": "({N} {cmp} {N})|({S} {cmp} {S})|({T} {cmp} {T})|({I} {cmp} {I})|({B} = {B})|({B} AND {B})"
-    "|({B} OR {B})|NOT ({B})|({N} IS NULL)|({S} IS NOT NULL)|({B} IS NOT TRUE)|({S} IN ('x', 'DE'))|({S} LIKE 'D%')"
-    "|CONTAINS({S}, {S})|({N} BETWEEN {N} AND {N})",
+    "|({B} OR {B})|NOT ({B})|({N} IS NULL)|({S} IS NOT NULL)|({B} IS NOT TRUE)|({S} IN ('x', 'DE'))"
+    "|({S} LIKE 'D%')|CONTAINS({S}, {S})|({N} BETWEEN {N} AND {N})",
 }
 
 
