@@ -1,10 +1,10 @@
 """What can go wrong, as data.
 
-    CepError                every error of this project that a user may see
-    ├── RuleError           a rule, stream or pipeline file is wrong: has `diagnostics`, all of them at once
-    ├── InputError          data or a path cannot be read as declared
-    ├── StateError          a snapshot cannot be restored here
-    └── SetupError          something is missing on this machine (Java, a package)
+CepError                every error of this project that a user may see
+├── RuleError           a rule, stream or pipeline file is wrong: has `diagnostics`, all of them at once
+├── InputError          data or a path cannot be read as declared
+├── StateError          a snapshot cannot be restored here
+└── SetupError          something is missing on this machine (Java, a package)
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Typed expressions: what a predicate or a measure computes, after names and types are settled.
 
-The compiler writes these trees; four readers give them one meaning: `cep.engine.predicates`
-(columns), `cep.engine.kernels` (bytecode over a run's registers), `spark_runtime.predicates` (Spark SQL) and the
-tests' oracle (one row at a time).
+The compiler writes these trees; four readers give them one meaning: `cep.engine.predicates` (columns),
+`cep.engine.kernels` (bytecode over a run's registers), `spark_runtime.predicates` (Spark SQL) and the tests'
+oracle (one row at a time).
 
-Meaning, in all four: SQL's three-valued logic. An operation that has no result (division by zero,
-an integer beyond 64 bits) gives NULL, as Spark's ``try_`` functions do: one bad event must not
-stop a stream. NaN equals NaN and is greater than every number, as in Spark.
+Meaning, in all four: SQL's three-valued logic. An operation that has no result (division by zero, an integer
+beyond 64 bits) gives NULL, as Spark's ``try_`` functions do: one bad event must not stop a stream. NaN
+equals NaN and is greater than every number, as in Spark.
 """
 
 from __future__ import annotations

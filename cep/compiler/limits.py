@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cep.compiler.nfa import MAX_SUCCESSORS
 from cep.errors import Diagnostic, RuleError
 from cep.program import MAX_BITS
 
@@ -33,6 +34,19 @@ def too_many_registers(rule: str, given: int) -> RuleError:
                 "E0905",
                 f"rule `{rule}` makes every run remember {given} values; the limit is {MAX_REGISTERS}",
                 help="use fewer aggregates and measures, and smaller offsets in FIRST and LAST",
+            )
+        ]
+    )
+
+
+def too_many_choices(rule: str) -> RuleError:
+    """Return the error for a pattern whose optional parts can be combined in too many ways."""
+    return RuleError(
+        [
+            Diagnostic(
+                "E0908",
+                f"the pattern of rule `{rule}` can go on in more than {MAX_SUCCESSORS:,} ways",
+                help="use fewer optional steps in a row: n of them can be left out in n * n / 2 ways",
             )
         ]
     )

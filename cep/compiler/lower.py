@@ -16,7 +16,13 @@ from typing import assert_never
 import numpy as np
 
 from cep.compiler import ir, nfa
-from cep.compiler.limits import MAX_REGISTERS, MAX_RUNS_PER_KEY, too_many_predicates, too_many_registers
+from cep.compiler.limits import (
+    MAX_REGISTERS,
+    MAX_RUNS_PER_KEY,
+    too_many_choices,
+    too_many_predicates,
+    too_many_registers,
+)
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, column_names, is_local
 from cep.program import (
     ACCEPT,
@@ -517,7 +523,10 @@ def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Prog
 
 
 def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
-    automaton = nfa.build(rule.pattern)
+    try:
+        automaton = nfa.build(rule.pattern)
+    except nfa.AutomatonTooLargeError:
+        raise too_many_choices(rule.name) from None
     parts = {variable.name: split_predicate(variable.predicate) for variable in rule.variables}
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:

@@ -25,6 +25,14 @@ ACCEPT = -1
 """Successor of a take: the run is complete."""
 
 
+MAX_SUCCESSORS = 10_000
+"""Successors of all takes together. Optional steps in a row multiply: n of them have n * n / 2."""
+
+
+class AutomatonTooLargeError(Exception):
+    """The pattern has more than `MAX_SUCCESSORS` ways to go on."""
+
+
 class Mark(StrEnum):
     """Kinds of nodes in the graph of epsilon edges."""
 
@@ -189,6 +197,11 @@ def build(pattern: ir.Node) -> Nfa:
     """Return the automaton of `pattern`.
 
     The pattern is one the analyzer let through: its size is bounded and it takes at least one event.
+
+    Raises
+    ------
+    AutomatonTooLargeError
+        There are too many ways through optional parts.
     """
     builder = _Builder()
     accept = builder.add(Mark.ACCEPT)
@@ -255,6 +268,7 @@ class _Simplifier:
         self.pending: list[tuple[int, tuple[int, ...], State]] = []
         self.begins: dict[int, tuple[str, ...]] = {}
         self.after: dict[int, tuple[int, ...]] = {}
+        self.n_successors = 0
 
     def number(self, takes: tuple[int, ...], state: State) -> int:
         key = (takes, state)
@@ -284,6 +298,9 @@ class _Simplifier:
                 groups.append((path, [node]))
         numbers = [self._wait(path, tuple(takes)) for path, takes in groups if path is not None]
         self.after[take] = tuple(dict.fromkeys(numbers))
+        self.n_successors += len(self.after[take])
+        if self.n_successors > MAX_SUCCESSORS:
+            raise AutomatonTooLargeError
         return self.after[take]
 
     def _wait(self, path: _Path, takes: tuple[int, ...]) -> int:

@@ -76,5 +76,6 @@ CODES: dict[str, str] = {
     "E0905": "runs would have to remember too many values",
     "E0906": "an offset that reaches back too far",
     "E0907": "a duration that is too long",
+    "E0908": "too many ways through optional steps",
 }
 """Code -> meaning."""

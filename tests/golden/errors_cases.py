@@ -24,6 +24,7 @@ BUILT: dict[str, str] = {
     "E0904": _RULE.replace("a -> b", " | ".join(_BRANCHES))
     + "DEFINE\n"
     + ",\n".join(f"  {name} AS items = {number}" for number, name in enumerate(_BRANCHES)),
+    "E0908": _RULE.replace("a -> b", "a" + " -> b?" * 150) + "DEFINE a AS items = 1, b AS items = 2",
     "E0905": _RULE + "MEASURES\n" + ",\n".join(f"  SUM(a.items + {n}) AS m{n}" for n in range(65)),
 }
 """Rule files too long to keep."""
