@@ -51,6 +51,8 @@ def sql_settings() -> dict[str, str]:
         "spark.sql.ansi.enabled": "true",
         # State outgrows the JVM's heap; the default store keeps all of it there.
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Spark's old way of writing times, INT96, has no zone and other readers take it for nanoseconds.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Rows reach Python as columns.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # One Arrow batch for what a key group usually gets in one call: a conversion has a fixed price.

@@ -1,7 +1,7 @@
 """What the operator relies on and no documentation of Spark promises: run this for each version supported.
 
-`applyInPandasWithState` with event-time timeouts drops rows behind Spark's watermark by the watermarked column
-of its input. `Dataflow` gives it a column that is never late, so that late events reach the engine.
+`applyInPandasWithState` with event-time timeouts drops rows behind Spark's watermark by the watermarked
+column of its input. `Dataflow` gives it a column that is never late, so that late events reach the engine.
 """
 
 from datetime import timedelta

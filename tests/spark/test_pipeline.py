@@ -1,0 +1,325 @@
+"""Pipeline files, run: the same matches from every source and mode, bad input told, restarts without loss."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from cep.errors import CepError, InputError, RuleError, StateError
+from cep.local import match_file
+from spark_runtime.pipeline import run
+from spark_runtime.progress import Summary
+from tests.spark.events import RULES, STREAM, comparable, compiled, local_matches, random_events, write_files
+
+COLUMNS = ", ".join(f"{field.name}: {field.ddl}" for field in STREAM.fields)
+STREAMS = f"{{readings: {{event_time: ts, tie_break: [id], lateness: 30 seconds, schema: {{{COLUMNS}}}}}}}"
+
+
+def write_pipeline(folder: Path, source: str, more: str = "", sinks: str = "") -> Path:
+    (folder / "readings.cep").write_text(RULES)
+    file = folder / "pipeline.yaml"
+    file.write_text(
+        f"streams: {STREAMS}\n"
+        "rules: ['*.cep']\n"
+        f"source: {{stream: readings, {source}}}\n"
+        f"sinks: {sinks or '[{format: parquet, path: out/matches}]'}\n"
+        "late: {format: json, path: out/late}\n"
+        "dead_letter: {format: json, path: out/dead}\n"
+        "checkpoint: out/checkpoint\n"
+        f"{more}\n"
+    )
+    return file
+
+
+def keyed_events(seed: int, n: int) -> list[dict[str, Any]]:
+    """Random events that each have a key, and no NaN, which JSON lacks."""
+    events = [event for event in random_events(seed, n) if event["sensor"] is not None]
+    return [
+        {**event, "value": None if event["value"] != event["value"] else event["value"]} for event in events
+    ]
+
+
+def text_of(event: dict[str, Any]) -> dict[str, Any]:
+    return {**event, "ts": event["ts"].isoformat()}
+
+
+def write_json(folder: Path, events: Sequence[dict[str, Any]], n_files: int, bad: Sequence[str] = ()) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(text_of(event)) for event in events]
+    size = -(-len(lines) // n_files)
+    for number in range(n_files):
+        part = lines[number * size : (number + 1) * size]
+        for at, line in enumerate(bad):
+            part.insert(3 * at + 1, line)
+        file = folder / f"part-{number:03}.json"
+        file.write_text("\n".join(part) + "\n")
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def quiet_run(file: Path) -> Summary:
+    return run(file, console=Console(file=StringIO()), quiet=True)
+
+
+def read(folder: Path, file_format: str = "parquet") -> list[dict[str, Any]]:
+    if file_format == "json":
+        lines = [line for file in sorted(folder.rglob("part-*")) for line in file.read_text().splitlines()]
+        return [json.loads(line) for line in lines]
+    return pyarrow.dataset.dataset(folder, partitioning=None).to_table().to_pylist()
+
+
+FINISH = "at_end: finish"
+
+
+@pytest.mark.parametrize("mode", ["stream", "batch"])
+def test_json_gives_the_matches_and_the_dead_letters_of_a_local_run(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    bad = [
+        '{"id": 1, "ts": "2024-05-01T00:00:00Z"',
+        '{"id": "x", "ts": "2024-05-01T00:00:00Z", "sensor": "s1"}',
+        '{"id": 2, "sensor": "s1"}',
+        '{"id": 3, "ts": "9999-05-01T00:00:00Z", "sensor": "s1"}',
+        '{"id": 4, "ts": "2024-05-01T00:00:00Z", "sensor": null}',
+        "",
+        '{"id": 5, "ts": "2024-05-01T00:00:00Z", "sensor": "s1", "value": "\\u00fc%"}',
+    ]
+    events = keyed_events(1, 1200)
+    write_json(tmp_path / "events", events, 3, bad)
+    more = f"mode: {mode}" + ("" if mode == "batch" else f"\n{FINISH}")
+    file = write_pipeline(tmp_path, "format: json, path: events, max_files_per_trigger: 1", more)
+    summary = quiet_run(file)
+    local = match_file(compiled(RULES), tmp_path / "events")
+    assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
+    dead = read(tmp_path / "out/dead", "json")
+    assert comparable(dead) == comparable(local.dead_letters.to_pylist())
+    assert len(dead) == 18
+    assert summary.counts == local.counts
+    assert sum(summary.reasons.values()) == 18
+    assert summary.n_batches == (1 if mode == "batch" else 5)
+
+
+@pytest.mark.parametrize("mode", ["stream", "batch"])
+def test_csv_gives_the_matches_and_the_dead_letters_of_a_local_run(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    events = [text_of(event) for event in keyed_events(2, 400)]
+    folder = tmp_path / "events"
+    folder.mkdir()
+    # Each file has its own order of columns, and one that nobody declared.
+    names = [field.name for field in STREAM.fields]
+    for number, header in enumerate([[*names, "other"], ["other", *reversed(names)]]):
+        part = events[number * 200 : (number + 1) * 200]
+        lines = [",".join(header)]
+        for event in part:
+            cells = {
+                **{name: "" if event[name] is None else str(event[name]) for name in names},
+                "other": "x",
+            }
+            lines.append(",".join(cells[name] for name in header))
+        lines[5:5] = ["1,2", "", '"open,1']
+        (folder / f"part-{number}.csv").write_text("\r\n".join(lines) + "\r\n")
+    more = f"mode: {mode}" + ("" if mode == "batch" else f"\n{FINISH}")
+    summary = quiet_run(write_pipeline(tmp_path, "format: csv, path: events", more))
+    local = match_file(compiled(RULES), folder)
+    assert len(local.matches) > 5
+    assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
+    dead = read(tmp_path / "out/dead", "json")
+    assert comparable(dead) == comparable(local.dead_letters.to_pylist())
+    assert summary.counts == local.counts
+
+
+@pytest.mark.parametrize("mode", ["stream", "batch"])
+def test_parquet_gives_the_matches_of_a_local_run_and_rows_without_a_key_as_dead_letters(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    events = random_events(3, 1200)
+    write_files(spark, tmp_path / "my +events", events, 3)
+    more = f"mode: {mode}" + ("" if mode == "batch" else f"\n{FINISH}")
+    source = "format: parquet, path: my +events, max_files_per_trigger: 1"
+    summary = quiet_run(write_pipeline(tmp_path, source, more))
+    local = match_file(compiled(RULES), tmp_path / "my +events")
+    assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
+    places = [(row["reason"], row["source"], row["position"]) for row in read(tmp_path / "out/dead", "json")]
+    expected = [(row["reason"], row["source"], row["position"]) for row in local.dead_letters.to_pylist()]
+    assert sorted(places) == sorted(expected)
+    assert len(expected) > 50
+    assert summary.counts == local.counts
+
+
+def test_late_events_are_written_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(4, 300)
+    late = {**events[0], "id": 99_999, "kind": "c", "sensor": "s1"}
+    write_json(tmp_path / "events", [*events, late], 2)
+    # The late event has a file of its own, after the others.
+    write_json(tmp_path / "events", events, 1)
+    (tmp_path / "events/part-001.json").write_text(json.dumps(text_of(late)) + "\n")
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    summary = quiet_run(write_pipeline(tmp_path, source, FINISH))
+    assert summary.counts.late == 1
+    (row,) = read(tmp_path / "out/late", "json")
+    assert json.loads(row["event"])["id"] == 99_999
+    assert row["key"] == "sensor"
+    assert comparable(read(tmp_path / "out/matches")) == local_matches(compiled(RULES), events)
+
+
+def test_a_run_that_is_repeated_goes_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(5, 900)
+    write_json(tmp_path / "events", events[:500], 2)
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    first = quiet_run(write_pipeline(tmp_path, source))
+    early = read(tmp_path / "out/matches")
+    again = quiet_run(tmp_path / "pipeline.yaml")
+    assert (first.counts.events, again.counts.events) == (500, 0)
+    write_json(tmp_path / "rest", events[500:], 1)
+    (tmp_path / "rest/part-000.json").rename(tmp_path / "events/part-900.json")
+    last = quiet_run(write_pipeline(tmp_path, source, FINISH))
+    assert last.counts.events == len(events) - 500
+    found = comparable(read(tmp_path / "out/matches"))
+    assert found == local_matches(compiled(RULES), events)
+    assert 0 < len(early) < len(found)
+
+
+def test_a_finished_checkpoint_says_so_and_takes_what_comes_as_late(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = keyed_events(6, 300)
+    write_json(tmp_path / "events", events, 1)
+    file = write_pipeline(tmp_path, "format: json, path: events", FINISH)
+    quiet_run(file)
+    done = comparable(read(tmp_path / "out/matches"))
+    assert done == local_matches(compiled(RULES), events)
+    write_json(tmp_path / "rest", [{**events[-1], "id": 77_777, "kind": "c"}], 1)
+    (tmp_path / "rest/part-000.json").rename(tmp_path / "events/part-900.json")
+    summary = run(file, console=Console(file=StringIO()))
+    assert summary.counts.late == 1
+    assert comparable(read(tmp_path / "out/matches")) == done
+    assert "declared complete" in capsys.readouterr().err
+
+
+def test_a_batch_that_is_run_again_replaces_what_it_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(7, 300)
+    write_json(tmp_path / "events", events, 1)
+    file = write_pipeline(tmp_path, "format: json, path: events")
+    quiet_run(file)
+    written = comparable(read(tmp_path / "out/matches"))
+    # A crash after the sinks were written and before Spark noted it: the batch is repeated.
+    for commit in (tmp_path / "out/checkpoint/query/commits").iterdir():
+        commit.unlink()
+    for state in (tmp_path / "out/checkpoint/query/state").rglob("*"):
+        if state.is_file() and state.name[0] not in "_":
+            state.touch()
+    quiet_run(file)
+    assert comparable(read(tmp_path / "out/matches")) == written
+
+
+def test_changed_rules_are_refused_on_an_old_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    write_json(tmp_path / "events", random_events(8, 50), 1)
+    file = write_pipeline(tmp_path, "format: json, path: events")
+    quiet_run(file)
+    (tmp_path / "readings.cep").write_text(RULES.replace("40 SECONDS", "50 SECONDS"))
+    with pytest.raises(StateError, match=r"E0701.*was written by other rules"):
+        quiet_run(file)
+
+
+def test_the_console_shows_the_first_matches_and_how_many_there_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = keyed_events(9, 300)
+    write_json(tmp_path / "events", events, 1)
+    sinks = "[{format: console, limit: 2}, {format: json, path: out/matches_json}]"
+    file = write_pipeline(tmp_path, "format: json, path: events", "mode: batch", sinks)
+    shown = StringIO()
+    summary = run(file, console=Console(file=shown, width=200), quiet=True)
+    total = sum(summary.counts.matches.values())
+    assert f"... and {total - 2} more matches" in shown.getvalue()
+    rows = read(tmp_path / "out/matches_json", "json")
+    assert len(rows) == total
+    expected = match_file(compiled(RULES), tmp_path / "events").matches.to_pylist()
+    times = {row["match_id"]: row["match_end"] for row in expected}
+    assert {row["match_id"]: datetime.fromisoformat(row["match_end"]) for row in rows} == times
+
+
+def test_a_missing_path_a_broken_file_and_wrong_columns_are_one_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"E0601.*there is no file or directory .*nowhere"):
+        quiet_run(write_pipeline(tmp_path, "format: json, path: nowhere"))
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv/a.csv").write_text("id,ts\n1,2\n")
+    with pytest.raises(InputError, match=r"E0604.*a\.csv` has no columns `sensor`, `room`"):
+        quiet_run(write_pipeline(tmp_path, "format: csv, path: csv", "mode: batch"))
+    with pytest.raises(InputError, match=r"E0604.*a\.csv` has no columns `sensor`, `room`"):
+        quiet_run(write_pipeline(tmp_path, "format: csv, path: csv"))
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/a.parquet").write_text("this is not Parquet")
+    with pytest.raises(CepError) as caught:
+        quiet_run(write_pipeline(tmp_path, "format: parquet, path: broken", "mode: batch"))
+    assert isinstance(caught.value, InputError), caught.value
+    assert caught.value.code == "E0606"
+    assert "broken/a.parquet" in str(caught.value)
+
+
+def test_every_problem_of_a_pipeline_file_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "readings.cep").write_text(RULES)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f"streams: {STREAMS}\n"
+        "rules: [none*.cep]\n"
+        "source: {stream: readings, format: xml, path: x}\n"
+        "sinks: [{format: parquet}, {format: consol}]\n"
+        "trigger: soon\n"
+        "chekpoint: x\n"
+    )
+    with pytest.raises(RuleError) as caught:
+        run(file)
+    assert sorted(problem.code for problem in caught.value.diagnostics) == [
+        "E0403",
+        "E0404",
+        "E0404",
+        "E0409",
+        "E0841",
+        "E0841",
+        "E0844",
+    ]
+    assert all(problem.span is not None for problem in caught.value.diagnostics)
+
+
+def test_the_sources_stream_must_be_the_rules_stream(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, "format: json, path: x")
+    file.write_text(file.read_text().replace("stream: readings", "stream: others"))
+    with pytest.raises(RuleError) as caught:
+        run(file)
+    assert caught.value.code == "E0842"
+
+
+def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
+    write_json(tmp_path / "events", random_events(10, 200), 1)
+    more = 'trigger: "1 second"'
+    file = write_pipeline(tmp_path, "format: json, path: events", more)
+    code = "import sys; from spark_runtime.pipeline import run; run(sys.argv[1])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(file)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 180
+    while not list((tmp_path / "out").glob("matches/batch=*/_SUCCESS")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "stopped: the next run goes on from here" in errors
+    assert "Traceback" not in errors + output
+    assert "events " in errors
