@@ -244,21 +244,20 @@ def _equals(column: str, value: Any) -> Expression:
 @st.composite
 def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | None:
     """Draw when an event may be taken: mostly a letter, often more."""
-    shape = draw(st.integers(0, 11))
-    if shape == 0:
-        return None
-    if shape <= 4:
-        return _equals("i", number)
+    letter = _equals("i", number)
+    shape = draw(st.integers(0, 13))
     if shape <= 6:
+        return letter
+    if shape <= 8:
         return Call("<>", (COLUMNS["i"], Literal(number, Type.BIGINT)), Type.BOOLEAN)
-    local = draw(conditions([], bare=True, depth=1))
-    if shape == 7:
-        return local
+    if shape == 9:
+        return None
+    if shape == 10:
+        return draw(conditions([], bare=True, depth=1))
     correlated = draw(conditions(names, bare=True, depth=1))
-    if shape == 8:
+    if shape == 11:
         return correlated
-    letter = local if shape == 9 else _equals("i", number)
-    return Call("or" if shape == 10 else "and", (letter, correlated), Type.BOOLEAN)
+    return Call("or" if shape == 12 else "and", (letter, correlated), Type.BOOLEAN)
 
 
 # ---------------------------------------------------------------- patterns
@@ -341,10 +340,27 @@ def _taken_variables(node: ir.Node) -> set[str]:
 
 
 @st.composite
+def _plain_sequences(draw: st.DrawFn) -> ir.Node:
+    """Draw what rules mostly look like: different steps one after another, an absence among them, a loop."""
+    names = list("abcd"[: draw(st.integers(3, 4))])
+    absent = draw(st.sampled_from([None, *names[1:]]))
+    items = [ir.Item(draw(_JOINTS), ir.Take(names[0]))]
+    for name in names[1:]:
+        step: ir.Node = ir.Absent(name) if name == absent else ir.Take(name)
+        if name != absent and draw(st.integers(0, 2)) == 0:
+            step = draw(_repeated(step))
+        items.append(ir.Item(draw(_JOINTS), step))
+    return ir.Sequence(tuple(items))
+
+
+@st.composite
 def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
     """Draw a pattern that takes at least one event."""
     names = list("abcd"[: draw(st.integers(1, 4))])
-    pattern = draw(nodes(names, draw(st.integers(1, max_size))))
+    if max_size > 2 and draw(st.booleans()):
+        pattern = draw(_plain_sequences())
+    else:
+        pattern = draw(nodes(names, draw(st.integers(1, max_size))))
     if nfa.can_be_empty(pattern):
         first = ir.Item(ir.Contiguity.STRICT, ir.Take(draw(st.sampled_from(names))))
         pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
@@ -357,7 +373,7 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
 @st.composite
 def windows(draw: st.DrawFn) -> ir.Window:
     """Draw a window that some of the streams' events do not fit into."""
-    length_us = draw(st.sampled_from([1, 2, 3, 5, 8])) * SECOND_US
+    length_us = draw(st.sampled_from([2, 4, 8, 12, 20])) * SECOND_US
     return ir.Window(length_us, draw(st.booleans()))
 
 
@@ -388,7 +404,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         severity="info",
         tags=(),
         stream="events",
-        key=draw(st.sampled_from([("k",), ("k",), ("g",), ("k", "g")])),
+        key=draw(st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])),
         pattern=pattern,
         window=window,
         variables=variables,
@@ -410,16 +426,18 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
     """Draw events in order of time, with ties, NULLs and a few keys."""
     events: list[dict[str, Any]] = []
     now_us = draw(st.sampled_from([0, 5 * SECOND_US]))
-    few_keys = draw(st.sampled_from([[1], [1], [1], [1, 2], [1, 1, 2, None]]))
-    for number in range(draw(st.integers(min(4, max_events), max_events))):
-        now_us += draw(st.sampled_from([0, 1, 1, 1, 2, 4])) * SECOND_US
+    letter = draw(st.integers(0, 3))
+    few_keys = draw(st.sampled_from([[1], [1], [1], [1, 1, 1, 2], [1, 1, 2, None]]))
+    for number in range(draw(st.integers(min(6, max_events), max_events))):
+        now_us += draw(st.sampled_from([0, 1, 1, 1, 1, 2, 4])) * SECOND_US
+        letter = (letter + draw(st.sampled_from([0, 1, 1, 1, 2, 3]))) % 4  # patterns go on in this direction
         event = {
             "k": draw(st.sampled_from(few_keys)),
-            "g": draw(st.sampled_from(["x", "x", "x", "y"])),
+            "g": draw(st.sampled_from(["x"] * 6 + ["y"])),
             "ts": now_us,
             "t": draw(_or_null(st.integers(0, 3))),
             "w": 1 << number,
-            "i": draw(_or_null(st.sampled_from([0, 1, 2, 3] * 4 + [-1, HUGE]))),
+            "i": letter if draw(st.integers(0, 15)) else draw(st.sampled_from([None, -1, HUGE])),
             "d": draw(_or_null(st.sampled_from([0.0, 0.5, 1.5, -2.0, float("nan"), float("inf")]))),
             "s": draw(_or_null(st.sampled_from(["p", "q", "r", "", "STRASSE", "Straße"]))),
             "b": draw(_or_null(st.booleans())),

@@ -39,7 +39,7 @@ from tests.property.strategies import (
 )
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-GATE = settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+GATE = settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
 FEW = settings(GATE, max_examples=60)
 
 
