@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.bench.__main__ import Figure, figure_table, measure, to_json
+from tests.bench.memory import MemorySampler, Peaks
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+
+@needs_proc
+def test_the_sampler_sees_what_this_process_grows_by() -> None:
+    size = 300_000_000
+    sampler = MemorySampler()
+    sampler.sample()
+    before = sampler.peaks.driver
+    block = np.ones(size, dtype=np.uint8)
+    sampler.sample()
+    assert sampler.peaks.driver - before > 0.8 * size
+    del block
+    sampler.sample()
+    assert sampler.peaks.driver - before > 0.8 * size  # a peak stays
+
+
+@needs_proc
+def test_a_measurement_runs_once_more_than_it_counts() -> None:
+    calls = []
+    figure = measure("it", "json", 100, 3, lambda: calls.append(1))
+    assert len(calls) == 4
+    assert len(figure.seconds) == 3
+    assert figure.peaks.driver > 0
+
+
+def test_the_figure_is_the_median_and_ratios_are_to_the_six_rules() -> None:
+    ours = Figure("stream, six rules", "json", 1_000_000, (4.0, 2.0, 50.0), Peaks())
+    source = Figure("stream, source only", "json", 1_000_000, (1.0, 1.0, 1.0), Peaks(jvm=1 << 30))
+    assert ours.events_per_second == 250_000
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(figure_table([ours, source]))
+    lines = console.export_text().splitlines()
+    (row,) = [line for line in lines if "source only" in line]
+    assert "1,000,000" in row
+    assert "0.25" in row
+    assert "1,024" in row
+    written = json.loads(to_json([ours, source], {"events": 1_000_000}))
+    assert [figure["events_per_second"] for figure in written["figures"]] == [250_000, 1_000_000]
+    assert written["options"] == {"events": 1_000_000}
