@@ -176,7 +176,13 @@ def show_expression(expression: Expression) -> str:
 
 
 def _is_infix(expression: Expression) -> bool:
-    return isinstance(expression, Call) and expression.function in _INFIX
+    match expression:
+        case Call(function="double", args=(arg,)):  # not shown
+            return _is_infix(arg)
+        case Call(function=function):
+            return function in _INFIX
+        case _:
+            return False
 
 
 def _literal(value: bool | int | float | str | None, kind: Type) -> str:
