@@ -23,7 +23,7 @@ from cep.schema_file import load_streams
 from scenarios.fraud.__main__ import PIPELINE
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline
-from tests.bench.memory import MemorySampler, Peaks
+from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 N_CORES = 2
@@ -32,12 +32,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured way of running: seconds of each repeat, and the largest memory of all of them."""
+    """One measured way of running: seconds of each repeat, processor time, the largest memory seen."""
 
     name: str
     file_format: str
     events: int
     seconds: tuple[float, ...]
+    cpu_seconds: float  # per run, of all processes
     peaks: Peaks
 
     @property
@@ -50,12 +51,14 @@ def measure(name: str, file_format: str, n_events: int, repeats: int, run: Calla
     """Run once to warm up, then `repeats` times."""
     run()
     seconds = []
+    cpu_before = cpu_seconds()
     with MemorySampler() as sampler:
         for _ in range(repeats):
             start = time.perf_counter()
             run()
             seconds.append(time.perf_counter() - start)
-    return Figure(name, file_format, n_events, tuple(seconds), sampler.peaks)
+    cpu = (cpu_seconds() - cpu_before) / repeats
+    return Figure(name, file_format, n_events, tuple(seconds), round(cpu, 2), sampler.peaks)
 
 
 def measure_format(
@@ -99,7 +102,7 @@ def measure_format(
             files_per_trigger=files_per_trigger,
             to_console=False,
         )
-        run(path)
+        run(path, quiet=True)
 
     ways: dict[str, Callable[[], None]] = {
         "stream, six rules": lambda: pipeline("stream"),
@@ -117,7 +120,7 @@ def figure_table(figures: list[Figure]) -> Table:
     table = Table(title="Fraud scenario, two cores")
     for heading in ("input", "what"):
         table.add_column(heading)
-    for heading in ("events/s", "ours / it", "JVM MiB", "driver MiB", "workers MiB"):
+    for heading in ("events/s", "ours / it", "CPU s", "JVM MiB", "driver MiB", "workers MiB"):
         table.add_column(heading, justify="right")
     ours: Figure | None = None
     for figure in figures:
@@ -130,6 +133,7 @@ def figure_table(figures: list[Figure]) -> Table:
             figure.name,
             f"{figure.events_per_second:,.0f}",
             f"{ours.events_per_second / figure.events_per_second:.2f}",
+            f"{figure.cpu_seconds:,.1f}",
             *(f"{size / MIB:,.0f}" for size in (figure.peaks.jvm, figure.peaks.driver, figure.peaks.workers)),
         )
     return table
@@ -143,7 +147,7 @@ def to_json(figures: list[Figure], options: dict[str, int]) -> str:
 
 
 @click.command(help="Measure throughput and memory of the fraud scenario, beside Spark's own operators.")
-@click.option("--events", type=click.IntRange(min=5_000), default=2_000_000, show_default=True)
+@click.option("--events", type=click.IntRange(min=5_000), default=4_000_000, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--files", type=click.IntRange(min=1), default=16, show_default=True)

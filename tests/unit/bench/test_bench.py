@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.bench.__main__ import Figure, figure_table, measure, to_json
-from tests.bench.memory import MemorySampler, Peaks
+from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -37,9 +38,17 @@ def test_a_measurement_runs_once_more_than_it_counts() -> None:
     assert figure.peaks.driver > 0
 
 
+@needs_proc
+def test_processor_time_counts_this_process_and_what_it_started() -> None:
+    before = cpu_seconds()
+    loop = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    subprocess.run([sys.executable, "-c", loop], check=True)
+    assert 0.2 < cpu_seconds() - before < 5
+
+
 def test_the_figure_is_the_median_and_ratios_are_to_the_six_rules() -> None:
-    ours = Figure("stream, six rules", "json", 1_000_000, (4.0, 2.0, 50.0), Peaks())
-    source = Figure("stream, source only", "json", 1_000_000, (1.0, 1.0, 1.0), Peaks(jvm=1 << 30))
+    ours = Figure("stream, six rules", "json", 1_000_000, (4.0, 2.0, 50.0), 3.5, Peaks())
+    source = Figure("stream, source only", "json", 1_000_000, (1.0, 1.0, 1.0), 1.5, Peaks(jvm=1 << 30))
     assert ours.events_per_second == 250_000
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(figure_table([ours, source]))

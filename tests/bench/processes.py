@@ -1,4 +1,7 @@
-"""Peak memory of this process, of the JVM it started, and of the Python workers that the JVM started."""
+"""What the processes of a run use: this one, the JVM it started, the Python workers that the JVM started.
+
+Memory as peaks; processor time as a sum, which says what a run costs even while others use the machine.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from types import TracebackType
 
 PERIOD_S = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 
 
@@ -58,6 +62,18 @@ class MemorySampler:
         self.peaks.driver = max(self.peaks.driver, _resident(me))
         self.peaks.jvm = max(self.peaks.jvm, sum(map(_resident, jvms)))
         self.peaks.workers = max(self.peaks.workers, sum(map(_proportional, workers)))
+
+
+def cpu_seconds() -> float:
+    """Return the processor time that this process and all below it have used so far."""
+    pids = [os.getpid(), *_descendants(os.getpid(), _children())]
+    ticks = 0
+    for pid in pids:
+        # After the command's name: state, parent, ...; 11 to 14 are user and system time, own and of children
+        # that have ended.
+        fields = _read(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICK
 
 
 def _children() -> dict[int, list[int]]:
