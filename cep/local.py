@@ -17,6 +17,7 @@ from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.engine.matcher import START_OF_TIME_US, Matcher
 from cep.engine.predicates import prepare
 from cep.errors import InputError
+from cep.expression import Type
 from cep.files import Chunk, Format, read_events
 from cep.program import Program
 from cep.schema import Stream
@@ -40,7 +41,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Matches in order (`match_schema` of the programs), what was refused, what came too late, and counts."""
+    """Matches in order (`match_schema` of the programs), what was refused, what came too late, and counts.
+
+    `late` has the stream's columns, times as timestamps.
+    """
 
     matches: pa.Table
     dead_letters: pa.Table
@@ -92,7 +96,7 @@ def match_chunks(programs: Sequence[Program], chunks: Iterable[Chunk], *, as_str
             if as_stream:
                 matches.append(matcher.advance(latest_us - stream.lateness_us))
     matches += [matcher.finish() for matcher in matchers]
-    late_events = pa.concat_tables(late)
+    late_events = _with_timestamps(pa.concat_tables(late), stream)
     counts.late = len(late_events)
     # A copy is a duplicate for the rules of every key: count it once.
     counts.duplicates = max(matcher.counters.duplicates for matcher in matchers)
@@ -149,6 +153,14 @@ def in_order(programs: Sequence[Program], tables: Iterable[pa.Table]) -> pa.Tabl
     table = pa.concat_tables(widened)
     order = ["match_end", "match_start", "rule", *keys, "match_id"]
     return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
+
+
+def _with_timestamps(events: pa.Table, stream: Stream) -> pa.Table:
+    time = pa.timestamp("us", tz="UTC")
+    for number, item in enumerate(stream.fields):
+        if item.type is Type.TIMESTAMP:
+            events = events.set_column(number, item.name, events.column(number).cast(time))
+    return events
 
 
 def _arrive(
