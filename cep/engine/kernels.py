@@ -478,16 +478,22 @@ def prune(runs: I64, keys: I64, meta: I64, slot: int, floor: int) -> None:
 
 
 @part
-def emit(runs: I64, meta: I64, matches: I64, slot: int, run: int, end_us: int) -> None:
-    """Write a match from the registers of `run`, unless this instant already reported the same events."""
-    n_out = meta[N_OUT]
-    for other in range(meta[INSTANT_OUT], n_out):
+def is_reported(runs: I64, meta: I64, matches: I64, slot: int, run: int) -> bool:
+    """Say whether this instant already reported a match of the same events. (Of held ones, `hold` knows.)"""
+    for other in range(meta[INSTANT_OUT], meta[N_OUT]):
         if (
             matches[other, MATCH_CHAIN] == runs[run, CHAIN]
             and matches[other, MATCH_START] == runs[run, START_US]
             and matches[other, MATCH_SLOT] == slot
         ):
-            return
+            return True
+    return False
+
+
+@part
+def emit(runs: I64, meta: I64, matches: I64, slot: int, run: int, end_us: int) -> None:
+    """Write a match from the registers of `run`."""
+    n_out = meta[N_OUT]
     matches[n_out, MATCH_SLOT] = slot
     matches[n_out, MATCH_START] = runs[run, START_US]
     matches[n_out, MATCH_END] = end_us
@@ -674,7 +680,8 @@ def complete(
     """
     if rule[SELECTION] == _ALL:
         if rule[SKIP] == _NO_SKIP:
-            emit(runs, meta, matches, slot, run, end_us)
+            if not is_reported(runs, meta, matches, slot, run):
+                emit(runs, meta, matches, slot, run, end_us)
         else:
             kept = hold(runs, keys, meta, slot, previous, run, end_us)
             if kept != NONE:
