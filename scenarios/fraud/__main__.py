@@ -8,7 +8,7 @@ import click
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from cep.cli import ErrorReportingGroup
+from cep.cli import EXIT_INTERRUPTED, ErrorReportingGroup
 from scenarios.fraud.generate import MIN_EVENTS, Options, generate
 from scenarios.fraud.score import MATCH_COLUMNS, score, score_table
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
@@ -40,7 +40,9 @@ def main(events: int, seed: int, out: Path, file_format: str, mode: str, debug: 
         f"{manifest['stories']:,} planted stories"
     )
     clear_results(out)
-    run(place_pipeline(PIPELINE, out, file_format=file_format, mode=mode))
+    summary = run(place_pipeline(PIPELINE, out, file_format=file_format, mode=mode))
+    if summary.was_stopped:
+        click.get_current_context().exit(EXIT_INTERRUPTED)
     truth = pq.read_table(out / "truth.parquet")
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), truth)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cep.cli import ErrorReportingGroup
+from cep.cli import EXIT_INTERRUPTED, ErrorReportingGroup
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
 from scenarios.sensor.score import MATCH_COLUMNS, score, score_table
 from scenarios.sensor.series import WHERE_TO_GET_IT, read_readings, read_windows, write_readings
@@ -37,7 +37,9 @@ def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     from spark_runtime.pipeline import run
 
     clear_results(out)
-    run(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
+    summary = run(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
+    if summary.was_stopped:
+        click.get_current_context().exit(EXIT_INTERRUPTED)
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), labelled)))
 
 

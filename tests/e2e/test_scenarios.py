@@ -13,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 
 from cep.local import match_file, match_schema
 from cep.program import Program
 from rules.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.__main__ import PIPELINE as FRAUD_PIPELINE
+from scenarios.fraud.__main__ import main as fraud_command
 from scenarios.fraud.delivery import Faults
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline
 from scenarios.sensor.__main__ import PIPELINE as SENSOR_PIPELINE
+from scenarios.sensor.__main__ import main as sensor_command
 from scenarios.sensor.series import read_readings, read_windows, write_readings
 
 if TYPE_CHECKING:
@@ -126,6 +129,25 @@ def test_sensor_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
     _deliver_shuffled(tmp_path / "bench", tmp_path)
     matches = _assert_all_ways_agree(RULES / "sensor", SENSOR_PIPELINE, tmp_path, "csv")
     assert {row["rule"] for row in matches} == {path.stem for path in (RULES / "sensor").glob("*.cep")}
+
+
+def test_the_fraud_command_finds_every_planted_fraud(spark: SparkSession, tmp_path: Path) -> None:
+    arguments = ["--events", "10000", "--out", str(tmp_path), "--mode", "batch"]
+    result = CliRunner().invoke(fraud_command, arguments, env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    rules = {path.stem for path in (RULES / "fraud").glob("*.cep")}
+    rows = [[cell.strip() for cell in line.split("│")[1:5]] for line in result.output.splitlines()]
+    found = {row[0]: row[1:] for row in rows if row and row[0] in rules}
+    assert found == {rule: ["5", "5", "100.0%"] for rule in rules}
+
+
+def test_the_sensor_command_says_which_windows_were_hit(spark: SparkSession, tmp_path: Path) -> None:
+    _write_benchmark(tmp_path / "bench")
+    arguments = ["--data", str(tmp_path / "bench"), "--out", str(tmp_path / "run"), "--mode", "batch"]
+    result = CliRunner().invoke(sensor_command, arguments, env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    assert "2,000 readings of 4 series, 0 labelled windows" in result.output
+    assert "all rules" in result.output
 
 
 @pytest.mark.skipif(
