@@ -25,6 +25,7 @@ from spark_runtime.layout import (
     HEARTBEAT,
     KNOWN_BITS,
     PROGRAM,
+    REFUSED,
     TEXT,
     Layout,
     known_column,
@@ -77,10 +78,12 @@ class Dataflow:
     def rows(self, events: DataFrame) -> DataFrame:
         """Return typed events as rows (`Layout.row_schema`); an event of no use to any rule is a heartbeat.
 
-        `events` may have a column ``_text``: rows where it is not NULL are dead letters.
+        `events` may have the columns `REFUSED` and `TEXT`: rows where the first is not 0 are dead letters.
         """
-        text = F.col(TEXT) if TEXT in events.columns else F.lit(None).cast("string")
-        candidates = [self._row(number, text) for number in range(len(self.programs))]
+        is_checked = REFUSED in events.columns
+        refused = F.col(REFUSED) if is_checked else F.lit(0)
+        text = F.col(TEXT) if is_checked else F.lit(None).cast("string")
+        candidates = [self._row(number, refused, text) for number in range(len(self.programs))]
         if len(candidates) == 1:
             return events.select(*candidates[0])
         structs = F.array(*(F.struct(*row) for row in candidates))
@@ -90,7 +93,7 @@ class Dataflow:
             F.explode(F.when(F.size(useful) > 0, useful).otherwise(first)).alias("row")
         ).select("row.*")
 
-    def _row(self, number: int, text: SparkColumn) -> list[SparkColumn]:
+    def _row(self, number: int, refused: SparkColumn, text: SparkColumn) -> list[SparkColumn]:
         """Return the columns of a typed event's row for one program."""
         program = self.programs[number]
         words = [predicate_bits(predicates) for predicates in program.predicates]
@@ -98,11 +101,11 @@ class Dataflow:
         is_useful = has_key
         if not program.needs_every_event:
             is_useful = has_key & reduce(lambda a, b: a | b, [word != 0 for word in words], F.lit(False))
-        code = F.when(text.isNotNull(), DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
+        code = F.when(refused != 0, DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
         derived = dict(program.derived)
         names = {slot: name for name, slot in self.layout.slots_of[number].items()}
         # The time of a malformed event must not drag the watermark along.
-        time = F.when(text.isNull(), quoted(program.stream.event_time))
+        time = F.when(refused == 0, quoted(program.stream.event_time))
         row = [code.cast("int").alias(PROGRAM), time.alias(TIME_COLUMN)]
         for word in range(self.layout.n_words):
             bits = words[word] if word < len(words) else F.lit(0).cast("bigint")

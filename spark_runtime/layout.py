@@ -31,6 +31,9 @@ INPUT_COUNT = -4
 TEXT = "_text"
 """Column: a dead letter as JSON, or a number; NULL in events."""
 
+REFUSED = "_refused"
+"""Column of typed events: 0, or the number of the reason why the event is a dead letter."""
+
 GROUP = "_group"
 """Column: the key group, as a label that Spark sends to the partition meant (see `key_groups`)."""
 

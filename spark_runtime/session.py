@@ -60,6 +60,8 @@ def sql_settings() -> dict[str, str]:
         # A file is read by one task from its first line on, so that a malformed line has a line number.
         "spark.sql.files.maxPartitionBytes": "1024g",
         "spark.sql.files.openCostInBytes": "1024g",
+        # Java interprets methods beyond 8,000 bytes of code; Spark should not generate such loops.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         # A pipeline asks for the progress of all batches after the fact.
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }

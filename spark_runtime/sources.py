@@ -19,7 +19,7 @@ from cep import dead_letter
 from cep.files import Format, find_files
 from cep.schema import Stream
 from spark_runtime.dataflow import Dataflow, spark_schema
-from spark_runtime.layout import TEXT, Layout
+from spark_runtime.layout import REFUSED, TEXT, Layout
 from spark_runtime.line_reader import LineReader
 from spark_runtime.pipeline_file import SourceSpec
 from spark_runtime.schema import quoted, typed_events
@@ -77,7 +77,11 @@ def line_rows(lines: DataFrame, layout: Layout, file_format: Format) -> DataFram
 
 
 def checked_events(frame: DataFrame, layout: Layout, *, has_files: bool) -> DataFrame:
-    """Return columns as typed events; `TEXT` is not NULL where one is a dead letter."""
+    """Return columns as typed events; `REFUSED` says which of them are dead letters, `TEXT` is the letter.
+
+    The small number is what later filters read: Spark copies the definition of what a filter reads into it,
+    and one that holds the JSON of the letter is computed for every event, in a method too large for the JIT.
+    """
     stream = layout.programs[0].stream
     keys = [program.key for program in layout.programs]
     place = []
@@ -92,23 +96,23 @@ def checked_events(frame: DataFrame, layout: Layout, *, has_files: bool) -> Data
         lambda a, b: a & b,
         [reduce(lambda a, b: a | b, [quoted(name).isNull() for name in key]) for key in keys],
     )
-    reason = (
-        F.when(time.isNull(), F.lit(dead_letter.null_event_time(stream)))
-        .when(
-            (time < stream.min_valid_us) | (time >= stream.max_valid_us),
-            F.lit(dead_letter.invalid_event_time(stream)),
-        )
-        .when(without_key, F.lit(dead_letter.null_key(keys)))
-    )
+    is_outside = (time < stream.min_valid_us) | (time >= stream.max_valid_us)
+    refused = F.when(time.isNull(), 1).when(is_outside, 2).when(without_key, 3).otherwise(0)
+    reasons = [
+        dead_letter.null_event_time(stream),
+        dead_letter.invalid_event_time(stream),
+        dead_letter.null_key(keys),
+    ]
     names = [field.name for field in stream.fields]
     raw = F.to_json(F.struct(*map(quoted, names)), {"ignoreNullFields": "false"})
     letter = F.struct(
-        reason.alias("reason"),
+        F.element_at(F.array(*map(F.lit, reasons)), F.col(REFUSED)).alias("reason"),
         (_plain_path(F.col("_path")) if has_files else F.lit("rate")).alias("source"),
         (F.col("_position") if has_files else F.lit(0).cast("bigint")).alias("position"),
         raw.alias("raw"),
     )
-    return events.select(*map(quoted, names), F.when(reason.isNotNull(), F.to_json(letter)).alias(TEXT))
+    text = F.when(F.col(REFUSED) != 0, F.to_json(letter))
+    return events.withColumn(REFUSED, refused).select(*map(quoted, names), REFUSED, text.alias(TEXT))
 
 
 def _plain_path(path: SparkColumn) -> SparkColumn:
