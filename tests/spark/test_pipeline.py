@@ -313,14 +313,17 @@ def test_ctrl_c_stops_a_stream_and_prints_the_summary(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(file)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 180
-    while not list((tmp_path / "out").glob("matches/batch=*/_SUCCESS")):
-        with contextlib.suppress(subprocess.TimeoutExpired):  # waits a little, unless it ends too early
-            process.wait(timeout=0.2)
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
+    try:
+        deadline = time.monotonic() + 300
+        while not list((tmp_path / "out").glob("matches/batch=*/_SUCCESS")):
+            with contextlib.suppress(subprocess.TimeoutExpired):  # waits a little, unless it ends too early
+                process.wait(timeout=0.2)
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 0, errors
     assert "stopped: the next run goes on from here" in errors
     assert "Traceback" not in errors + output
