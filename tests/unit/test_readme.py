@@ -51,7 +51,9 @@ def test_the_example_of_a_test_runs(folder: Path) -> None:
 
 @pytest.mark.spark
 def test_the_example_for_pyspark_runs(folder: Path) -> None:
-    exec(compile(blocks("python")[1], "README.md", "exec"), {})
+    # A session that other tests have started stays in the folder that it was started in.
+    code = blocks("python")[1].replace('"events.jsonl"', repr(str(folder / "events.jsonl")))
+    exec(compile(code, "README.md", "exec"), {})
 
 
 @pytest.mark.spark
