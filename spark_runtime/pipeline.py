@@ -61,7 +61,8 @@ def run(path: str | Path, *, console: Console | None = None, quiet: bool = False
     errors = Console(stderr=True, highlight=False, quiet=quiet)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False)
-    spark = session(dict(pipeline.spark), name=f"spark-cep {pipeline.name}")
+    is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
+    spark = session(dict(pipeline.spark), name=f"spark-cep {pipeline.name}", is_short=is_short)
     started = time.monotonic()
     job = _Job(pipeline, spark, errors, console or Console(highlight=False), started)
     try:

@@ -17,6 +17,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator["SparkSession"]:
     from spark_runtime.session import session
 
-    running = session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, name="tests")
+    running = session(
+        {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, name="tests", is_short=True
+    )
     yield running
     running.stop()
