@@ -395,7 +395,8 @@ def _binary(op: int, i: I64, f: F64, top: int) -> int:
         i[top] = difference
         return 0 if ((a ^ b) & (a ^ difference)) >= 0 else 1
     elif op == Code.MUL_I:
-        product = a * b
+        # Unsigned, which may wrap: of a signed product LLVM assumes that it fits, and drops the test below.
+        product = np.int64(np.uint64(a) * np.uint64(b))
         i[top] = product
         if (a == -1 and b == _INT64_MIN) or (b == -1 and a == _INT64_MIN):
             return 1
