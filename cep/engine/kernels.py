@@ -179,9 +179,13 @@ def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
 
 @part
 def add_checked(a: int, b: int) -> tuple[int, bool]:
-    """Return the 64-bit sum and whether it fits."""
-    total = a + b
-    return total, ((a ^ total) & (b ^ total)) >= 0
+    """Return the 64-bit sum and whether it fits.
+
+    Here and below results that may wrap are computed unsigned: of a signed one LLVM assumes that it fits, and
+    drops the test.
+    """
+    total = np.int64(np.uint64(a) + np.uint64(b))
+    return total, ((a ^ total) & (b ^ total)) >= 0  # type: ignore[return-value]
 
 
 @part
@@ -391,11 +395,10 @@ def _binary(op: int, i: I64, f: F64, top: int) -> int:
         i[top], fits = add_checked(a, b)
         return 0 if fits else 1
     elif op == Code.SUB_I:
-        difference = a - b
+        difference = np.int64(np.uint64(a) - np.uint64(b))
         i[top] = difference
         return 0 if ((a ^ b) & (a ^ difference)) >= 0 else 1
     elif op == Code.MUL_I:
-        # Unsigned, which may wrap: of a signed product LLVM assumes that it fits, and drops the test below.
         product = np.int64(np.uint64(a) * np.uint64(b))
         i[top] = product
         if (a == -1 and b == _INT64_MIN) or (b == -1 and a == _INT64_MIN):
