@@ -110,6 +110,13 @@ FUNCTIONS: dict[str, str] = {
 }
 """Every function an expression may call, with its types."""
 
+_OF_NULLS = frozenset(("and", "or", "is_null", "is_not_null", "coalesce", "case", "least", "greatest"))
+
+
+def is_null_strict(function: str) -> bool:
+    """Say whether a call of `function` is NULL as soon as one argument is (of ``in``: the first)."""
+    return function not in _OF_NULLS
+
 
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the expressions directly inside `expression`."""

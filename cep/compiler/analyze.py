@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from cep.compiler import ir
-from cep.compiler.inference import Inference, Scope, too_long
+from cep.compiler.checker import Scope, too_long
+from cep.compiler.inference import Inference
 from cep.compiler.pattern_shape import (
     can_be_empty,
     can_wait_for_ever,

@@ -23,6 +23,7 @@ from cep.compiler.limits import (
     too_many_predicates,
     too_many_registers,
 )
+from cep.compiler.remembered import remember_strings
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, column_names, is_local
 from cep.program import (
     ACCEPT,
@@ -56,26 +57,6 @@ _SKIPS = {
     ir.SkipKind.TO_FIRST: SkipCode.TO_FIRST,
     ir.SkipKind.TO_LAST: SkipCode.TO_LAST,
 }
-
-# Functions that give NULL as soon as one argument is NULL: f(LAST(v.x)) is LAST(v.(f(x))) for these.
-_STRICT_STRING_FUNCTIONS = frozenset(
-    (
-        "=",
-        "<>",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "in",
-        "like",
-        "lower",
-        "upper",
-        "length",
-        "contains",
-        "startswith",
-        "endswith",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,33 +343,6 @@ def _before(aggregate: Aggregate) -> Expression | None:
             return None
 
 
-def push_string_functions(expression: Expression) -> Expression:
-    """Return `expression` with functions of one remembered string computed when it is remembered.
-
-    ``UPPER(a.s) = UPPER(s)`` becomes ``LAST(a.(UPPER(s))) = UPPER(s)``: runs hold strings as codes, which can
-    only be compared for equality.
-    """
-    if not isinstance(expression, Call):
-        return expression
-    args = tuple(push_string_functions(arg) for arg in expression.args)
-    call = Call(expression.function, args, expression.type)
-    moving = [arg for arg in args if isinstance(arg, Aggregate)]
-    rest = [arg for arg in args if not isinstance(arg, Aggregate)]
-    if (
-        call.function in _STRICT_STRING_FUNCTIONS
-        and len(moving) == 1
-        and moving[0].kind in ("FIRST", "LAST")
-        and moving[0].type is Type.STRING
-        and moving[0].argument is not None
-        and all(isinstance(arg, Literal) for arg in rest)
-    ):
-        (aggregate,) = moving
-        remembered = moving[0].argument
-        inner = Call(call.function, tuple(remembered if arg is aggregate else arg for arg in args), call.type)
-        return Aggregate(aggregate.kind, aggregate.variable, inner, aggregate.offset, call.type)
-    return call
-
-
 class _Assembler:
     """Writes bytecode for one expression over registers (columns ``#r``) and event columns."""
 
@@ -580,7 +534,7 @@ def _predicate_code(
 ) -> _PredicateCode:
     if correlated is None:
         return _PredicateCode()
-    pushed = push_string_functions(correlated)
+    pushed = remember_strings(correlated)
     before = before_take(pushed, variable)
     assembler = _Assembler(shared)
     assembler.write(replace_aggregates(pushed if before is None else before, registers))
