@@ -132,15 +132,19 @@ def show_node(node: ir.Node) -> str:
         case ir.Absent(variable=variable):
             return f"!{variable}"
         case ir.Sequence(items=items):
-            parts = [_group(item.node, ir.Sequence, ir.Alternation) for item in items]
+            parts = [_group(item.node, ir.Sequence, ir.Alternation, ir.Permutation) for item in items]
             joints = ["", *(_ARROWS[item.contiguity] for item in items[1:])]
             return "".join(joint + part for joint, part in zip(joints, parts, strict=True))
         case ir.Alternation(branches=branches):
             return " | ".join(_group(branch, ir.Alternation) for branch in branches)
+        case ir.Permutation(parts=members, contiguity=ir.Contiguity.STRICT):
+            return f"PERMUTE({', '.join(show_node(member) for member in members)})"
+        case ir.Permutation(parts=members):
+            return " & ".join(_group(member, ir.Alternation, ir.Permutation) for member in members)
         case ir.Repeat(body=body, contiguity=contiguity, greed=greed):
             bounds = f"{{{node.min},{'' if node.max is None else node.max}}}"
             reluctant = "?" if greed is ir.Greed.RELUCTANT else ""
-            inner = _group(body, ir.Sequence, ir.Alternation, ir.Repeat)
+            inner = _group(body, ir.Sequence, ir.Alternation, ir.Permutation, ir.Repeat)
             return f"{inner}{_ARROWS[contiguity].strip()}{bounds}{reluctant}"
 
 

@@ -22,9 +22,12 @@ from typing import Any
 import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
+from cep.compiler.pattern_shape import taken_variables, variable_names
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
 from cep.errors import Source
+from cep.language import ast
+from cep.language.parser import parse
 from cep.local import in_order
 from cep.program import ARROW_TYPES
 from cep.schema import Field, Stream
@@ -103,7 +106,6 @@ _TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]
 _ATTRIBUTE = re.compile(
     r"\s*(key|x|y|s)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
 )
-_VARIABLE = re.compile(r"(!?)\s*([a-z][a-z0-9_]*)")
 _MAX_SHOWN = 48  # events of a match: a run has room for little more
 _SECOND_US = 1_000_000
 
@@ -189,12 +191,20 @@ class LetterRule:
     @property
     def variables(self) -> tuple[str, ...]:
         """The variables of the pattern, in order of appearance."""
-        return tuple(dict.fromkeys(name for _, name in _VARIABLE.findall(self.pattern)))
+        pattern = self._parsed()
+        return () if pattern is None else tuple(variable_names(pattern))
 
     @property
     def taken(self) -> tuple[str, ...]:
         """The variables that events are taken as: those that stand somewhere without a ``!``."""
-        return tuple(dict.fromkeys(name for absent, name in _VARIABLE.findall(self.pattern) if not absent))
+        pattern = self._parsed()
+        return () if pattern is None else tuple(taken_variables(pattern))
+
+    def _parsed(self) -> ast.Pattern | None:
+        """Return the pattern's tree; None: it is wrong, and compiling the rule will say why."""
+        text = f"RULE letters FROM letters PARTITION BY key PATTERN {self.pattern}"
+        rules, _ = parse(Source("pattern", text))
+        return rules[0].pattern if rules else None
 
     def text(self, measures: Sequence[str] = ()) -> str:
         """Return the rule's text, with more `measures`."""
@@ -205,7 +215,7 @@ class LetterRule:
             f"PARTITION BY {self.partition_by}",
             f"PATTERN {self.pattern}",
             f"WITHIN {self.within}" if self.within else "",
-            "DEFINE " + ",\n  ".join(self._definition(name) for name in self.variables),
+            "DEFINE " + ",\n  ".join(map(self._definition, self.variables)) if self.variables else "",
             "MEASURES " + ", ".join(wanted) if wanted else "",
             f"MATCH {self.match}" if self.match else "",
             self.skip,

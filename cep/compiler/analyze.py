@@ -332,8 +332,8 @@ class _Analysis:
                 "E0903",
                 f"the pattern has {positions:,} positions; the limit is {MAX_POSITIONS:,}",
                 pattern.span,
-                "bounded loops count as often as they repeat",
-                "use smaller bounds, or a loop without an upper one: a->{3,}",
+                "bounded loops count as often as they repeat, n parts in any order 2^(n - 1) times",
+                "use smaller bounds, a loop without an upper one: a->{3,}, or fewer parts in any order",
             )
         elif can_be_empty(pattern):
             self.problem(
@@ -347,7 +347,7 @@ class _Analysis:
             for absence in closing_absences(pattern):
                 self.problem(
                     "E0311",
-                    f"`!{absence.variable.text}` at the end needs a time",
+                    f"`{absence.text}` at the end needs a time",
                     absence.span,
                     "nothing says how long to wait",
                     "add WITHIN 10 MINUTES; for the very next event only, leave out the arrow",
@@ -357,29 +357,29 @@ class _Analysis:
     def check_absences(self, pattern: ast.Pattern, *, is_start: bool, is_item: bool) -> None:
         """Check that each absence follows something in its own group."""
         match pattern:
-            case ast.Absence(variable=variable) if is_start:
+            case ast.Absence(text=text) if is_start:
                 self.problem(
                     "E0150",
                     "absence at the start: not supported yet",
                     pattern.span,
                     "part of the language to come",
-                    f"begin with an event, for example start -> !{variable.text} -> end",
+                    f"begin with an event, for example start -> {text} -> end",
                 )
-            case ast.Absence(variable=variable) if not is_item:
+            case ast.Absence(text=text) if not is_item:
                 self.problem(
                     "E0313",
-                    f"`!{variable.text}` begins a group",
+                    f"`{text}` begins a group",
                     pattern.span,
                     "nothing comes before it in its parentheses",
-                    f"put it before the parenthesis: a -> !{variable.text} -> (b | c)",
+                    f"put it before the parenthesis: a -> {text} -> (...)",
                 )
             case ast.Sequence(items=(first, *rest)):
                 self.check_absences(first.pattern, is_start=is_start, is_item=False)
                 for item in rest:
                     self.check_absences(item.pattern, is_start=False, is_item=True)
-            case ast.Alternation(branches=branches):
-                for branch in branches:
-                    self.check_absences(branch, is_start=is_start, is_item=False)
+            case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
+                for part in parts:
+                    self.check_absences(part, is_start=is_start, is_item=False)
             case ast.Repetition(body=body):
                 self.check_absences(body, is_start=is_start, is_item=False)
 
@@ -445,7 +445,7 @@ class _Analysis:
             ):
                 self.problem(
                     "W0506",
-                    f"`!{node.variable.text}` has no effect",
+                    f"`{node.text}` has no effect",
                     node.span,
                     "the next step follows directly: nothing can come between",
                     "put an arrow after it",
@@ -458,12 +458,11 @@ class _Analysis:
         for item in reversed(pattern.items):
             if isinstance(item.pattern, ast.Absence):
                 if optional is not None:
-                    name = item.pattern.variable.text
                     self.problem(
                         "W0505",
-                        f"what follows `!{name}` may be left out",
+                        f"what follows `{item.pattern.text}` may be left out",
                         optional.span,
-                        f"taken, it ends the watch for `{name}`; left out, the window's end decides",
+                        f"taken, it ends the watch `{item.pattern.text}`; left out, the window's end decides",
                         "make it necessary, or leave it out",
                     )
                 return
@@ -540,15 +539,27 @@ def _node(pattern: ast.Pattern) -> ir.Node:
     match pattern:
         case ast.Step(variable=variable):
             return ir.Take(variable.text)
-        case ast.Absence(variable=variable):
-            return ir.Absent(variable.text)
+        case ast.Absence():
+            raise AssertionError("an absence stands only in a sequence")
         case ast.Sequence(items=items):
-            return ir.Sequence(tuple(ir.Item(_CONTIGUITY[item.joint], _node(item.pattern)) for item in items))
+            return ir.Sequence(tuple(typed for item in items for typed in _items(item)))
         case ast.Alternation(branches=branches):
             return ir.Alternation(tuple(_node(branch) for branch in branches))
+        case ast.Permutation(parts=(only,)):
+            return _node(only)
+        case ast.Permutation(parts=parts):
+            return ir.Permutation(tuple(_node(part) for part in parts), _CONTIGUITY[pattern.joint])
         case ast.Repetition():
             greed = ir.Greed.RELUCTANT if pattern.reluctant else ir.Greed.GREEDY
             joint = _CONTIGUITY[pattern.joint]
             return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed)
         case _:
             assert_never(pattern)
+
+
+def _items(item: ast.Item) -> tuple[ir.Item, ...]:
+    """Return `item` without places; none of several is each of them absent."""
+    contiguity = _CONTIGUITY[item.joint]
+    if isinstance(item.pattern, ast.Absence):
+        return tuple(ir.Item(contiguity, ir.Absent(name.text)) for name in item.pattern.variables)
+    return (ir.Item(contiguity, _node(item.pattern)),)

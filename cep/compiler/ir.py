@@ -63,6 +63,14 @@ class Alternation:
 
 
 @dataclass(frozen=True, slots=True)
+class Permutation:
+    """All parts, one after the other, in any order, with `contiguity` between; at least two."""
+
+    parts: tuple[Node, ...]
+    contiguity: Contiguity
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions."""
 
@@ -73,7 +81,7 @@ class Repeat:
     greed: Greed
 
 
-Node = Take | Absent | Sequence | Alternation | Repeat
+Node = Take | Absent | Sequence | Alternation | Permutation | Repeat
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ def can_be_empty(node: ir.Node) -> bool:
             return all(can_be_empty(item.node) for item in items)
         case ir.Alternation(branches=branches):
             return any(can_be_empty(branch) for branch in branches)
+        case ir.Permutation(parts=parts):
+            return all(can_be_empty(part) for part in parts)
         case ir.Repeat(body=body, min=least):
             return least == 0 or can_be_empty(body)
         case _:
@@ -134,6 +136,8 @@ class _Builder:
                 return self._sequence(items, after)
             case ir.Alternation(branches=branches):
                 return self.add(Mark.SPLIT, *(self.fragment(branch, after) for branch in branches))
+            case ir.Permutation(parts=parts, contiguity=contiguity):
+                return self._permutation(parts, contiguity, after)
             case ir.Repeat():
                 return self._repeat(node, after)
             case _:
@@ -149,6 +153,19 @@ class _Builder:
             if index > 0:
                 after = self.add(Mark.JOINT, after, value=item.contiguity)
         return after
+
+    def _permutation(self, parts: tuple[ir.Node, ...], contiguity: ir.Contiguity, after: int) -> int:
+        """Orders that agree in what is left share it: n * 2^(n - 1) fragments, not n! sequences."""
+        entries = {0: after}  # by the set of parts that are left, a bit for each
+        for left in range(1, 1 << len(parts)):
+            choices = []
+            for number, part in enumerate(parts):
+                if left >> number & 1:
+                    choices.append(self.fragment(part, entries[left ^ (1 << number)]))
+            entries[left] = self.add(Mark.SPLIT, *choices)
+            if left != (1 << len(parts)) - 1:
+                entries[left] = self.add(Mark.JOINT, entries[left], value=contiguity)
+        return entries[(1 << len(parts)) - 1]
 
     def _repeat(self, node: ir.Repeat, after: int) -> int:
         hollow = can_be_empty(node.body)

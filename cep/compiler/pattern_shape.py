@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import assert_never
 
 from cep.language import ast
@@ -19,26 +20,38 @@ def walk_pattern(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
         case ast.Alternation(branches=branches):
             for branch in branches:
                 yield from walk_pattern(branch)
+        case ast.Permutation(parts=parts):
+            for part in parts:
+                yield from walk_pattern(part)
         case ast.Repetition(body=body):
             yield from walk_pattern(body)
 
 
 def variable_names(pattern: ast.Pattern) -> dict[str, None]:
     """Return the variables of `pattern` in order of their first place."""
-    return dict.fromkeys(
-        node.variable.text for node in walk_pattern(pattern) if isinstance(node, ast.Step | ast.Absence)
-    )
+    found: dict[str, None] = {}
+    for node in walk_pattern(pattern):
+        match node:
+            case ast.Step(variable=variable):
+                found[variable.text] = None
+            case ast.Absence(variables=variables):
+                found |= dict.fromkeys(variable.text for variable in variables)
+    return found
 
 
 def count_positions(pattern: ast.Pattern) -> int:
-    """Return the number of positions once bounded loops are unrolled."""
+    """Return the number of positions once loops are unrolled and each rest of a permutation is written."""
     match pattern:
-        case ast.Step() | ast.Absence():
+        case ast.Step():
             return 1
+        case ast.Absence(variables=variables):
+            return len(variables)
         case ast.Sequence(items=items):
             return sum(count_positions(item.pattern) for item in items)
         case ast.Alternation(branches=branches):
             return sum(count_positions(branch) for branch in branches)
+        case ast.Permutation(parts=parts):
+            return sum(count_positions(part) for part in parts) << min(len(parts) - 1, 40)
         case ast.Repetition(body=body, least=least, most=most):
             return count_positions(body) * (max(least, 1) if most is None else most)
         case _:
@@ -56,6 +69,8 @@ def can_be_empty(pattern: ast.Pattern) -> bool:
             return all(can_be_empty(item.pattern) for item in items)
         case ast.Alternation(branches=branches):
             return any(can_be_empty(branch) for branch in branches)
+        case ast.Permutation(parts=parts):
+            return all(can_be_empty(part) for part in parts)
         case ast.Repetition(body=body, least=least):
             return least == 0 or can_be_empty(body)
         case _:
@@ -77,6 +92,8 @@ def closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
             return found
         case ast.Alternation(branches=branches):
             return [absence for branch in branches for absence in closing_absences(branch)]
+        case ast.Permutation(parts=parts):
+            return [absence for part in parts for absence in closing_absences(part)]
         case ast.Repetition(body=body):
             return closing_absences(body)
         case _:
@@ -94,6 +111,9 @@ def can_wait_for_ever(pattern: ast.Pattern) -> bool:
             )
         case ast.Alternation(branches=branches):
             return any(can_wait_for_ever(branch) for branch in branches)
+        case ast.Permutation(parts=parts, joint=joint):
+            arrows = joint is not ast.Joint.STRICT and len(parts) > 1
+            return arrows or any(can_wait_for_ever(part) for part in parts)
         case ast.Repetition(body=body, most=most, joint=joint):
             loops = most is None or (most > 1 and joint is not ast.Joint.STRICT)
             return loops or can_wait_for_ever(body)
@@ -112,6 +132,8 @@ def taken_variables(pattern: ast.Pattern) -> dict[str, None]:
             return _merged(taken_variables(item.pattern) for item in items)
         case ast.Alternation(branches=branches):
             return _merged(taken_variables(branch) for branch in branches)
+        case ast.Permutation(parts=parts):
+            return _merged(taken_variables(part) for part in parts)
         case ast.Repetition(body=body):
             return taken_variables(body)
         case _:
@@ -138,6 +160,8 @@ def first_variables(pattern: ast.Pattern) -> set[str]:
             return found
         case ast.Alternation(branches=branches):
             return set().union(*(first_variables(branch) for branch in branches))
+        case ast.Permutation(parts=parts):
+            return set().union(*(first_variables(part) for part in parts))
         case ast.Repetition(body=body):
             return first_variables(body)
         case _:
@@ -158,12 +182,18 @@ def event_order(pattern: ast.Pattern) -> EventOrder:
     match pattern:
         case ast.Step(variable=variable):
             return EventOrder(frozenset((variable.text,)), frozenset((variable.text,)), frozenset())
-        case ast.Absence(variable=variable):
-            return EventOrder(frozenset(), frozenset((variable.text,)), frozenset())
+        case ast.Absence(variables=variables):
+            return EventOrder(frozenset(), frozenset(name.text for name in variables), frozenset())
         case ast.Sequence(items=items):
             return _joined([event_order(item.pattern) for item in items], in_sequence=True)
         case ast.Alternation(branches=branches):
             return _joined([event_order(branch) for branch in branches], in_sequence=False)
+        case ast.Permutation(parts=parts):
+            orders = [event_order(part) for part in parts]
+            return _joined(
+                [_joined(pair, in_sequence=True) for pair in permutations(orders, 2)] or orders,
+                in_sequence=False,
+            )
         case ast.Repetition(body=body, most=most):
             once = event_order(body)
             return once if most == 1 else _joined([once, once], in_sequence=True)

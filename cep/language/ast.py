@@ -191,10 +191,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """``!v``."""
+    """``!v``, or ``!(v | w)``: none of them."""
 
-    variable: Name
+    variables: tuple[Name, ...]
     span: Span = field(compare=False)
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        names = " | ".join(name.text for name in self.variables)
+        return f"!({names})" if len(self.variables) > 1 else f"!{names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,15 @@ class Alternation:
 
 
 @dataclass(frozen=True, slots=True)
+class Permutation:
+    """All parts, one after the other, in any order: ``p & q`` by NEXT, ``PERMUTE(p, q)`` by STRICT joints."""
+
+    parts: tuple[Pattern, ...]
+    joint: Joint
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Repetition:
     """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None)."""
 
@@ -234,7 +249,7 @@ class Repetition:
     span: Span = field(compare=False)
 
 
-Pattern = Step | Absence | Sequence | Alternation | Repetition
+Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition
 
 
 # Rules

@@ -13,22 +13,27 @@ _QUANTIFIERS = frozenset("?*+{")
 
 
 class PatternReader(Cursor):
-    """Reads patterns: alternatives of sequences of quantified elements."""
+    """Reads patterns: alternatives of conjunctions of sequences of quantified elements."""
 
     def pattern(self) -> ast.Pattern:
         """Read branches separated by ``|``."""
         start = self.now.start
-        branches = [self.sequence()]
+        branches = [self.conjunction()]
         while self.accept_sign("|"):
-            branches.append(self.sequence())
-        if self.is_sign("&"):
-            token = self.now
-            self.later(
-                "conjunction `&`", Span(token.start, token.end), "write both orders: (a -> b) | (b -> a)"
-            )
+            branches.append(self.conjunction())
         if len(branches) == 1:
             return branches[0]
         return ast.Alternation(tuple(branches), self.span_from(start))
+
+    def conjunction(self) -> ast.Pattern:
+        """Read sequences separated by ``&``."""
+        start = self.now.start
+        parts = [self.sequence()]
+        while self.accept_sign("&"):
+            parts.append(self.sequence())
+        if len(parts) == 1:
+            return parts[0]
+        return ast.Permutation(tuple(parts), ast.Joint.NEXT, self.span_from(start))
 
     def sequence(self) -> ast.Pattern:
         """Read elements and the joints between them."""
@@ -77,7 +82,7 @@ class PatternReader(Cursor):
         elif self.is_sign("^", "$"):
             self.later(f"the anchor `{token.text}`", span, "leave it out: every event can begin a match")
         elif token.word == "PERMUTE" and self.ahead().text == "(":
-            self.later("PERMUTE", span, "write the orders as alternatives: a b | b a")
+            body = self.permutation(self.take())
         else:
             if self.is_name() and self.starts_clause():
                 self.unexpected("a variable, `(` or `!`")
@@ -87,14 +92,8 @@ class PatternReader(Cursor):
 
     def absence(self, bang: Token) -> ast.Pattern:
         """Read what follows ``!``."""
-        if self.is_sign("("):
-            self.later(
-                "absence of a group",
-                Span(bang.start, self.now.end),
-                "negate one variable; its condition may combine several with OR",
-            )
-        name = self.name("the name of a variable")
-        found = ast.Absence(name, self.span_from(bang.start))
+        names = self.absent_names() if self.is_sign("(") else [self.name("the name of a variable or `(`")]
+        found = ast.Absence(tuple(names), self.span_from(bang.start))
         token = self.now
         if token.word == "FOR":
             self.later(
@@ -105,12 +104,41 @@ class PatternReader(Cursor):
         if self.begins_quantifier():
             self.fail(
                 "E0313",
-                f"`!{name.text}` cannot be repeated",
+                f"`{found.text}` cannot be repeated",
                 Span(token.start, token.end),
                 "an absence takes no event",
-                f"remove the quantifier: !{name.text} already means none at all",
+                f"remove the quantifier: {found.text} already means none at all",
             )
         return found
+
+    def absent_names(self) -> list[ast.Name]:
+        """Read ``(v | w)`` after ``!``: one event must decide, so there are only variables in it."""
+        self.take()
+        names = [self.name("the name of a variable")]
+        while self.accept_sign("|"):
+            names.append(self.name("the name of a variable"))
+        token = self.now
+        if self.is_sign("->", "->>", "&", "!", "(", "[") or self.begins_element() or self.begins_quantifier():
+            self.fail(
+                "E0313",
+                "only variables can be absent together",
+                Span(token.start, token.end),
+                "whether it is absent is not decided by one event",
+                "write !(a | b): none of these events; for a sequence, say what may come instead of it",
+            )
+        self.expect_sign(")", "`|` or `)`")
+        return names
+
+    def permutation(self, word: Token) -> ast.Pattern:
+        """Read what follows ``PERMUTE``."""
+        self.deeper(word)
+        self.expect_sign("(")
+        parts = [self.pattern()]
+        while self.accept_sign(","):
+            parts.append(self.pattern())
+        self.expect_sign(")", "`,` or `)`")
+        self.nesting -= 1
+        return ast.Permutation(tuple(parts), ast.Joint.STRICT, self.span_from(word.start))
 
     def group(self, opening: Token) -> ast.Pattern:
         """Read what follows ``(``."""
@@ -121,7 +149,7 @@ class PatternReader(Cursor):
             self.later(
                 "WITHIN for a group", Span(token.start, token.end), "put one WITHIN after the whole pattern"
             )
-        self.expect_sign(")", "`->`, `|` or `)`")
+        self.expect_sign(")", "`->`, `|`, `&` or `)`")
         self.nesting -= 1
         return dataclasses.replace(body, span=self.span_from(opening.start))
 

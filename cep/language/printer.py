@@ -54,21 +54,39 @@ def print_pattern(pattern: ast.Pattern) -> str:
     match pattern:
         case ast.Step(variable=variable):
             return _name(variable)
-        case ast.Absence(variable=variable):
-            return f"!{_name(variable)}"
+        case ast.Absence(variables=variables):
+            names = " | ".join(_name(variable) for variable in variables)
+            return f"!({names})" if len(variables) > 1 else f"!{names}"
         case ast.Sequence(items=(first, *rest)):
-            text = _grouped(first.pattern, ast.Sequence, ast.Alternation)
+            text = _element(first.pattern)
             for item in rest:
                 text += f" {item.joint} " if item.joint else " "
-                text += _grouped(item.pattern, ast.Sequence, ast.Alternation)
+                text += _element(item.pattern)
             return text
         case ast.Alternation(branches=branches):
             return " | ".join(_grouped(branch, ast.Alternation) for branch in branches)
+        case ast.Permutation(parts=parts, joint=ast.Joint.STRICT):
+            return f"PERMUTE({', '.join(print_pattern(part) for part in parts)})"
+        case ast.Permutation(parts=parts):
+            return " & ".join(
+                f"({print_pattern(part)})" if _is_conjunction(part) else _grouped(part, ast.Alternation)
+                for part in parts
+            )
         case ast.Repetition(body=body):
-            inner = _grouped(body, ast.Sequence, ast.Alternation, ast.Repetition, ast.Absence)
+            inner = _element(body, ast.Repetition, ast.Absence)
             return f"{inner}{pattern.joint}{_quantifier(pattern)}{'?' if pattern.reluctant else ''}"
         case _:
             raise AssertionError(pattern)
+
+
+def _element(pattern: ast.Pattern, *kinds: type[object]) -> str:
+    """Return the text of a part of a sequence; `kinds` need parentheses besides those that always do."""
+    text = _grouped(pattern, ast.Sequence, ast.Alternation, *kinds)
+    return f"({text})" if _is_conjunction(pattern) else text
+
+
+def _is_conjunction(pattern: ast.Pattern) -> bool:
+    return isinstance(pattern, ast.Permutation) and pattern.joint is not ast.Joint.STRICT
 
 
 def _grouped(pattern: ast.Pattern, *kinds: type[object]) -> str:

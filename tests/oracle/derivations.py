@@ -64,6 +64,8 @@ def begins(node: ir.Node) -> frozenset[str]:
             return begins(items[0].node)
         case ir.Alternation(branches=branches):
             return frozenset().union(*(begins(branch) for branch in branches))
+        case ir.Permutation(parts=parts):
+            return frozenset().union(*(begins(part) for part in parts))
         case ir.Repeat(body=body):
             return begins(body)
         case ir.Absent():
@@ -82,6 +84,8 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
         case ir.Alternation(branches=branches):
             for number, branch in enumerate(branches):
                 yield from ways(branch, (*place, number), link, rest)
+        case ir.Permutation(parts=parts):
+            yield from _any_order(node, tuple(range(len(parts))), place, link, rest)
         case ir.Repeat():
             yield from _repetitions(node, 0, place, link, rest)
         case ir.Absent():
@@ -113,6 +117,24 @@ def _items(
     if index > 0:
         link = replace(link, joint=Joint(here, item.contiguity, begins(item.node)))
     yield from ways(item.node, here, link, onward)
+
+
+def _any_order(
+    node: ir.Permutation, left: tuple[int, ...], place: tuple[int, ...], link: Link, rest: Rest
+) -> Iterator[Way]:
+    """Go through the parts numbered `left`, each first in turn ("Any order")."""
+    if not left:
+        yield from rest(link)
+        return
+    if len(left) < len(node.parts):
+        first = frozenset().union(*(begins(node.parts[number]) for number in left))
+        link = replace(link, joint=Joint((*place, -1, *left), node.contiguity, first))
+    for number in left:
+
+        def onward(reached: Link, number: int = number) -> Iterator[Way]:
+            return _any_order(node, tuple(one for one in left if one != number), place, reached, rest)
+
+        yield from ways(node.parts[number], (*place, number), link, onward)
 
 
 def _can_be_empty(node: ir.Node) -> bool:

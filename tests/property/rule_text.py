@@ -45,6 +45,10 @@ def _pattern(node: ir.Node) -> str:
             return "".join(parts)
         case ir.Alternation(branches=branches):
             return " | ".join(_atom(branch) for branch in branches)
+        case ir.Permutation(parts=members, contiguity=ir.Contiguity.STRICT):
+            return f"PERMUTE({', '.join(_pattern(member) for member in members)})"
+        case ir.Permutation(parts=members):
+            return " & ".join(_atom(member) for member in members)
         case ir.Repeat():
             most = "" if node.max is None else node.max
             lazy = "?" if node.greed is ir.Greed.RELUCTANT else ""
@@ -54,7 +58,7 @@ def _pattern(node: ir.Node) -> str:
 
 def _atom(node: ir.Node) -> str:
     text = _pattern(node)
-    return f"({text})" if isinstance(node, ir.Sequence | ir.Alternation) else text
+    return f"({text})" if isinstance(node, ir.Sequence | ir.Alternation | ir.Permutation) else text
 
 
 def _expression(expression: Expression, prefix: str = "") -> str:

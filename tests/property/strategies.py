@@ -281,7 +281,7 @@ _QUANTIFIERS: list[tuple[int, int | None]] = [
 @st.composite
 def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
     """Draw a pattern of about `size` steps."""
-    shape = draw(st.integers(0, 5))
+    shape = draw(st.integers(0, 6))
     if size <= 1:
         take = ir.Take(draw(st.sampled_from(names)))
         return draw(_repeated(take)) if shape >= 4 else take
@@ -291,6 +291,9 @@ def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
     if shape == 3:
         left = draw(st.integers(1, size - 1))
         return ir.Alternation((draw(nodes(names, left)), draw(nodes(names, size - left))))
+    if shape == 6:
+        parts = [draw(nodes(names, size // 2)) for _ in range(draw(st.sampled_from([2, 2, 3])))]
+        return ir.Permutation(tuple(parts), draw(st.sampled_from([ir.Contiguity.STRICT, ir.Contiguity.NEXT])))
     return draw(_repeated(draw(nodes(names, size - 1))))
 
 
@@ -321,6 +324,8 @@ def variables_of(node: ir.Node) -> set[str]:
             return set().union(*(variables_of(item.node) for item in items))
         case ir.Alternation(branches=branches):
             return set().union(*(variables_of(branch) for branch in branches))
+        case ir.Permutation(parts=parts):
+            return set().union(*(variables_of(part) for part in parts))
         case ir.Repeat(body=body):
             return variables_of(body)
 
@@ -335,6 +340,8 @@ def _taken_variables(node: ir.Node) -> set[str]:
             return set().union(*(_taken_variables(item.node) for item in items))
         case ir.Alternation(branches=branches):
             return set().union(*(_taken_variables(branch) for branch in branches))
+        case ir.Permutation(parts=parts):
+            return set().union(*(_taken_variables(part) for part in parts))
         case ir.Repeat(body=body):
             return _taken_variables(body)
 

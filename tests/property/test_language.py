@@ -100,7 +100,8 @@ _bounds = st.one_of(
 
 def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Pattern]:
     at = st.just(_AT)
-    steps = st.lists(st.builds(ast.Item, _joints, parts | st.builds(ast.Absence, _names, at)), max_size=3)
+    absences = st.builds(ast.Absence, st.lists(_names, min_size=1, max_size=3).map(tuple), at)
+    steps = st.lists(st.builds(ast.Item, _joints, parts | absences), max_size=3)
     sequences = st.builds(
         lambda first, second, rest: ast.Sequence((ast.Item(ast.Joint.STRICT, first), second, *rest), _AT),
         parts,
@@ -115,7 +116,14 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         st.booleans(),
     )
     branches = st.lists(parts, min_size=2, max_size=3).map(lambda found: ast.Alternation(tuple(found), _AT))
-    return sequences | branches | repetitions
+    orders = st.builds(
+        lambda found, by_arrow: ast.Permutation(
+            tuple(found), ast.Joint.NEXT if by_arrow else ast.Joint.STRICT, _AT
+        ),
+        st.lists(parts, min_size=2, max_size=3),
+        st.booleans(),
+    )
+    return sequences | branches | orders | repetitions
 
 
 _patterns = st.recursive(st.builds(ast.Step, _names, st.just(_AT)), _larger, max_leaves=8)
