@@ -1,0 +1,161 @@
+"""Answers beside the recorded ones: what agrees, what differs on purpose, what just differs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.conformance.answers import answer
+from tests.conformance.differences import differences_of
+from tests.conformance.stages import Stage, UntranslatableError, read_pattern
+
+AGREES, DIFFERS, UNSUPPORTED, NOT_COMPARED = "agrees", "differs", "unsupported", "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one case, and the differences on purpose that its pattern can show."""
+
+    name: str
+    outcome: str
+    ours: Any
+    theirs: Any
+    rule: str | None
+    why: str | None
+    documented: tuple[str, ...]
+    features: tuple[str, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Say whether the case agrees or a documented difference applies."""
+        return self.outcome in (AGREES, NOT_COMPARED) or bool(self.documented)
+
+
+def judge(case: Mapping[str, Any]) -> Verdict:
+    """Answer a case and compare."""
+    ours = answer(case)
+    same = {one: group[0] for group in case.get("same", ()) for one in group}
+    theirs, found = _theirs(case, same), _found(case, ours, same)
+    if theirs is None:
+        outcome = NOT_COMPARED
+    elif ours["unsupported"] or ours["error"]:
+        outcome = AGREES if "error" in theirs else UNSUPPORTED
+    else:
+        outcome = AGREES if "error" in theirs or all(found[key] == theirs[key] for key in theirs) else DIFFERS
+    why = ours["unsupported"] or (ours["error"] and f"{ours['error']['code']}: {ours['error']['message']}")
+    documented = tuple(differences_of(case))
+    return Verdict(case["name"], outcome, found, theirs, ours["rule"], why, documented, _features(case))
+
+
+def _theirs(case: Mapping[str, Any], same: Mapping[Any, Any]) -> dict[str, Any] | None:
+    if case.get("expected_error"):
+        return {"error": case["expected_error"]}
+    found: dict[str, Any] = {}
+    if "answer" in case:
+        found["matches"] = _multiset(case["answer"]["matches"], same)
+        found["timeouts"] = _timeouts(case["answer"]["timeouts"], same)
+    if "expected" in case:
+        found["ids"] = Counter(_ids(ids, same) for ids in case["expected"])
+    if "expected_timeouts" in case:
+        found["timeout_ids"] = {
+            (_ids(item["ids"] if isinstance(item, dict) else item[0], same),
+             item["ts"] if isinstance(item, dict) else item[1])
+            for item in case["expected_timeouts"]
+        }  # fmt: skip
+    return found or None
+
+
+def _found(case: Mapping[str, Any], ours: Mapping[str, Any], same: Mapping[Any, Any]) -> dict[str, Any]:
+    return {
+        "matches": _multiset(ours["matches"], same),
+        "timeouts": _timeouts(ours["timeouts"], same),
+        "ids": Counter(
+            _ids([one for ids in match.values() for one in ids], same) for match in ours["matches"]
+        ),
+        "timeout_ids": {
+            (_ids([one for ids in item["match"].values() for one in ids], same), item["ts"])
+            for item in ours["timeouts"]
+        },
+    }
+
+
+def _ids(ids: Sequence[Any], same: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(sorted(repr(same.get(one, one)) for one in ids))
+
+
+def _by_stage(match: Mapping[str, Sequence[Any]], same: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return tuple(
+        sorted((name, tuple(repr(same.get(one, one)) for one in ids)) for name, ids in match.items() if ids)
+    )
+
+
+def _multiset(matches: Sequence[Mapping[str, Sequence[Any]]], same: Mapping[Any, Any]) -> Counter[Any]:
+    return Counter(_by_stage(match, same) for match in matches)
+
+
+def _timeouts(timeouts: Sequence[Mapping[str, Any]], same: Mapping[Any, Any]) -> set[Any]:
+    return {(_by_stage(item["match"], same), item["ts"]) for item in timeouts}
+
+
+def _features(case: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        pattern = read_pattern(case["pattern"])
+    except UntranslatableError:
+        return ("refused",)
+    found = {"skip " + pattern.skip.kind}
+    for stage in pattern.stages:
+        _stage_features(stage, found)
+    if pattern.window_ms:
+        found.add("window")
+    return tuple(sorted(found))
+
+
+def _stage_features(stage: Stage, found: set[str]) -> None:
+    found.add(stage.contiguity)
+    if stage.stages:
+        found.add("group")
+    found |= {word for word in ("optional", "greedy") if getattr(stage, word)}
+    if stage.has_quantifier:
+        found.add(("loop " if stage.loops else "times ") + stage.inner)
+    found |= {word for word in ("until", "gap_ms", "repeat_gap_ms") if getattr(stage, word) is not None}
+    for inner in stage.stages:
+        _stage_features(inner, found)
+
+
+def report(files: Sequence[str]) -> int:
+    """Print the agreement by feature and every difference; 1 if one is not documented."""
+    verdicts = []
+    for name in files:
+        with open(name, encoding="utf-8") as lines:
+            verdicts += [judge(json.loads(line)) for line in lines if line.strip()]
+    _print_table("all cases", verdicts)
+    for feature in sorted({feature for verdict in verdicts for feature in verdict.features}):
+        _print_table(feature, [verdict for verdict in verdicts if feature in verdict.features])
+    for verdict in verdicts:
+        if verdict.outcome in (DIFFERS, UNSUPPORTED):
+            _print_verdict(verdict)
+    return 0 if all(verdict.is_explained for verdict in verdicts) else 1
+
+
+def _print_table(title: str, verdicts: Sequence[Verdict]) -> None:
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    open_ones = sum(not verdict.is_explained for verdict in verdicts)
+    parts = ", ".join(
+        f"{outcome} {counts[outcome]}" for outcome in (AGREES, DIFFERS, UNSUPPORTED, NOT_COMPARED)
+    )
+    print(f"{title:<24} {len(verdicts):>4}: {parts}; not documented {open_ones}")
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    kinds = ", ".join(verdict.documented) or "NOT DOCUMENTED"
+    print(f"\n{verdict.name}: {verdict.outcome} ({kinds}) {verdict.why or ''}")
+    if verdict.outcome != DIFFERS:
+        return
+    print("  " + (verdict.rule or "").replace("\n", "\n  ").rstrip())
+    for key, theirs in verdict.theirs.items():
+        ours = verdict.ours[key]
+        if ours != theirs:
+            print(f"  {key}: only in Flink {theirs - ours}, only here {ours - theirs}")
