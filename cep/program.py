@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.expression import Expression, Type
+from cep.expression import Call, Expression, Literal, Type
 from cep.schema import Stream
 
 TIME_COLUMN = "_ts_us"
@@ -122,6 +122,84 @@ class Code(IntEnum):
     MIN_OF_F = 35
     MAX_OF_I = 36
     MAX_OF_F = 37
+    # From here on: `cep.engine.function_kernels`.
+    DATE_PART = 38  # arg: place in DATE_PARTS
+    DATE_TRUNC = 39  # arg: place in TRUNC_UNITS
+    FLOOR_DIV = 40  # by arg
+    SCALE = 41  # times arg
+    ROUND_F = 42  # to arg digits
+    SIGN_F = 43
+    EXP_F = 44
+    LN_F = 45
+    LOG2_F = 46
+    LOG10_F = 47
+    POWER_F = 48  # of the two on top
+
+
+DATE_PARTS = (
+    "year",
+    "quarter",
+    "month",
+    "day",
+    "dayofweek",
+    "weekday",
+    "dayofyear",
+    "hour",
+    "minute",
+    "second",
+)
+"""Functions that take a part of a point in time."""
+
+TRUNC_UNITS = (
+    "year",
+    "quarter",
+    "month",
+    "week",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+)
+"""Units of ``date_trunc``."""
+
+_COMPUTED: dict[str, tuple[Code, int]] = {
+    **{name: (Code.DATE_PART, number) for number, name in enumerate(DATE_PARTS)},
+    "unix_seconds": (Code.FLOOR_DIV, 1_000_000),
+    "unix_millis": (Code.FLOOR_DIV, 1_000),
+    "unix_micros": (Code.FLOOR_DIV, 1),
+    "timestamp_seconds": (Code.SCALE, 1_000_000),
+    "timestamp_millis": (Code.SCALE, 1_000),
+    "timestamp_micros": (Code.SCALE, 1),
+    "sign": (Code.SIGN_F, 0),
+    "exp": (Code.EXP_F, 0),
+    "ln": (Code.LN_F, 0),
+    "log2": (Code.LOG2_F, 0),
+    "log10": (Code.LOG10_F, 0),
+    "power": (Code.POWER_F, 0),
+}
+
+
+class Computation(NamedTuple):
+    """How `cep.engine.function_kernels` computes a call from its operands."""
+
+    code: Code
+    arg: int
+    operands: tuple[Expression, ...]
+
+
+def computation_of(call: Call) -> Computation | None:
+    """Return how a call of a function of numbers or of time is computed; None: otherwise."""
+    match call:
+        case Call(function="round", args=(value, Literal(value=int() as places))):
+            return Computation(Code.ROUND_F, places, (value,))
+        case Call(function="date_trunc", args=(Literal(value=str() as unit), value)):
+            return Computation(Code.DATE_TRUNC, TRUNC_UNITS.index(unit), (value,))
+        case Call(function=function, args=args) if function in _COMPUTED:
+            return Computation(*_COMPUTED[function], args)
+        case _:
+            return None
 
 
 I32 = npt.NDArray[np.int32]

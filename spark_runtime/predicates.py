@@ -12,6 +12,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from spark_runtime.functions import TIME_FUNCTIONS, text_function, time_function
 from spark_runtime.schema import quoted
 
 _SQL_TYPES: dict[Type, str] = {
@@ -134,8 +135,42 @@ def _call(call: Call) -> SparkColumn:
             return F.startswith(args[0], args[1])
         case "endswith":
             return F.endswith(args[0], args[1])
-        case unknown:
-            raise AssertionError(f"no Spark SQL for {unknown}")
+        case "round":
+            places = call.args[1]
+            assert isinstance(places, Literal)
+            return _rounded(args[0], F.lit(10.0 ** int(places.value or 0)))
+        case "sign" | "exp" | "ln" | "log2" | "log10" | "power":
+            return _of_numbers(call.function, args)
+        case name if name in TIME_FUNCTIONS:
+            unit = call.args[0].value if isinstance(call.args[0], Literal) else None
+            return time_function(name, args[-1], str(unit))
+        case _:
+            return text_function(call.function, args)
+
+
+def _of_numbers(function: str, args: tuple[SparkColumn, ...]) -> SparkColumn:
+    match function:
+        case "sign":
+            return F.signum(args[0])
+        case "exp":
+            return F.exp(args[0])
+        case "ln":
+            return F.log(args[0])
+        case "log2":
+            return F.log2(args[0])
+        case "log10":
+            return F.log10(args[0])
+        case _:
+            return F.pow(args[0], args[1])
+
+
+def _rounded(value: SparkColumn, power: SparkColumn) -> SparkColumn:
+    """Round in steps of DOUBLE arithmetic: Spark's own ROUND goes by the number's decimal digits."""
+    scaled = F.abs(value) * power
+    whole = F.floor(scaled)
+    up = F.when(scaled - whole >= 0.5, whole + 1).otherwise(whole) / power
+    rounded = F.when(value < 0, -up).otherwise(up)
+    return F.when(scaled < F.lit(2.0**52), rounded).otherwise(value)
 
 
 def _case(args: tuple[SparkColumn, ...]) -> SparkColumn:

@@ -17,7 +17,7 @@ NUMBERS = (Type.BIGINT, Type.DOUBLE)
 NULL = Literal(None, Type.BOOLEAN)
 """NULL before its type is known; told apart by identity."""
 
-_ON_CODES = frozenset(("=", "<>", "in", "is_null", "is_not_null"))
+_ON_CODES = frozenset(("=", "<>", "in", "is_null", "is_not_null", "coalesce", "case"))
 """What a run can do with strings, which it holds as codes."""
 
 
@@ -155,7 +155,12 @@ class Checker(ABC):
         checked = self.of_types(name, values, spans, kinds)
         if checked is None:
             return None
-        return self.call(name.lower(), checked, checked[0].type if result is None else result, span)
+        return self.call(
+            "concat" if name == "||" else name.lower(),
+            checked,
+            checked[0].type if result is None else result,
+            span,
+        )
 
     def call_of(
         self, function: str, values: Sequence[Expression | None], kind: Type, span: Span
@@ -170,7 +175,7 @@ class Checker(ABC):
         if (
             self.scope.subject is None
             or self._inside is not None
-            or not any(arg.type is Type.STRING for arg in args)
+            or not any(value.type is Type.STRING for value in (call, *args) if not isinstance(value, Literal))
             or is_local(call)
         ):
             return call

@@ -74,7 +74,7 @@ class Inference(FunctionChecker, OperatorChecker):
                 return None if inner is None else self.call("not", [inner], Type.BOOLEAN, node.span)
             case ast.Unary(operand=operand):
                 return self.negate(node, self.infer(operand))
-            case ast.Binary(operator="+" | "-" | "*" | "/" | "%"):
+            case ast.Binary(operator="+" | "-" | "||" | "*" | "/" | "%"):
                 return self.arithmetic(node)
             case ast.Binary():
                 return self.comparison(node)
@@ -91,6 +91,8 @@ class Inference(FunctionChecker, OperatorChecker):
                 return self.is_(node)
             case ast.Case():
                 return self.case(node)
+            case ast.Cast():
+                return self.cast(node)
             case _:
                 raise AssertionError(node)
 

@@ -37,6 +37,7 @@ from cep.program import (
     SelectionCode,
     SkipCode,
     Update,
+    computation_of,
     name_hash,
 )
 from cep.schema import Stream
@@ -386,6 +387,10 @@ class _Assembler:
                 self.emit(Code.COLUMN, self.shared.column(expression))
             case Call() if not _reads_registers(expression):
                 self.emit(Code.COLUMN, self.shared.column(expression))
+            case Call() if computation := computation_of(expression):
+                for operand in computation.operands:
+                    self.write(operand)
+                self.emit(computation.code, computation.arg)
             case Call(function=function, args=args):
                 self._call(function, args)
             case Aggregate():
@@ -396,10 +401,11 @@ class _Assembler:
     def _literal(self, literal: Literal) -> None:
         if literal.value is None:
             self.emit(Code.CONST_NULL)
+        elif literal.type is Type.STRING:  # codes are given to columns
+            self.emit(Code.COLUMN, self.shared.column(literal))
         elif literal.type is Type.DOUBLE:
             self.emit(Code.CONST_F, struct.unpack("<q", struct.pack("<d", float(literal.value)))[0])
         else:
-            assert not isinstance(literal.value, str), "strings are compared as columns"
             self.emit(Code.CONST_I, int(literal.value))
 
     def _call(self, function: str, args: tuple[Expression, ...]) -> None:

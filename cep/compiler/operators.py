@@ -26,6 +26,8 @@ class OperatorChecker(Checker):
         """Return a sum, difference, product, quotient or remainder."""
         left, right = self.infer(node.left), self.infer(node.right)
         spans = (node.left.span, node.right.span)
+        if node.operator == "||":
+            return self.call_with("||", [left, right], spans, (Type.STRING,), None, node.span)
         kinds = (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL) if node.operator in "+-" else NUMBERS
         checked = self.of_types(node.operator, [left, right], spans, kinds)
         if checked is None:

@@ -26,6 +26,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from cep.engine.function_kernels import compute
 from cep.program import I32, I64, U8, U64, Code, Mode, RuleTables, SelectionCode, SkipCode, Update
 
 F64 = npt.NDArray[np.float64]
@@ -352,6 +353,12 @@ def evaluate(
                     i[top] = np.int64(rounded)
                 else:
                     null[top] = 1
+        elif op >= Code.DATE_PART:
+            if op == Code.POWER_F:
+                top -= 1
+                null[top] |= null[top + 1]
+            if null[top] == 0:
+                null[top] = compute(op, arg, i, f, top)
         else:
             top -= 1
             null[top] |= null[top + 1]

@@ -16,8 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.function_kernels import compute_rows
+from cep.engine.text_functions import TEXT_FUNCTIONS
+from cep.engine.text_functions import apply as apply_text
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
-from cep.program import ARROW_TYPES, MAX_BITS, TIME_COLUMN, Program, bits_column
+from cep.program import ARROW_TYPES, MAX_BITS, TIME_COLUMN, Program, bits_column, computation_of
 
 Mask = npt.NDArray[np.bool_]
 _INT64_MIN = np.iinfo(np.int64).min
@@ -81,6 +84,8 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             if expression.function == "in":
                 return _string_in(text, values)
             return _from_strings(pc.match_like(text.values, str(values[0])), text.known)
+        case Call() if computation := computation_of(expression):
+            return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():
             return _apply(expression, tuple(evaluate(arg, batch) for arg in expression.args))
         case Aggregate():
@@ -126,8 +131,9 @@ def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
             return _logic(tuple(_compare("=", args[0], arg) for arg in args[1:]), strong=True)
         case "=" | "<>" | "<" | "<=" | ">" | ">=":
             return _compare(function, args[0], args[1])
-        case _ if function in _STRINGS:
-            return _STRINGS[function](args, kind)
+        case _ if function in TEXT_FUNCTIONS:
+            operands = tuple((arg.values, arg.known, arg.type) for arg in args)
+            return Vector(*apply_text(function, kind, operands), kind)
         case _:
             known = np.logical_and.reduce([arg.known for arg in args])
             with np.errstate(all="ignore"):
@@ -258,53 +264,18 @@ def _arithmetic(
             return np.fmod(a, divisor), b != 0
 
 
-def _length(args: tuple[Vector, ...], kind: Type) -> Vector:
-    (text,) = args
-    lengths = pc.fill_null(pc.utf8_length(text.values).cast(pa.int64()), 0)
-    return Vector(np.asarray(lengths), text.known, kind)
-
-
-def _changed_case(change: Callable[[str], str]) -> Callable[[tuple[Vector, ...], Type], Vector]:
-    """Return a function of text that is computed once per distinct value.
-
-    Python's case mapping is Unicode's full one, as Spark's; Arrow's maps one character to one.
-    """
-
-    def apply(args: tuple[Vector, ...], kind: Type) -> Vector:
-        (text,) = args
-        encoded = text.values.dictionary_encode()
-        changed = pa.array([change(value) for value in encoded.dictionary.to_pylist()], pa.string())
-        return Vector(changed.take(encoded.indices), text.known, kind)
-
-    return apply
-
-
-def _affix(test: Callable[[str, str], bool]) -> Callable[[tuple[Vector, ...], Type], Vector]:
-    """Return a test of one string against another. Equal pairs are tested once: most others are literals."""
-
-    def apply(args: tuple[Vector, ...], kind: Type) -> Vector:
-        text, other = (arg.values.dictionary_encode() for arg in args)
-        known = args[0].known & args[1].known
-        n_others = max(len(other.dictionary), 1)
-        codes = [np.asarray(pc.fill_null(side.indices, 0)).astype(np.int64) for side in (text, other)]
-        pairs, inverse = np.unique(codes[0] * n_others + codes[1], return_inverse=True)
-        texts, others = text.dictionary.to_pylist(), other.dictionary.to_pylist()
-        if not texts or not others:
-            return Vector(np.zeros(len(known), np.bool_), known, kind)
-        hits = [test(texts[pair // n_others], others[pair % n_others]) for pair in pairs]
-        return Vector(np.array(hits, np.bool_)[inverse], known, kind)
-
-    return apply
-
-
-_STRINGS: Mapping[str, Callable[[tuple[Vector, ...], Type], Vector]] = {
-    "lower": _changed_case(str.lower),
-    "upper": _changed_case(str.upper),
-    "length": _length,
-    "contains": _affix(lambda text, other: other in text),
-    "startswith": _affix(lambda text, other: text.startswith(other)),
-    "endswith": _affix(lambda text, other: text.endswith(other)),
-}
+def _computed(call: Call, operands: tuple[Vector, ...]) -> Vector:
+    """Functions of numbers and of time, by the kernel that computes them for runs, too."""
+    computation = computation_of(call)
+    assert computation is not None
+    null = (~np.logical_and.reduce([operand.known for operand in operands])).view(np.uint8)
+    cells = np.empty((len(null), len(operands)), np.int64)
+    for at, operand in enumerate(operands):
+        cells[:, at] = operand.values.view(np.int64)
+    flat = cells.reshape(-1)
+    compute_rows(int(computation.code), computation.arg, flat, flat.view(np.float64), null)
+    values = np.ascontiguousarray(cells[:, 0])
+    return Vector(values.view(np.float64) if call.type is Type.DOUBLE else values, null == 0, call.type)
 
 
 def prepare(program: Program, table: pa.Table) -> pa.Table:

@@ -88,7 +88,7 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Arithmetic or a comparison; `operator_span` is the place of the sign."""
+    """Arithmetic, ``||`` or a comparison; `operator_span` is the place of the sign."""
 
     operator: str
     left: Expression
@@ -165,8 +165,17 @@ class Case:
     span: Span = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """``CAST(x AS type)``; `kind` is the type's name in lower case."""
+
+    operand: Expression
+    kind: Name
+    span: Span = field(compare=False)
+
+
 Expression = (
-    Constant | Column | Events | Function | Unary | Binary | Junction | Between | In | Like | Is | Case
+    Constant | Column | Events | Function | Unary | Binary | Junction | Between | In | Like | Is | Case | Cast
 )
 
 

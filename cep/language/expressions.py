@@ -155,9 +155,9 @@ class ExpressionReader(Cursor):
         """Sums of products: products are folded into the last summand, then sums from the left."""
         summands = [self.unary()]
         signs: list[Token] = []
-        while token := self.accept_sign("+", "-", "*", "/", "%"):
+        while token := self.accept_sign("+", "-", "||", "*", "/", "%"):
             right = self.unary()
-            if token.text in "+-":
+            if token.text in ("+", "-", "||"):
                 signs.append(token)
                 summands.append(right)
             else:
@@ -230,6 +230,8 @@ class ExpressionReader(Cursor):
                 return ast.Constant(ast.Kind.NULL, None, self.span_from(token.start))
             case "CASE":
                 return self.case()
+            case "CAST" | "TRY_CAST" if self.ahead().text == "(":
+                return self.cast()
             case "TIMESTAMP" if self.ahead().kind is Lexeme.TEXT:
                 return self.timestamp()
             case "INTERVAL" if self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
@@ -246,6 +248,17 @@ class ExpressionReader(Cursor):
         if self.now.kind not in _NAMES:
             self.unexpected("the name of a column", f"write a column after the dot: {name.text}.amount")
         return ast.Column(name, name_of(self.take()), self.span_from(token.start))
+
+    def cast(self) -> ast.Expression:
+        """Read ``CAST(x AS type)``."""
+        token = self.take()
+        self.deeper(self.take())
+        operand = self.expression()
+        self.accept_word("AS") or self.unexpected("an operator or AS", "write: CAST(x AS DOUBLE)")
+        kind = self.name("a type")
+        self.expect_sign(")")
+        self.nesting -= 1
+        return ast.Cast(operand, ast.Name(kind.text.lower(), kind.span), self.span_from(token.start))
 
     def timestamp(self) -> ast.Expression:
         """Read ``TIMESTAMP 'text'``."""
@@ -329,6 +342,7 @@ def _parts(node: ast.Expression) -> tuple[ast.Expression, ...]:
             | ast.In(operand=operand)
             | ast.Like(operand=operand)
             | ast.Is(operand=operand)
+            | ast.Cast(operand=operand)
         ):
             return (operand,)
         case ast.Binary(left=left, right=right):

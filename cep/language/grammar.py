@@ -86,9 +86,9 @@ _TOKENS = pp.ZeroOrMore(
         [
             _element(Lexeme.WORD, r"[^\W\d]\w*"),
             _element(Lexeme.COMMENT, r"--[^\n]*"),
-            _element(Lexeme.BAD, r"/\*(?:[\s\S]*?\*/)?|\|\|"),
+            _element(Lexeme.BAD, r"/\*(?:[\s\S]*?\*/)?"),
             _element(Lexeme.NUMBER, r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"),
-            _element(Lexeme.SIGN, r"->>|->|<=|>=|<>|!=|==|[-+*/%=<>!|&(){}\[\],.?^$]"),
+            _element(Lexeme.SIGN, r"->>|->|<=|>=|<>|!=|==|\|\||[-+*/%=<>!|&(){}\[\],.?^$]"),
             _element(Lexeme.TEXT, r"'(?:[^'\r\n]|'')*'"),
             _element(Lexeme.QUOTED, r"`(?:[^`\r\n]|``)+`"),
             _element(Lexeme.BAD, r"'[^\r\n]*|`[^\r\n]*|\"[^\"\r\n]*\"?|[^ \t\r\n]"),

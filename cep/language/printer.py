@@ -127,6 +127,8 @@ def print_expression(node: ast.Expression) -> str:
             return f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
             return f"{name.text}({', '.join(print_expression(arg) for arg in args)})"
+        case ast.Cast(operand=operand, kind=kind):
+            return f"CAST({print_expression(operand)} AS {kind.text.upper()})"
         case ast.Unary(operator="not", operand=operand):
             return f"NOT {_operand(operand)}"
         case ast.Unary(operand=operand):
@@ -164,7 +166,7 @@ def print_expression(node: ast.Expression) -> str:
             raise AssertionError(node)
 
 
-_SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Case
+_SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Case | ast.Cast
 
 
 def _operand(node: ast.Expression) -> str:

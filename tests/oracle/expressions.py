@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from typing import Any, assert_never
 
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
@@ -16,6 +17,7 @@ Taken = Mapping[str, Sequence[Event]]
 """Variable to the events taken as it, oldest first."""
 
 _INT64 = range(-(2**63), 2**63)
+_DAY_US = 86_400_000_000
 _INTEGERS = (Type.BIGINT, Type.TIMESTAMP, Type.INTERVAL)
 
 
@@ -142,7 +144,141 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
+def _logarithm(compute: Callable[[float], float]) -> Callable[[float], float | None]:
+    return lambda x: None if x <= 0 else x if not math.isfinite(x) else compute(x)
+
+
+def _power(x: float, y: float) -> float:
+    if y != y or (abs(x) == 1 and math.isinf(y)):
+        return math.nan
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return math.copysign(math.inf, x) if y % 2 == 1 else math.inf
+    except ValueError:  # zero to a negative power, a negative number to a fraction
+        if x != 0:
+            return math.nan
+        return math.copysign(math.inf, x) if y % 2 == 1 else math.inf
+
+
+def _round(x: float, places: int) -> float:
+    power = 10.0**places
+    scaled = abs(x) * power
+    if not scaled < 2.0**52:
+        return x
+    whole = math.floor(scaled) + (1 if scaled - math.floor(scaled) >= 0.5 else 0)
+    return math.copysign(whole / power, x)
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def _day(time_us: int) -> tuple[date, int]:
+    """Return the date of the same day in the first 400 years of the calendar, and the years left out."""
+    cycles, ordinal = divmod(time_us // _DAY_US + date(1970, 1, 1).toordinal() - 1, 146_097)
+    return date.fromordinal(ordinal + 1), 400 * cycles
+
+
+def _time_part(part: str) -> Callable[[int], int]:
+    def of(time_us: int) -> int:
+        day, years = _day(time_us)
+        seconds = time_us % _DAY_US // 1_000_000
+        return {
+            "year": day.year + years,
+            "quarter": (day.month + 2) // 3,
+            "month": day.month,
+            "day": day.day,
+            "dayofweek": day.isoweekday() % 7 + 1,
+            "weekday": day.weekday(),
+            "dayofyear": day.timetuple().tm_yday,
+            "hour": seconds // 3600,
+            "minute": seconds % 3600 // 60,
+            "second": seconds % 60,
+        }[part]
+
+    return of
+
+
+_TIME_PARTS = (
+    *("year", "quarter", "month", "day", "dayofweek", "weekday", "dayofyear"),
+    *("hour", "minute", "second"),
+)
+
+
+def _date_trunc(unit: str, time_us: int) -> int:
+    lengths = {"hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1000}
+    if unit in lengths:
+        return time_us - time_us % lengths[unit]
+    if unit == "microsecond":
+        return time_us
+    day, _ = _day(time_us)
+    first = {
+        "year": day.replace(month=1, day=1),
+        "quarter": day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1),
+        "month": day.replace(day=1),
+        "week": None,
+        "day": day,
+    }[unit]
+    back = day.weekday() if first is None else (day - first).days
+    return (time_us // _DAY_US - back) * _DAY_US
+
+
+def _substring(text: str, position: int, length: int) -> str:
+    """Letter i, counted from 1, is in if it is at the position or less than `length` letters after.
+
+    Both numbers are cut to 32 bits.
+    """
+    position, length = (max(1 - 2**31, min(number, 2**31 - 1)) for number in (position, length))
+    first = position if position > 0 else len(text) + position + 1 if position < 0 else 1
+    return "".join(letter for i, letter in enumerate(text, 1) if first <= i < first + length)
+
+
+def _split_part(text: str, delimiter: str, number: int) -> str:
+    parts = text.split(delimiter) if delimiter else [text]
+    if number < 0:
+        parts, number = parts[::-1], -number
+    return parts[number - 1] if number <= len(parts) else ""
+
+
+def _number(form: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if re.fullmatch(form, text, re.ASCII) else None
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{part: _time_part(part) for part in _TIME_PARTS},
+    "date_trunc": _date_trunc,
+    "unix_seconds": lambda time_us: time_us // 1_000_000,
+    "unix_millis": lambda time_us: time_us // 1_000,
+    "unix_micros": lambda time_us: time_us,
+    "timestamp_seconds": lambda number: number * 1_000_000,
+    "timestamp_millis": lambda number: number * 1_000,
+    "timestamp_micros": lambda number: number,
+    "round": _round,
+    "sign": lambda x: x if x != x else float((x > 0) - (x < 0)),
+    "exp": _exp,
+    "ln": _logarithm(math.log),
+    "log2": _logarithm(lambda x: math.log(x) / math.log(2)),
+    "log10": _logarithm(math.log10),
+    "power": _power,
+    "trim": lambda text: text.strip(" "),
+    "ltrim": lambda text: text.lstrip(" "),
+    "rtrim": lambda text: text.rstrip(" "),
+    "reverse": lambda text: text[::-1],
+    "concat": lambda *texts: "".join(texts),
+    "substring": _substring,
+    "right": lambda text, length: text[max(len(text) - length, 0) :] if length > 0 else "",
+    "replace": lambda text, old, new: text.replace(old, new) if old else text,
+    "instr": lambda text, other: text.find(other) + 1,
+    "split_part": _split_part,
+    "parse_bigint": _number("-?[0-9]+", int),
+    "parse_double": _number(
+        r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Infinity", lambda text: float(text)
+    ),
+    "text": str,
     "=": lambda a, b: _rank(a) == _rank(b),
     "<>": lambda a, b: _rank(a) != _rank(b),
     "<": lambda a, b: _rank(a) < _rank(b),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cep.compiler import ir, nfa
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
 from cep.schema import Field, Stream
+from tests.function_calls import EXACT, call, constant
 
 SECOND_US = 1_000_000
 MAX_EVENTS = 12
@@ -132,6 +133,11 @@ def values(
         return draw(values(kind, names, bare=bare, depth=depth - 1, approximate=approximate))
 
     leaf = _leaf(kind, names, bare=bare, approximate=approximate)
+    if kind is Type.STRING and depth > 0 and draw(st.integers(0, 3)) == 0:
+        parts = (again(kind), again(kind))
+        if draw(st.booleans()):
+            return Call("case", (draw(conditions(names, bare=bare, depth=0)), *parts), kind)
+        return Call("coalesce", parts, kind)
     if depth <= 0 or kind is Type.STRING or draw(st.integers(0, 2)) == 0:
         if kind is Type.INTERVAL and depth > 0:
             return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
@@ -145,7 +151,7 @@ def values(
             return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
     function = draw(
         st.sampled_from(
-            ["+", "-", "*", "%", "negate", "abs", "coalesce", "case", "least", "greatest", "cast"]
+            ["+", "-", "*", "%", "negate", "abs", "coalesce", "case", "least", "greatest", "cast", "call"]
         )
     )
     match function:
@@ -154,6 +160,13 @@ def values(
         case "case":
             condition = draw(conditions(names, bare=bare, depth=depth - 1))
             return Call(function, (condition, again(kind), again(kind)), kind)
+        case "call":
+            shape = draw(st.sampled_from([shape for shape in _OF_NUMBERS if shape[1] is kind]))
+            args = [
+                again(arg) if isinstance(arg, Type) else constant(arg, Random(draw(st.integers(0, 99))))
+                for arg in shape[2]
+            ]
+            return call(shape, args)
         case "cast" if kind is Type.BIGINT:
             return Call(draw(st.sampled_from(["floor", "ceil"])), (again(Type.DOUBLE),), kind)
         case "cast":
@@ -165,6 +178,9 @@ def values(
         case _:
             return Call(function, (again(kind), again(kind)), kind)
 
+
+_OF_NUMBERS = [shape for shape in EXACT if Type.STRING not in (shape[1], *shape[2])]
+"""Functions that runs can compute, too."""
 
 _COMPARISONS = ["=", "<>", "<", "<=", ">", ">="]
 
@@ -229,6 +245,17 @@ def _is_complete(pattern: str) -> bool:
 def _texts(draw: st.DrawFn, depth: int) -> Expression:
     if depth == 0 or draw(st.booleans()):
         return draw(st.one_of(_column(Type.STRING), _literal(Type.STRING)))
+    if draw(st.booleans()):
+        shape = draw(st.sampled_from([shape for shape in EXACT if shape[1] is Type.STRING]))
+        args: list[Expression] = [
+            draw(_texts(depth - 1))
+            if arg is Type.STRING
+            else draw(_column(arg))
+            if isinstance(arg, Type)
+            else constant(arg, Random(draw(st.integers(0, 99))))
+            for arg in shape[2]
+        ]
+        return call(shape, args)
     function = draw(st.sampled_from(["lower", "upper", "coalesce", "case", "least", "greatest"]))
     parts = tuple(draw(_texts(depth - 1)) for _ in range(1 if function in ("lower", "upper") else 2))
     if function == "case":

@@ -64,7 +64,7 @@ def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast
     at = st.just(_AT)
     some = st.lists(parts, min_size=1, max_size=3).map(tuple)
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
-    signs = st.sampled_from(["+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">="])
+    signs = st.sampled_from(["+", "-", "||", "*", "/", "%", "=", "<>", "<", "<=", ">", ">="])
     junctions = st.builds(ast.Junction, st.sampled_from(["and", "or"]), several, at)
     minus = parts.map(lambda part: ast.Unary("-", part, _AT))
     return st.one_of(
@@ -76,6 +76,7 @@ def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast
         st.builds(ast.Between, parts, parts, parts, st.booleans(), at),
         st.builds(ast.In, parts, st.lists(_constants, min_size=1, max_size=3).map(tuple), st.booleans(), at),
         st.builds(ast.Like, parts, _texts, st.booleans(), at),
+        st.builds(ast.Cast, parts, st.sampled_from([ast.Name("bigint", _AT), ast.Name("x", _AT)]), at),
         st.builds(ast.Is, parts, st.sampled_from([None, True, False]), st.booleans(), at),
         st.builds(
             ast.Case,

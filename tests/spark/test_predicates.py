@@ -12,6 +12,7 @@ from cep.engine import predicates as local
 from cep.expression import Call, Column, Expression, Literal, Type
 from spark_runtime.dataflow import spark_schema
 from spark_runtime.predicates import predicate_bits, spark_column
+from tests.function_calls import CLOSE, EXACT, call, constant
 
 MAX, MIN = 2**63 - 1, -(2**63)
 BOOLEANS = [True, False, None]
@@ -32,14 +33,45 @@ DOUBLES = [
     0.1,
     None,
 ]
-STRINGS = ["", "a", "ab", "b%", "a_c", "ü", "日本", "A\\b", "line\nbreak", "aXc", None]
+TIMES = [
+    0,
+    -1,
+    86_399_999_999,
+    951_782_400_000_000,
+    1_709_251_199_999_999,
+    -62_135_596_800_000_001,
+    MAX,
+    MIN,
+    None,
+]
+STRINGS = [
+    " a b ",
+    "-12",
+    "1e5",
+    ".5",
+    "5\n",
+    "NaN",
+    "9" * 19,
+    "",
+    "a",
+    "ab",
+    "b%",
+    "a_c",
+    "ü",
+    "日本",
+    "A\\b",
+    "line\nbreak",
+    "aXc",
+    None,
+]
 VALUES: dict[Type, list[Any]] = {
     Type.BOOLEAN: BOOLEANS,
     Type.BIGINT: INTEGERS,
     Type.DOUBLE: DOUBLES,
     Type.STRING: STRINGS,
+    Type.TIMESTAMP: TIMES,
 }
-NAMES = {Type.BOOLEAN: "p", Type.BIGINT: "i", Type.DOUBLE: "d", Type.STRING: "s"}
+NAMES = {Type.BOOLEAN: "p", Type.BIGINT: "i", Type.DOUBLE: "d", Type.STRING: "s", Type.TIMESTAMP: "t"}
 PATTERNS = ["a%", "%b", "_", "a\\_c", "b\\%", "%", "", "a_c", "%e\nb%", "A\\\\b", "ü", "__"]
 
 
@@ -61,7 +93,14 @@ class Draw:
         return Call(function, tuple(self.of(kind, depth) for kind in kinds), result)
 
     def any_of(self, kind: Type, depth: int) -> Expression | None:
-        """The functions that every type has; None: choose another."""
+        """The functions that every type has, and those of `tests.function_calls`; None: choose another."""
+        if self.random.random() < 0.4 and (shapes := [shape for shape in EXACT if shape[1] is kind]):
+            shape = self.random.choice(shapes)
+            args = [
+                self.of(arg, depth) if isinstance(arg, Type) else constant(arg, self.random)
+                for arg in shape[2]
+            ]
+            return call(shape, args)
         match self.random.randrange(8):
             case 0:
                 return self.call("coalesce", kind, depth, kind, kind)
@@ -135,6 +174,10 @@ class Draw:
                 names = ["+", "-", "*", "/", "%"]
                 return self.call(self.random.choice(names), Type.DOUBLE, depth, Type.DOUBLE, Type.DOUBLE)
 
+    def timestamp(self, depth: int) -> Expression:
+        general = self.any_of(Type.TIMESTAMP, depth)
+        return self.of(Type.TIMESTAMP, 0) if general is None else general
+
     def string(self, depth: int) -> Expression:
         general = self.any_of(Type.STRING, depth)
         if general is not None:
@@ -151,6 +194,7 @@ def random_rows(seed: int, n: int) -> pa.Table:
             Type.BIGINT: pa.int64(),
             Type.DOUBLE: pa.float64(),
             Type.STRING: pa.string(),
+            Type.TIMESTAMP: pa.int64(),
         }
         for number in (1, 2):
             columns[f"{name}{number}"] = pa.array([drawn.choice(VALUES[kind]) for _ in range(n)], arrow[kind])
@@ -195,3 +239,38 @@ def test_predicate_bits_fill_all_64_bits_of_a_word(spark: SparkSession) -> None:
     bits = local.pack_bits([local.evaluate(predicate, batch) for predicate in predicates], 65)
     assert found == bits.tolist()
     assert found[63] == MIN
+
+
+def test_every_function_has_the_same_value_in_spark_and_in_the_engine(spark: SparkSession) -> None:
+    """Each with columns for arguments, whatever the session's time zone."""
+    rows = random_rows(7, 400)
+    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+    drawn = random.Random(3)
+    expressions = []
+    for shape in (*EXACT, *CLOSE):
+        for _ in range(1 if all(isinstance(arg, Type) for arg in shape[2]) else 4):
+            args: list[Expression] = [
+                Column(f"{NAMES[arg]}{1 + at % 2}", arg) if isinstance(arg, Type) else constant(arg, drawn)
+                for at, arg in enumerate(shape[2])
+            ]
+            expressions.append((call(shape, args), shape in CLOSE))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        found = frame.select(
+            *(spark_column(each).alias(f"e{number}") for number, (each, _) in enumerate(expressions))
+        ).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    batch = local.Batch(rows)
+    for number, (expression, is_close) in enumerate(expressions):
+        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
+        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
+            if (
+                is_close
+                and ours is not None
+                and theirs is not None
+                and math.isclose(ours, theirs, rel_tol=1e-14)
+            ):
+                continue
+            assert plain(ours) == plain(theirs), (expression, rows.slice(row, 1).to_pylist(), ours, theirs)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cep.compiler.functions import FUNCTION_NAMES
 from cep.errors import Source
 from cep.language.diagnostics import render
 from cep.language.grammar import CLAUSE_WORDS, RESERVED
@@ -66,3 +67,10 @@ def test_the_grammar_names_every_reserved_word():
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
     assert {word for word in CLAUSE_WORDS if word not in text} == set()
+
+
+def test_the_grammar_has_a_table_of_all_functions_that_can_be_called():
+    text = (_ROOT / "docs/grammar.md").read_text()
+    tables = text[text.index("| Function |") : text.index("### Events of variables")]
+    named = set(re.findall(r"\b([A-Z][A-Z0-9_]+)\b(?=\(|`)", tables))
+    assert named - {"CAST", "TRY_CAST", "BIGINT", "LONG", "STRING"} == set(FUNCTION_NAMES)

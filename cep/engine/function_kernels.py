@@ -1,0 +1,157 @@
+"""Functions of numbers and of time: one definition for columns (`cep.engine.predicates`) and for bytecode.
+
+Days are turned into dates by the arithmetic of the proleptic Gregorian calendar in eras of 400 years
+(Richards in "Explanatory Supplement to the Astronomical Almanac", 3rd ed., 15.11), so that no time is out of
+its range.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from cep.program import I64, U8, Code
+
+F64 = npt.NDArray[np.float64]
+
+_DAY_US = 86_400_000_000
+_INT64_MAX = np.iinfo(np.int64).max
+_INT64_MIN = np.iinfo(np.int64).min
+_LAST_DAY = _INT64_MAX // _DAY_US
+_LN_2 = np.log(2.0)
+_WHOLE = 2.0**52
+"""Numbers from here on have no fraction."""
+
+# Places in `cep.program.DATE_PARTS` and `TRUNC_UNITS`.
+_YEAR, _QUARTER, _MONTH, _DAY, _DAYOFWEEK, _WEEKDAY, _DAYOFYEAR, _HOUR, _MINUTE, _SECOND = range(10)
+_TO_YEAR, _TO_QUARTER, _TO_MONTH, _TO_WEEK = range(4)
+
+
+@numba.njit(nogil=True)
+def _days_before(year: int, month: int) -> int:
+    """Return the days from 1970-01-01 to the first of a month; years begin in March inside."""
+    if month <= 2:
+        year -= 1
+        month += 12
+    era = year // 400
+    of_era = year - era * 400
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + (153 * (month - 3) + 2) // 5 - 719_468
+
+
+@numba.njit(nogil=True)
+def _date(days: int) -> tuple[int, int]:
+    """Return the year and month of a day since 1970-01-01."""
+    shifted = days + 719_468
+    era = shifted // 146_097
+    of_era = shifted - era * 146_097
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153 + 3
+    if month > 12:
+        return era * 400 + year + 1, month - 12
+    return era * 400 + year, month
+
+
+@numba.njit(nogil=True)
+def _date_part(time_us: int, part: int) -> int:
+    days = time_us // _DAY_US
+    if part >= _HOUR:
+        seconds = (time_us - days * _DAY_US) // 1_000_000
+        if part == _HOUR:
+            return seconds // 3600
+        return seconds // 60 % 60 if part == _MINUTE else seconds % 60
+    if part == _WEEKDAY:  # Monday is 0; 1970-01-01 was a Thursday
+        return (days + 3) % 7
+    if part == _DAYOFWEEK:  # Sunday is 1
+        return (days + 4) % 7 + 1
+    year, month = _date(days)
+    if part == _YEAR:
+        return year
+    if part == _QUARTER:
+        return (month + 2) // 3
+    if part == _MONTH:
+        return month
+    return days - _days_before(year, month if part == _DAY else 1) + 1
+
+
+@numba.njit(nogil=True)
+def _date_trunc(time_us: int, unit: int) -> tuple[int, int]:
+    """Return the beginning of the unit `time_us` is in, and 1 if that is out of range."""
+    if unit <= _TO_WEEK:
+        days = time_us // _DAY_US
+        if unit == _TO_WEEK:
+            days -= (days + 3) % 7
+        else:
+            year, month = _date(days)
+            if unit == _TO_QUARTER:
+                month -= (month - 1) % 3
+            days = _days_before(year, 1 if unit == _TO_YEAR else month)
+        return (days * _DAY_US, 0) if -_LAST_DAY <= days <= _LAST_DAY else (0, 1)
+    lengths = (_DAY_US, 3_600_000_000, 60_000_000, 1_000_000, 1000, 1)
+    beyond = time_us % lengths[unit - _TO_WEEK - 1]
+    return (time_us - beyond, 0) if time_us >= _INT64_MIN + beyond else (0, 1)
+
+
+@numba.njit(nogil=True)
+def _round(x: float, places: int) -> float:
+    """Round half away from zero, in the steps that the Spark SQL takes."""
+    power = 10.0**places
+    scaled = abs(x) * power
+    if not scaled < _WHOLE:
+        return x
+    whole = np.floor(scaled)
+    if scaled - whole >= 0.5:
+        whole += 1.0
+    return float(-whole / power if x < 0 else whole / power)
+
+
+@numba.njit(nogil=True)
+def _power(x: float, y: float) -> float:
+    """Return x to the y as Java does: NaN where C has 1."""
+    if np.isnan(y) or (abs(x) == 1.0 and np.isinf(y)):
+        return np.nan
+    return float(x**y)
+
+
+@numba.njit(nogil=True)
+def compute(op: int, arg: int, i: I64, f: F64, at: int) -> int:
+    """Compute ``at = op(at)``, or of ``at, at + 1``; return 1 where it has no result. `f` is `i`."""
+    a, x = i[at], f[at]
+    if op == Code.DATE_PART:
+        i[at] = _date_part(a, arg)
+    elif op == Code.DATE_TRUNC:
+        i[at], null = _date_trunc(a, arg)
+        return null
+    elif op == Code.FLOOR_DIV:
+        i[at] = a // arg
+    elif op == Code.SCALE:
+        if arg > 1 and not -(_INT64_MAX // arg) <= a <= _INT64_MAX // arg:
+            return 1
+        i[at] = a * arg
+    elif op == Code.ROUND_F:
+        f[at] = _round(x, arg)
+    elif op == Code.SIGN_F:
+        f[at] = 1.0 if x > 0 else -1.0 if x < 0 else x
+    elif op == Code.EXP_F:
+        f[at] = np.exp(x)
+    elif op == Code.POWER_F:
+        f[at] = _power(x, f[at + 1])
+    elif x <= 0:
+        return 1
+    elif op == Code.LN_F:
+        f[at] = np.log(x)
+    elif op == Code.LOG2_F:
+        f[at] = np.log(x) / _LN_2
+    else:
+        f[at] = np.log10(x)
+    return 0
+
+
+@numba.njit(nogil=True, cache=True)
+def compute_rows(op: int, arg: int, i: I64, f: F64, null: U8) -> None:
+    """Compute every row: operands lie beside one another in `i`, the result takes the first one's place."""
+    step = len(i) // max(len(null), 1)
+    for row in range(len(null)):
+        if null[row] == 0:
+            null[row] = compute(op, arg, i, f, row * step)

@@ -1,0 +1,124 @@
+"""Functions of strings and of time as Spark SQL; none depends on the session's time zone or on ANSI mode."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F  # noqa: N812
+
+from cep.program import DATE_PARTS
+from cep.text_values import DOUBLE_PATTERN, INTEGER_PATTERN
+
+TIME_FUNCTIONS = frozenset(
+    (
+        *DATE_PARTS,
+        "date_trunc",
+        "unix_seconds",
+        "unix_millis",
+        "unix_micros",
+        "timestamp_seconds",
+        "timestamp_millis",
+        "timestamp_micros",
+    )
+)
+"""Functions that `time_function` writes."""
+
+_DAY_US = 86_400_000_000
+_LENGTH_US = {
+    "day": _DAY_US,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_INT_MAX = 2**31 - 1
+
+
+def time_function(function: str, value: SparkColumn, unit: str) -> SparkColumn:
+    """Return a function of `value`: a time in microseconds, or the BIGINT that becomes one."""
+    match function:
+        case "unix_seconds":
+            return _floor_div(value, 1_000_000)
+        case "unix_millis":
+            return _floor_div(value, 1_000)
+        case "unix_micros" | "timestamp_micros":
+            return value
+        case "timestamp_seconds":
+            return F.try_multiply(value, _bigint(1_000_000))
+        case "timestamp_millis":
+            return F.try_multiply(value, _bigint(1_000))
+        case "hour":
+            return _floor_div(_within(value, _DAY_US), _LENGTH_US["hour"])
+        case "minute":
+            return _floor_div(_within(value, _LENGTH_US["hour"]), _LENGTH_US["minute"])
+        case "second":
+            return _floor_div(_within(value, _LENGTH_US["minute"]), _LENGTH_US["second"])
+        case "date_trunc" if unit in _LENGTH_US:
+            return F.try_subtract(value, _within(value, _LENGTH_US[unit]))
+        case "date_trunc":
+            days = F.unix_date(F.trunc(_date(value), unit)).cast("bigint")
+            return F.try_multiply(days, _bigint(_DAY_US))
+        case _:
+            return F.call_function(function, _date(value)).cast("bigint")
+
+
+def _bigint(value: int) -> SparkColumn:
+    return F.lit(value).cast("bigint")
+
+
+def _within(value: SparkColumn, length_us: int) -> SparkColumn:
+    return F.pmod(value, _bigint(length_us))
+
+
+def _floor_div(value: SparkColumn, by: int) -> SparkColumn:
+    towards_zero = F.call_function("div", value, _bigint(by))
+    below = (value < 0) & (towards_zero * _bigint(by) != value)
+    return F.when(below, towards_zero - 1).otherwise(towards_zero)
+
+
+def _date(value: SparkColumn) -> SparkColumn:
+    return F.date_from_unix_date(_floor_div(value, _DAY_US).cast("int"))
+
+
+def text_function(function: str, args: tuple[SparkColumn, ...]) -> SparkColumn:
+    """Return a function of strings."""
+    match function:
+        case "trim":
+            return F.trim(args[0])
+        case "ltrim":
+            return F.ltrim(args[0])
+        case "rtrim":
+            return F.rtrim(args[0])
+        case "reverse":
+            return F.reverse(args[0])
+        case "concat":
+            return F.concat(*args)
+        case "substring":
+            return F.substr(args[0], _int(args[1]), _int(args[2]))
+        case "right":
+            return F.right(args[0], _int(args[1]))
+        case "replace":
+            return F.replace(*args)
+        case "instr":
+            return F.call_function("instr", *args).cast("bigint")
+        case "split_part":
+            return F.split_part(args[0], args[1], _int(args[2]))
+        case "parse_bigint":
+            return F.when(args[0].rlike(_whole_text(INTEGER_PATTERN)), args[0].try_cast("bigint"))
+        case "parse_double":
+            return F.when(args[0].rlike(_whole_text(DOUBLE_PATTERN)), args[0].try_cast("double"))
+        case "text":
+            return args[0].cast("string")
+        case unknown:
+            raise AssertionError(f"no Spark SQL for {unknown}")
+
+
+def _int(value: SparkColumn) -> SparkColumn:
+    """Positions beyond 32 bits are as far out as those at their limits: no text is as long."""
+    limited = F.least(F.greatest(value, _bigint(-_INT_MAX)), _bigint(_INT_MAX))
+    return F.when(value.isNotNull(), limited).cast("int")
+
+
+def _whole_text(pattern: str) -> str:
+    r"""In Java `$` holds before a final line end, too; `\z` does not."""
+    return pattern.removesuffix("$") + r"\z"
