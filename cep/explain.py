@@ -25,6 +25,8 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     yield f"  pattern    {show_node(rule.pattern)}"
     yield f"  window     {_window(rule.window)}"
     yield f"  matches    {rule.selection.value}, after a match {_skip(rule.skip)}"
+    for line in _reported(rule.report):
+        yield f"  reports    {line}"
     yield f"  runs       {_bound(rule, compiled)}"
     yield f"  events     {_filter(program, compiled)}"
     yield "predicates"
@@ -53,8 +55,22 @@ def _skip(skip: ir.Skip) -> str:
     return f"skip {skip.kind.value} {skip.variable}" if skip.variable else skip.kind.value
 
 
+_OVERFLOWS = {
+    ir.Overflow.DROP_OLDEST: "the oldest is dropped and counted",
+    ir.Overflow.DROP_NEWEST: "the newest is dropped and counted",
+    ir.Overflow.FAIL: "matching ends with an error",
+}
+
+
+def _reported(report: ir.Report) -> Iterator[str]:
+    if report.timeouts:
+        yield "also what a run took that the window closed on"
+    if report.suppress_us:
+        yield f"no other match of a key for {show_duration(report.suppress_us)} after one; they are counted"
+
+
 def _bound(rule: ir.Rule, compiled: RuleProgram) -> str:
-    limit = f"at most {compiled.max_runs:,} per key, beyond that the oldest is dropped and counted"
+    limit = f"at most {compiled.max_runs:,} per key, beyond that {_OVERFLOWS[rule.report.overflow]}"
     if rule.window is not None:
         return f"end with the window; {limit}"
     return f"nothing ends a run that waits (no WITHIN); {limit}"

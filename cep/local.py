@@ -19,7 +19,7 @@ from cep.engine.predicates import prepare
 from cep.errors import InputError
 from cep.expression import Type
 from cep.files import Chunk, Format, read_events
-from cep.program import Program
+from cep.program import OUTCOME, Program, missing_column
 from cep.schema import Stream
 from cep.text_values import event_table_schema
 
@@ -35,8 +35,9 @@ class Counts:
     malformed: int = 0
     late: int = 0
     duplicates: int = 0
-    dropped_runs: int = 0
     matches: dict[str, int] = field(default_factory=dict)
+    suppressed: dict[str, int] = field(default_factory=dict)
+    dropped_runs: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,9 @@ def match_chunks(programs: Sequence[Program], chunks: Iterable[Chunk], *, as_str
     # A copy is a duplicate for the rules of every key: count it once.
     counts.duplicates = max(matcher.counters.duplicates for matcher in matchers)
     for matcher in matchers:
-        counts.dropped_runs += matcher.counters.dropped_runs
         counts.matches |= matcher.counters.matches
+        counts.suppressed |= matcher.counters.suppressed
+        counts.dropped_runs |= matcher.counters.dropped_runs
     return Result(in_order(programs, matches), pa.concat_tables(letters), late_events, counts)
 
 
@@ -127,7 +129,8 @@ def match_schema(programs: Sequence[Program]) -> pa.Schema:
             if known.type != item.type:
                 fields[item.name] = pa.field(item.name, pa.float64())
     keys = {name for program in programs for name in program.key}
-    first = ["rule", *(name for name in fields if name in keys), *MATCH_COLUMNS]
+    outcome = [OUTCOME] if OUTCOME in fields else []
+    first = ["rule", *(name for name in fields if name in keys), *MATCH_COLUMNS, *outcome]
     return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
 
 
@@ -140,7 +143,7 @@ def in_order(programs: Sequence[Program], tables: Iterable[pa.Table]) -> pa.Tabl
             [
                 table.column(item.name).cast(item.type)
                 if item.name in table.column_names
-                else pa.nulls(len(table), item.type)
+                else missing_column(item, len(table))
                 for item in schema
             ],
             schema=schema,

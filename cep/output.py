@@ -13,7 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.expression import Type
 from cep.local import MATCH_COLUMNS, Counts
-from cep.program import Program
+from cep.program import OUTCOME, Program
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,7 +107,6 @@ def match_tables(programs: Sequence[Program], matches: pa.Table) -> Iterator[Tab
 
 def summary_lines(counts: Counts, reasons: Mapping[str, int], seconds: float) -> list[str]:
     """Return what happened, a line for each kind of count."""
-    per_rule = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.matches.items()))
     why = "; ".join(f"{reason} ({count:,})" for reason, count in list(reasons.items())[:3])
     more = f"; {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
     rows = [
@@ -115,19 +114,32 @@ def summary_lines(counts: Counts, reasons: Mapping[str, int], seconds: float) ->
         ("malformed", counts.malformed, why + more),
         ("late", counts.late, ""),
         ("duplicates", counts.duplicates, ""),
-        ("matches", sum(counts.matches.values()), per_rule),
+        ("matches", sum(counts.matches.values()), _by_rule(counts.matches)),
     ]
-    if counts.dropped_runs:
-        rows.append(
-            ("dropped runs", counts.dropped_runs, "more runs were open for one key than a rule may have")
-        )
+    if any(counts.suppressed.values()):
+        suppressed = {name: count for name, count in counts.suppressed.items() if count}
+        rows.append(("suppressed", sum(suppressed.values()), _by_rule(suppressed)))
+    if any(counts.dropped_runs.values()):
+        dropped = {name: count for name, count in counts.dropped_runs.items() if count}
+        why = f"more runs were open for one key than a rule may have: {_by_rule(dropped)}"
+        rows.append(("dropped runs", sum(dropped.values()), why))
     lines = [f"{name:<14}{count:>12,}  {text}".rstrip() for name, count, text in rows]
     return [*lines, f"{'seconds':<14}{seconds:>12.2f}"]
 
 
+def _by_rule(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+
 def _columns_of_rules(programs: Sequence[Program]) -> dict[str, tuple[str, ...]]:
     return {
-        rule.name: ("rule", *program.key, *MATCH_COLUMNS, *(name for name, _ in rule.measures))
+        rule.name: (
+            "rule",
+            *program.key,
+            *MATCH_COLUMNS,
+            *([OUTCOME] if rule.timeouts else []),
+            *(name for name, _ in rule.measures),
+        )
         for program in programs
         for rule in program.rules
     }

@@ -24,6 +24,11 @@ from cep.schema import Stream
 TIME_COLUMN = "_ts_us"
 """Column of a prepared batch: event time, int64 microseconds."""
 
+OUTCOME = "outcome"
+"""Column of matches: `MATCH` or `TIMEOUT`. It exists if a rule of the program has ON TIMEOUT."""
+
+MATCH, TIMEOUT = "match", "timeout"
+
 ACCEPT = -1
 """In `RuleTables.after_state`: the run is complete."""
 
@@ -59,6 +64,14 @@ class SkipCode(IntEnum):
     TO_NEXT = 2
     TO_FIRST = 3
     TO_LAST = 4
+
+
+class OverflowCode(IntEnum):
+    """`ir.Overflow`, as numbers."""
+
+    DROP_OLDEST = 0
+    DROP_NEWEST = 1
+    FAIL = 2
 
 
 class Update(IntEnum):
@@ -278,6 +291,9 @@ class RuleProgram:
     skip: SkipCode
     skip_register: int  # of the position to skip to; -1: none
     max_runs: int  # per key
+    overflow: OverflowCode = OverflowCode.DROP_OLDEST
+    timeouts: bool = False  # a run that the window closes on is reported, too
+    suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
 
 
 @dataclass(frozen=True)
@@ -301,6 +317,11 @@ class Program:
     def needs_every_event(self) -> bool:
         """Whether no event may be dropped before matching."""
         return any(rule.needs_every_event for rule in self.rules)
+
+    @property
+    def has_timeouts(self) -> bool:
+        """Whether rows say if they are matches or timeouts."""
+        return any(rule.timeouts for rule in self.rules)
 
     def type_of(self, column: str) -> Type:
         """Return the type of a stream's or a derived column."""
@@ -344,6 +365,8 @@ class Program:
             pa.field("match_start", time, nullable=False),
             pa.field("match_end", time, nullable=False),
         ]
+        if self.has_timeouts:
+            fields.append(pa.field(OUTCOME, pa.string(), nullable=False))
         measures: dict[str, Type] = {}
         for rule in self.rules:
             for name, expression in rule.measures:
@@ -371,6 +394,11 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.INTERVAL: pa.int64(),
 }
 """Arrow type of a value in a prepared batch."""
+
+
+def missing_column(item: pa.Field, n: int) -> pa.Array:
+    """Return what rows of other programs have in a column of matches: NULL, but their outcome is known."""
+    return pa.repeat(pa.scalar(MATCH), n) if item.name == OUTCOME else pa.nulls(n, item.type)
 
 
 def name_hash(name: str) -> int:

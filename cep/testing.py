@@ -29,7 +29,7 @@ from cep.errors import Source
 from cep.language import ast
 from cep.language.parser import parse
 from cep.local import in_order
-from cep.program import ARROW_TYPES
+from cep.program import ARROW_TYPES, OUTCOME, TIMEOUT
 from cep.schema import Field, Stream
 
 # ---------------------------------------------------------------- rules over rows
@@ -186,6 +186,7 @@ class LetterRule:
     measures: str = ""
     match: str = ""
     skip: str = ""
+    report: str = ""
     partition_by: str = "key"
 
     @property
@@ -219,6 +220,7 @@ class LetterRule:
             "MEASURES " + ", ".join(wanted) if wanted else "",
             f"MATCH {self.match}" if self.match else "",
             self.skip,
+            self.report,
         ]
         return "\n".join(clause for clause in clauses if clause)
 
@@ -231,6 +233,8 @@ class LetterRule:
 
 def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> list[str]:
     """Return the matches of `rule` in a stream of letters, each as `show_match` writes it, in order.
+
+    What ON TIMEOUT reports begins with the word ``timeout``.
 
     `stream` is `LETTERS`, perhaps with tie breakers.
     """
@@ -247,8 +251,9 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
                 raise ValueError(f"more than {n_shown} events are taken as `{name}`: too many to show")
             taken += [match[f"p{number}_{name}"] for number in range(match[f"n_{name}"])]
         own = list(match)[list(match).index("match_end") + 1 : -len(shown_by)]
-        measures = {name: match[name] for name in own}
-        shown.append(show_match(events, taken, _plain(match["match_end"]), measures, stream))
+        measures = {name: match[name] for name in own if name != OUTCOME}
+        text = show_match(events, taken, _plain(match["match_end"]), measures, stream)
+        shown.append(f"timeout {text}" if match.get(OUTCOME) == TIMEOUT else text)
     return shown
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from cep.engine.matcher import Counters, Matcher
 from cep.errors import StateError
-from cep.program import TIME_COLUMN
+from cep.program import TIME_COLUMN, missing_column
 from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, INPUT_COUNT, PROGRAM, TEXT, Layout
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
 
 MALFORMED = "malformed: "
 MATCHES = "matches: "
+SUPPRESSED = "suppressed: "
+DROPPED_RUNS = "dropped runs: "
 """Beginnings of the names of counts; a reason or a rule's name follows."""
 
 MAX_FRAME_ROWS = 50_000
@@ -205,7 +207,7 @@ class _Call:
 
     def _put(self, columns: dict[str, Any], n: int) -> None:
         arrays = [
-            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
+            columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema
         ]
         self.output.append(pa.Table.from_arrays(arrays, schema=self.schema))
@@ -227,16 +229,20 @@ class _Call:
                 yield table.slice(start, MAX_FRAME_ROWS).to_pandas(types_mapper=types.get)
 
 
-def _added(before: Sequence[Counters], after: Sequence[Counters]) -> Counter[str]:
+def _added(earlier: Sequence[Counters], after: Sequence[Counters]) -> Counter[str]:
     """Return what a call added to the matchers' counters."""
     added: Counter[str] = Counter()
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(earlier, after, strict=True):
         # A late or a redelivered event is one for the rules of every key: count it once.
         added["late"] = max(added["late"], new.late - old.late)
         added["duplicates"] = max(added["duplicates"], new.duplicates - old.duplicates)
-        added["dropped_runs"] += new.dropped_runs - old.dropped_runs
-        for name, count in new.matches.items():
-            added[MATCHES + name] += count - old.matches[name]
+        for prefix, counts, before in (
+            (MATCHES, new.matches, old.matches),
+            (SUPPRESSED, new.suppressed, old.suppressed),
+            (DROPPED_RUNS, new.dropped_runs, old.dropped_runs),
+        ):
+            for name, count in counts.items():
+                added[prefix + name] += count - before[name]
     return added
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from cep.local import Counts
-from spark_runtime.operator import MALFORMED, MATCHES
+from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, SUPPRESSED
 
 
 @dataclass(slots=True)
@@ -75,8 +75,9 @@ class Totals:
             malformed=malformed,
             late=found["late"],
             duplicates=found["duplicates"],
-            dropped_runs=found["dropped_runs"],
             matches={rule: found[MATCHES + rule] for rule in self.rules},
+            suppressed={rule: found[SUPPRESSED + rule] for rule in self.rules},
+            dropped_runs={rule: found[DROPPED_RUNS + rule] for rule in self.rules},
         )
         processing = sum(self.processing_ms.values()) / 1000
         return Summary(counts, reasons, len(self.by_batch), seconds, processing, was_stopped)

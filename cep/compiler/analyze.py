@@ -29,10 +29,14 @@ from cep.expression import Expression, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, in_order
 from cep.language.time_literals import MAX_DURATION_US
+from cep.program import OUTCOME
 from cep.schema import Stream
 
 MAX_POSITIONS = 1_000
 """Positions of a pattern once its bounded loops are unrolled."""
+
+MAX_MAX_RUNS = 1_000_000
+"""Largest number in MAX RUNS."""
 
 DEFAULT_SEVERITY = "medium"
 
@@ -53,6 +57,12 @@ _SKIP = {
     ast.SkipTarget.NO_SKIP: ir.SkipKind.NO_SKIP,
 }
 
+_OVERFLOW = {
+    ast.Overflow.DROP_OLDEST: ir.Overflow.DROP_OLDEST,
+    ast.Overflow.DROP_NEWEST: ir.Overflow.DROP_NEWEST,
+    ast.Overflow.FAIL: ir.Overflow.FAIL,
+}
+
 
 def analyze(
     rules: Iterable[ast.Rule], streams: Mapping[str, Stream]
@@ -61,12 +71,14 @@ def analyze(
 
     Names must be unique over all `rules`, so give those of all files at once.
     """
+    rules = tuple(rules)
     diagnostics: list[Diagnostic] = []
     typed: list[ir.Rule] = []
+    columns = _match_columns(rules)
     outputs = _Outputs()
     names: dict[str, ast.Rule] = {}
     for rule in rules:
-        analysis = _Analysis(rule, streams)
+        analysis = _Analysis(rule, streams, columns)
         found = analysis.rule_or_none()
         analysis.check_unique(names.setdefault(rule.name.text, rule))
         if analysis.stream is not None:
@@ -77,12 +89,21 @@ def analyze(
     return tuple(typed), in_order(diagnostics)
 
 
+def _match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
+    """Return the columns besides the key that matches have where these rules report into one table."""
+    columns = list(MATCH_COLUMNS)
+    if any(rule.report.timeout is not None for rule in rules):
+        columns.append(OUTCOME)
+    return tuple(columns)
+
+
 @dataclass
 class _Analysis:
     """One rule on its way, and what is wrong with it."""
 
     rule: ast.Rule
     streams: Mapping[str, Stream]
+    match_columns: tuple[str, ...]
     diagnostics: list[Diagnostic] = field(default_factory=list)
     stream: Stream | None = None
     measure_types: dict[str, Type] = field(default_factory=dict)
@@ -116,6 +137,7 @@ class _Analysis:
             measures,
             selection,
             skip or ir.Skip(_default_skip(selection)),
+            self.report(),
         )
 
     # Clauses
@@ -172,7 +194,7 @@ class _Analysis:
                     "numbers with fractions are not compared exactly",
                     "use a column of whole numbers, text, time or BOOLEAN",
                 )
-            elif name.text.casefold() in MATCH_COLUMNS:
+            elif name.text.casefold() in self.match_columns:
                 self.problem(
                     "E0214",
                     f"every match has a column `{name.text.casefold()}` already",
@@ -197,6 +219,51 @@ class _Analysis:
                 "write a longer time, or WITHIN 0 SECONDS for events of one instant",
             )
         return ir.Window(written.length_us, written.inclusive)
+
+    def report(self) -> ir.Report:
+        written = self.rule.report
+        if written.timeout is not None and self.rule.window is None:
+            self.problem(
+                "E0331",
+                "nothing ends the runs of this rule by time",
+                written.timeout.span,
+                "no window, no timeout",
+                "add WITHIN and a time after the pattern, or leave ON TIMEOUT out",
+            )
+        suppress_us = 0
+        if written.suppression is not None:
+            suppress_us = written.suppression.length_us
+            if suppress_us > MAX_DURATION_US:
+                self.diagnostics.append(too_long(self.rule.source, written.suppression.span))
+            elif suppress_us == 0:
+                self.problem(
+                    "E0332",
+                    "this suppresses nothing",
+                    written.suppression.span,
+                    "no time at all",
+                    "write a longer time, or leave SUPPRESS FOR out",
+                )
+        limit = written.limit
+        if limit is None:
+            return ir.Report(written.timeout is not None, suppress_us)
+        if limit.n_runs == 0:
+            self.problem(
+                "E0333",
+                "a key without runs has no matches",
+                limit.span,
+                "at most 0 runs",
+                "write at least 1",
+            )
+        elif limit.n_runs > MAX_MAX_RUNS:
+            self.problem(
+                "E0931",
+                f"a key may have {limit.n_runs:,} runs; the limit is {MAX_MAX_RUNS:,}",
+                limit.span,
+                "every event of the key looks at all of them",
+                "use a smaller number, and a shorter window or a skip clause to need fewer runs",
+            )
+        overflow = _OVERFLOW[limit.overflow or ast.Overflow.DROP_OLDEST]
+        return ir.Report(written.timeout is not None, suppress_us, limit.n_runs, overflow)
 
     def skip(self) -> ir.Skip | None:
         written = self.rule.skip
@@ -286,7 +353,7 @@ class _Analysis:
         return predicate
 
     def measures(self) -> tuple[ir.Measure, ...]:
-        taken = {name.casefold(): f"every match has a column `{name}` already" for name in MATCH_COLUMNS}
+        taken = {name.casefold(): f"every match has a column `{name}` already" for name in self.match_columns}
         taken |= {name.text.casefold(): f"`{name.text}` is a key column" for name in self.rule.key}
         result = []
         for measure in self.rule.measures:

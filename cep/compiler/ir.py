@@ -138,6 +138,28 @@ class Skip:
     variable: str | None = None
 
 
+class Overflow(StrEnum):
+    """What happens when a key has more runs than it may have."""
+
+    DROP_OLDEST = "drop oldest"
+    DROP_NEWEST = "drop newest"
+    FAIL = "fail"
+
+
+DEFAULT_MAX_RUNS = 10_000
+"""Open runs of one rule and key, where the rule does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is reported besides the measures, and how many runs a key may have."""
+
+    timeouts: bool = False
+    suppress_us: int = 0  # after a match, so long none of the same key is reported; 0: all are
+    max_runs: int = DEFAULT_MAX_RUNS
+    overflow: Overflow = Overflow.DROP_OLDEST
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule, ready to become an automaton. `variables` holds every variable of the pattern once."""
@@ -154,3 +176,4 @@ class Rule:
     measures: tuple[Measure, ...]
     selection: Selection
     skip: Skip
+    report: Report = Report()

@@ -9,9 +9,6 @@ from cep.program import MAX_BITS
 MAX_REGISTERS = 64
 """Registers of a run: one 64-bit word says which of them are not NULL."""
 
-MAX_RUNS_PER_KEY = 10_000
-"""Open runs of one rule and key; beyond it the oldest is dropped and counted."""
-
 
 def too_many_predicates(rule: str, given: int) -> RuleError:
     """Return the error for a rule with more local predicates than bits in a word."""

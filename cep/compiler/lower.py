@@ -18,7 +18,6 @@ import numpy as np
 from cep.compiler import ir, nfa
 from cep.compiler.limits import (
     MAX_REGISTERS,
-    MAX_RUNS_PER_KEY,
     too_many_choices,
     too_many_predicates,
     too_many_registers,
@@ -30,6 +29,7 @@ from cep.program import (
     MAX_BITS,
     Code,
     Mode,
+    OverflowCode,
     Program,
     Register,
     RuleProgram,
@@ -57,6 +57,11 @@ _SKIPS = {
     ir.SkipKind.TO_NEXT: SkipCode.TO_NEXT,
     ir.SkipKind.TO_FIRST: SkipCode.TO_FIRST,
     ir.SkipKind.TO_LAST: SkipCode.TO_LAST,
+}
+_OVERFLOWS = {
+    ir.Overflow.DROP_OLDEST: OverflowCode.DROP_OLDEST,
+    ir.Overflow.DROP_NEWEST: OverflowCode.DROP_NEWEST,
+    ir.Overflow.FAIL: OverflowCode.FAIL,
 }
 
 
@@ -523,7 +528,10 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         selection=_SELECTIONS[rule.selection],
         skip=_SKIPS[rule.skip.kind],
         skip_register=skip_register,
-        max_runs=MAX_RUNS_PER_KEY,
+        max_runs=rule.report.max_runs,
+        overflow=_OVERFLOWS[rule.report.overflow],
+        timeouts=rule.report.timeouts,
+        suppress_us=rule.report.suppress_us,
     )
 
 

@@ -2,8 +2,9 @@
 
 Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
 rest (u32), then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), and
-one per rule with its open runs as plain columns. Nothing in it is code, and nothing is read before the header
-fits.
+two
+per rule: its open runs as plain columns, and until when its matches are suppressed. Nothing in it is code,
+and nothing is read before the header fits.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import pyarrow as pa
 
 from cep.engine.runs import StoredRuns
 from cep.errors import StateError
+from cep.program import I64
 
 MAGIC = b"SCEP"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<4sH16sI")
 _LENGTH = struct.Struct("<Q")
 
@@ -37,6 +39,7 @@ class Snapshot:
     keys: pa.Table
     strings: pa.Array
     runs: tuple[StoredRuns, ...]
+    suppressed_until: tuple[I64, ...]  # by key; empty: the rule has no SUPPRESS FOR
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -47,8 +50,9 @@ def encode(snapshot: Snapshot) -> bytes:
         _table_bytes(snapshot.pending),
         _table_bytes(snapshot.keys),
         _table_bytes(pa.table({"strings": snapshot.strings})),
-        *(_runs_bytes(runs) for runs in snapshot.runs),
     ]
+    for runs, until_us in zip(snapshot.runs, snapshot.suppressed_until, strict=True):
+        sections += [_runs_bytes(runs), until_us.astype("<i8").tobytes()]
     body = b"".join(_LENGTH.pack(len(section)) + section for section in sections)
     return _HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, zlib.crc32(body)) + body
 
@@ -80,7 +84,8 @@ def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
     if zlib.crc32(body) != checksum:
         raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
     sections = _sections(body)
-    numbers = np.frombuffer(sections[0], "<i8")
+    numbers = _numbers(sections[0])
+    of_rules = sections[4:]
     return Snapshot(
         fingerprint=fingerprint,
         watermark_us=int(numbers[0]),
@@ -89,7 +94,8 @@ def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
         pending=_table(sections[1]),
         keys=_table(sections[2]),
         strings=_table(sections[3]).column("strings").combine_chunks(),
-        runs=tuple(_runs(section, width) for section, width in zip(sections[4:], widths, strict=True)),
+        runs=tuple(_runs(section, width) for section, width in zip(of_rules[::2], widths, strict=True)),
+        suppressed_until=tuple(_numbers(section) for section in of_rules[1::2]),
     )
 
 
@@ -114,6 +120,10 @@ def _table(section: memoryview) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(section)).read_all()
 
 
+def _numbers(section: memoryview) -> I64:
+    return np.frombuffer(section, "<i8").astype(np.int64)
+
+
 def _runs_bytes(runs: StoredRuns) -> bytes:
     """Counts per key, then the fields of the runs column by column."""
     parts = [np.array([len(runs.n_runs)]), runs.n_runs, runs.rows.T]
@@ -121,7 +131,7 @@ def _runs_bytes(runs: StoredRuns) -> bytes:
 
 
 def _runs(section: memoryview, width: int) -> StoredRuns:
-    cells = np.frombuffer(section, "<i8").astype(np.int64, copy=False)
+    cells = _numbers(section)
     n_slots = int(cells[0])
     n_runs, columns = cells[1 : 1 + n_slots], cells[1 + n_slots :]
     return StoredRuns(n_runs, columns.reshape(width, -1).T)

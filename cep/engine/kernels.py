@@ -27,10 +27,26 @@ import numpy as np
 import numpy.typing as npt
 
 from cep.engine.function_kernels import compute
-from cep.program import I32, I64, U8, U64, Code, Mode, RuleTables, SelectionCode, SkipCode, Update
+from cep.program import (
+    I32,
+    I64,
+    U8,
+    U64,
+    Code,
+    Mode,
+    OverflowCode,
+    RuleTables,
+    SelectionCode,
+    SkipCode,
+    Update,
+)
 
 F64 = npt.NDArray[np.float64]
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+KERNELS: dict[str, Any] = {}
+"""The kernels of all modules, by name."""
 
 
 def kernel(function: _F) -> _F:
@@ -38,12 +54,19 @@ def kernel(function: _F) -> _F:
 
     No fastmath: NaN and times are exact.
     """
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[return-value]
+    compiled = numba.njit(cache=True, nogil=True)(function)
+    KERNELS[function.__name__] = compiled
+    return compiled  # type: ignore[return-value]
 
 
 def part(function: _F) -> _F:
     """Compile a part of a kernel into its callers."""
     return numba.njit(nogil=True, forceinline=True)(function)  # type: ignore[return-value]
+
+
+def apart(function: _F) -> _F:
+    """Compile a part of a kernel that is called, not inlined: what happens seldom keeps the loops small."""
+    return numba.njit(nogil=True)(function)  # type: ignore[return-value]
 
 
 NONE = -1
@@ -64,7 +87,8 @@ HEAD, N_RUNS = 0, 1
 
 # Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
-N_META = 6
+OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none
+N_META = 7
 
 # Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits that say
 # which of them are not NULL.
@@ -73,11 +97,13 @@ VALUE = 3
 
 # Columns of `matches`. Registers follow from MATCH_REGISTER on.
 MATCH_SLOT, MATCH_START, MATCH_END, MATCH_CHAIN, MATCH_VALID = range(5)
-MATCH_REGISTER = 5
+MATCH_TIMED_OUT = 5  # 1: a timeout; 0: a match
+MATCH_REGISTER = 6
 
 # Places in a packed rule (`pack_rule`): scalars, then where each table begins.
 SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
-N_SCALARS = 8
+OVERFLOW, TIMEOUTS = 8, 9
+N_SCALARS = 10
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -114,6 +140,7 @@ N_HEADER = N_SCALARS + 29
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL = int(SelectionCode.ALL)
 _NO_SKIP, _PAST_LAST, _TO_NEXT = int(SkipCode.NO_SKIP), int(SkipCode.PAST_LAST), int(SkipCode.TO_NEXT)
+_DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
 _POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
 _INT64_MIN = np.iinfo(np.int64).min
 _INT64_MAX = np.iinfo(np.int64).max
@@ -510,6 +537,7 @@ def emit(runs: I64, meta: I64, matches: I64, slot: int, run: int, end_us: int) -
     matches[n_out, MATCH_END] = end_us
     matches[n_out, MATCH_CHAIN] = runs[run, CHAIN]
     matches[n_out, MATCH_VALID] = runs[run, VALID]
+    matches[n_out, MATCH_TIMED_OUT] = 0
     for register in range(runs.shape[1] - REGISTER):
         matches[n_out, MATCH_REGISTER + register] = runs[run, REGISTER + register]
     meta[N_OUT] = n_out + 1
@@ -555,8 +583,12 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
 
 
 @part
-def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
-    """Report held matches in order of start while no open run started earlier (Flink's order for skips)."""
+def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+    """Report held matches in order of start while no open run started earlier (Flink's order for skips).
+
+    Return the position before which runs were pruned.
+    """
+    reached = NONE
     while keys[slot, HEAD] != NONE:
         start = runs[keys[slot, HEAD], START_POS]
         best, before_best = NONE, NONE
@@ -566,11 +598,13 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
                 best, before_best = run, previous
             previous, run = run, runs[run, NEXT]
         if best == NONE:
-            return
+            break
         emit(runs, meta, matches, slot, best, runs[best, END_US])
         floor = skip_target(rule, runs, best)
         remove_after(runs, keys, meta, slot, before_best)
         prune(runs, keys, meta, slot, floor)
+        reached = max(reached, floor)
+    return reached
 
 
 # ---------------------------------------------------------------- one event
@@ -852,14 +886,104 @@ def step(
     prune(runs, keys, meta, slot, floor)
     if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
         release_held(rule, runs, keys, meta, matches, slot)
-    while keys[slot, N_RUNS] > rule[MAX_RUNS]:
-        meta[DROPPED] += 1
-        remove_after(runs, keys, meta, slot, NONE)
+    if keys[slot, N_RUNS] > rule[MAX_RUNS]:
+        drop_runs(rule, runs, keys, meta, slot)
+
+
+@apart
+def drop_runs(rule: I64, runs: I64, keys: I64, meta: I64, slot: int) -> None:
+    """Bring a key that has too many runs back to its limit (ON OVERFLOW)."""
+    excess = keys[slot, N_RUNS] - rule[MAX_RUNS]
+    meta[DROPPED] += excess
+    if rule[OVERFLOW] == _FAIL:
+        meta[OVERFLOWED] = slot + 1
+    last = NONE
+    if rule[OVERFLOW] != _DROP_OLDEST:
+        last = keys[slot, HEAD]
+        for _ in range(rule[MAX_RUNS] - 1):
+            last = runs[last, NEXT]
+    for _ in range(excess):
+        remove_after(runs, keys, meta, slot, last)
+
+
+@apart
+def close_with_timeouts(
+    rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int
+) -> None:
+    """Do what `close` does, one instant after the other, and report what ends without being a match."""
+    while True:
+        run = keys[slot, HEAD]
+        while run != NONE and runs[run, STATE] == HELD:
+            run = runs[run, NEXT]
+        if run == NONE or runs[run, START_US] > bound_us - rule[SPAN_US]:
+            return
+        start_us = runs[run, START_US]
+        meta[INSTANT] += 1
+        meta[INSTANT_OUT] = meta[N_OUT]
+        reported, floor = NONE, NONE
+        first, last = NONE, NONE  # the runs that end now, on a list of their own
+        previous, run = NONE, keys[slot, HEAD]
+        while run != NONE and runs[run, START_US] <= start_us:
+            following = runs[run, NEXT]
+            if runs[run, STATE] == HELD:
+                previous, run = run, following
+                continue
+            if runs[run, START_POS] >= floor and rule[rule[STATE_CLOSES] + runs[run, STATE]] != 0:
+                previous, reported, floor = complete(
+                    rule, runs, keys, meta, matches, slot, previous, run,
+                    start_us + rule[CLOSE_US], reported, floor,
+                )  # fmt: skip
+            if previous == NONE:
+                keys[slot, HEAD] = following
+            else:
+                runs[previous, NEXT] = following
+            keys[slot, N_RUNS] -= 1
+            runs[run, NEXT] = NONE
+            if first == NONE:
+                first = run
+            else:
+                runs[last, NEXT] = run
+            last = run
+            run = following
+        prune(runs, keys, meta, slot, floor)
+        if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+            floor = max(floor, release_held(rule, runs, keys, meta, matches, slot))
+        run = first
+        while run != NONE:
+            if runs[run, START_POS] >= floor and times_out(rule, runs, first, run):
+                emit(runs, meta, matches, slot, run, start_us + rule[CLOSE_US])
+                matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
+            run = runs[run, NEXT]
+        while first != NONE:
+            run = first
+            first = runs[run, NEXT]
+            release(runs, meta, run)
+
+
+@part
+def times_out(rule: I64, runs: I64, first: int, run: int) -> bool:
+    """Say whether what `run` took is no match at this instant, and was not seen on the list before it."""
+    is_before = True
+    other = first
+    while other != NONE:
+        if other == run:
+            is_before = False
+        if (
+            (is_before or rule[rule[STATE_CLOSES] + runs[other, STATE]] != 0)
+            and runs[other, CHAIN] == runs[run, CHAIN]
+            and runs[other, START_POS] == runs[run, START_POS]
+        ):
+            return False
+        other = runs[other, NEXT]
+    return True
 
 
 @part
 def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int) -> None:
     """End the runs of a key whose window closed at or before `bound_us`; some of them are matches then."""
+    if rule[TIMEOUTS] != 0:
+        close_with_timeouts(rule, runs, keys, meta, matches, slot, bound_us)
+        return
     meta[INSTANT] += 1
     meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE

@@ -13,6 +13,7 @@ from cep.engine.kernels import (
     MATCH_REGISTER,
     MATCH_SLOT,
     MATCH_START,
+    MATCH_TIMED_OUT,
     MATCH_VALID,
     hash_values,
 )
@@ -20,7 +21,9 @@ from cep.engine.ordering import hash_column
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool
 from cep.expression import Type, column_names
-from cep.program import ARROW_TYPES, I64, Program, RuleProgram, name_hash
+from cep.program import ARROW_TYPES, I64, MATCH, OUTCOME, TIMEOUT, Program, RuleProgram, name_hash
+
+_TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
 
 
 def empty_matches(program: Program) -> pa.Table:
@@ -61,6 +64,8 @@ def _rule_table(
         "match_end": pa.array(part[:, MATCH_END]),
         **dict(zip(program.key, key_columns, strict=True)),
     }
+    if program.has_timeouts:
+        columns[OUTCOME] = pc.if_else(pa.array(part[:, MATCH_TIMED_OUT] != 0), TIMEOUT, MATCH)
     batch = Batch(_register_table(rule, part, strings))
     for name, expression in rule.measures:
         columns[name] = evaluate(expression, batch).to_arrow()
@@ -92,8 +97,12 @@ def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Tab
 
 
 def match_ids(rule: str, key: list[pa.Array], part: I64) -> pa.Array:
-    """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time."""
+    """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time.
+
+    A timeout has another one than a match of the same events and time.
+    """
     low = part[:, MATCH_CHAIN].astype(np.uint64) ^ np.uint64(name_hash(rule))
+    low ^= np.where(part[:, MATCH_TIMED_OUT] != 0, _TIMEOUT_HASH, np.uint64(0))
     for column in key:
         hash_column(column, low)
     high = low.copy()

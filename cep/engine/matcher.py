@@ -22,9 +22,11 @@ from cep.engine import codec
 from cep.engine.kernels import (
     DROPPED,
     IDENTITY,
+    MATCH_TIMED_OUT,
     N_FREE,
     N_OUT,
     N_RUNS,
+    OVERFLOWED,
     SLOT,
     TIME_US,
     VALUE,
@@ -46,6 +48,7 @@ from cep.engine.runs import (
     row_width,
 )
 from cep.engine.strings import StringPool
+from cep.engine.suppression import Suppression
 from cep.errors import StateError
 from cep.expression import Type
 from cep.program import I64, TIME_COLUMN, Program, RuleProgram, bits_column
@@ -61,13 +64,17 @@ _MATCH_CAPACITY = 4096
 
 @dataclass(slots=True)
 class Counters:
-    """What happened so far: every event pushed is counted once as taken in, late or duplicate."""
+    """What happened so far: every event pushed is counted once as taken in, late or duplicate.
+
+    Matches, those that were suppressed, and runs dropped at the limit are counted by rule.
+    """
 
     events: int = 0
     late: int = 0
     duplicates: int = 0
-    dropped_runs: int = 0
     matches: dict[str, int] = field(default_factory=dict)
+    suppressed: dict[str, int] = field(default_factory=dict)
+    dropped_runs: dict[str, int] = field(default_factory=dict)
 
 
 class _RuleState:
@@ -81,6 +88,12 @@ class _RuleState:
         self.null = np.zeros(len(self.stack), np.uint8)
         self.packed = pack(program, rule)
         self.fan_out = fan_out(rule)
+        self.suppression = Suppression(rule.suppress_us)
+
+    def set_slots(self, n_slots: int) -> None:
+        """Make room for `n_slots` keys."""
+        self.pool = self.pool.with_slots(n_slots)
+        self.suppression.set_slots(n_slots)
 
     def make_room(self, slot: int, found: list[I64]) -> None:
         """Take the matches out and, where that is not enough, grow the pool or the room for matches."""
@@ -96,7 +109,9 @@ class _RuleState:
         """Move the matches so far to `found`."""
         n_out = int(self.pool.meta[N_OUT])
         if n_out:
-            found.append(self.matches[:n_out].copy())
+            reported = self.suppression.reported(self.matches[:n_out].copy())
+            if len(reported):
+                found.append(reported)
             self.pool.meta[N_OUT] = 0
 
     def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
@@ -113,6 +128,12 @@ class _RuleState:
                 break
             self.make_room(int(events[rows[done], SLOT]), found)
         self.drain(found)
+
+    @property
+    def overflowed_slot(self) -> int | None:
+        """The key that had more runs than it may have, under ON OVERFLOW FAIL."""
+        slot = int(self.pool.meta[OVERFLOWED]) - 1
+        return slot if slot >= 0 else None
 
     def close(self, bound_us: int, found: list[I64]) -> None:
         """Close the windows that end at or before `bound_us`."""
@@ -140,7 +161,12 @@ class Matcher:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.watermark_us = START_OF_TIME_US
-        self.counters = Counters(matches={rule.name: 0 for rule in program.rules})
+        names = [rule.name for rule in program.rules]
+        self.counters = Counters(
+            matches=dict.fromkeys(names, 0),
+            suppressed=dict.fromkeys(names, 0),
+            dropped_runs=dict.fromkeys(names, 0),
+        )
         self._position = 0
         self._pending: list[pa.Table] = []
         self._strings = StringPool()
@@ -186,8 +212,10 @@ class Matcher:
             state.close(watermark_us, matches)
         table = build_matches(self.program, found, self._keys, self._strings)
         for state, matches in zip(self._rules, found, strict=True):
-            self.counters.matches[state.rule.name] += sum(len(rows) for rows in matches)
-        self.counters.dropped_runs = sum(state.pool.n_dropped for state in self._rules)
+            name = state.rule.name
+            self.counters.matches[name] += sum(int((rows[:, MATCH_TIMED_OUT] == 0).sum()) for rows in matches)
+            self.counters.suppressed[name] = state.suppression.n_suppressed
+            self.counters.dropped_runs[name] = state.pool.n_dropped
         self._forget()
         return table
 
@@ -239,9 +267,22 @@ class Matcher:
             rows = everything
             if not rule.needs_every_event:
                 rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
-            state.pool = state.pool.with_slots(self._n_slots)
+            state.set_slots(self._n_slots)
             state.run(events, bits, rows, self._position, matches)
+            if state.overflowed_slot is not None:
+                raise self._too_many_runs(rule, state.overflowed_slot)
         self._position += len(order.rows)
+
+    def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
+        key = ", ".join(
+            f"{name} = {keys[slot].as_py()!r}"
+            for name, keys in zip(self.program.key, self._keys, strict=True)
+        )
+        return StateError(
+            "E0707",
+            f"rule `{rule.name}` has more than {rule.max_runs:,} open runs for the key {key}",
+            "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
+        )
 
     def _slots(self, table: pa.Table, order: OrderedEvents) -> npt.NDArray[np.int32]:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
@@ -285,11 +326,12 @@ class Matcher:
     # ------------------------------------------------------------ memory
 
     def _live_slots(self) -> npt.NDArray[np.bool_]:
-        """Return which keys have an open run of any rule."""
+        """Return which keys have an open run of any rule, or matches to suppress."""
         live = np.zeros(self._n_slots, np.bool_)
         for state in self._rules:
-            state.pool = state.pool.with_slots(self._n_slots)
+            state.set_slots(self._n_slots)
             live |= state.pool.keys[:, N_RUNS] > 0
+            live |= state.suppression.matters(self.watermark_us)
         return live
 
     def _forget(self) -> None:
@@ -304,6 +346,7 @@ class Matcher:
         self._keys = [keys.filter(pa.array(live)) for keys in self._keys]
         for state in self._rules:
             state.pool = state.pool.with_keys(live)
+            state.suppression.keep_slots(live)
 
     def _keep_strings(self) -> None:
         self._strings.keep(
@@ -333,13 +376,16 @@ class Matcher:
                 keys=pa.table(self._keys, self.program.key),
                 strings=self._strings.values,
                 runs=tuple(state.pool.stored() for state in self._rules),
+                suppressed_until=tuple(state.suppression.until_us for state in self._rules),
             )
         )
 
     def _counter_list(self) -> tuple[int, ...]:
         counters = self.counters
-        per_rule = [(counters.matches[s.rule.name], s.pool.n_dropped) for s in self._rules]
-        return (counters.events, counters.late, counters.duplicates, *(n for pair in per_rule for n in pair))
+        per_rule = [
+            (counters.matches[s.rule.name], s.pool.n_dropped, s.suppression.n_suppressed) for s in self._rules
+        ]
+        return (counters.events, counters.late, counters.duplicates, *(n for row in per_rule for n in row))
 
     @classmethod
     def restore(cls, program: Program, data: bytes) -> Matcher:
@@ -360,13 +406,19 @@ class Matcher:
             matcher._pending = [snapshot.pending]
         matcher._keys = [snapshot.keys.column(name).combine_chunks() for name in program.key]
         matcher._strings = StringPool(snapshot.strings)
-        if len(counts) != 3 + 2 * len(matcher._rules):
+        if len(counts) != 3 + 3 * len(matcher._rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        for state, stored, matched, dropped in zip(
-            matcher._rules, snapshot.runs, counts[3::2], counts[4::2], strict=True
+        kept = zip(snapshot.runs, snapshot.suppressed_until, strict=True)
+        per_rule = zip(counts[3::3], counts[4::3], counts[5::3], strict=True)
+        for state, (stored, until_us), (matched, dropped, suppressed) in zip(
+            matcher._rules, kept, per_rule, strict=True
         ):
             state.pool = make_pool(stored, 2 * len(stored.rows))
             state.pool.meta[DROPPED] = dropped
-            matcher.counters.matches[state.rule.name] = matched
-        matcher.counters.dropped_runs = sum(counts[4::2])
+            state.suppression = Suppression(state.rule.suppress_us, until_us)
+            state.suppression.n_suppressed = suppressed
+            name = state.rule.name
+            matcher.counters.matches[name] = matched
+            matcher.counters.dropped_runs[name] = dropped
+            matcher.counters.suppressed[name] = suppressed
         return matcher

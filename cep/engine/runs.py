@@ -23,12 +23,14 @@ from cep.engine.kernels import (
     N_RUNS,
     N_SCALARS,
     NONE,
+    OVERFLOW,
     REGISTER,
     SELECTION,
     SKIP,
     SKIP_REGISTER,
     SPAN_US,
     STATE,
+    TIMEOUTS,
     VALID,
     ZERO_VALID,
     link_runs,
@@ -37,7 +39,7 @@ from cep.engine.kernels import (
 )
 from cep.program import I64, Program, RuleProgram
 
-assert N_SCALARS == 8, "pack() names every scalar"
+assert N_SCALARS == 10, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ def pack(program: Program, rule: RuleProgram) -> I64:
         SKIP: int(rule.skip),
         SKIP_REGISTER: rule.skip_register,
         MAX_RUNS: rule.max_runs,
+        OVERFLOW: int(rule.overflow),
+        TIMEOUTS: int(rule.timeouts),
         ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
     }
     return pack_rule(scalars, rule.tables, len(program.columns))

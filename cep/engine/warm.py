@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cep.engine import function_kernels, kernels
+from cep.engine import function_kernels
+from cep.engine.kernels import KERNELS
 from cep.engine.matcher import Matcher
 from cep.expression import Type
 from cep.program import (
@@ -55,6 +56,8 @@ def smallest_program() -> Program:
         skip=SkipCode.PAST_LAST,
         skip_register=-1,
         max_runs=1,
+        timeouts=True,
+        suppress_us=1,
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
     return Program(stream, ("key",), ((),), (), (), (rule,))
@@ -81,14 +84,8 @@ def warm_up() -> None:
 
 def compiled_kernels() -> dict[str, int]:
     """Return how many times each kernel was specialised in this process; more than once is a waste."""
-    members = [*vars(kernels).items(), ("compute_rows", function_kernels.compute_rows)]
-    return {
-        name: len(member.signatures)
-        for name, member in members
-        if hasattr(member, "signatures")
-        and member is not function_kernels.compute
-        and not member.targetoptions.get("forceinline")
-    }
+    kernels = {**KERNELS, "compute_rows": function_kernels.compute_rows}
+    return {name: len(kernel.signatures) for name, kernel in kernels.items() if hasattr(kernel, "signatures")}
 
 
 if __name__ == "__main__":

@@ -315,6 +315,55 @@ class Skip:
     span: Span = field(compare=False)
 
 
+class Rows(StrEnum):
+    """``ONE ROW PER MATCH`` or ``ALL ROWS PER MATCH``."""
+
+    ONE = "ONE ROW"
+    ALL = "ALL ROWS"
+
+
+class Overflow(StrEnum):
+    """What happens when a key has more runs than it may have, as written."""
+
+    DROP_OLDEST = "DROP OLDEST"
+    DROP_NEWEST = "DROP NEWEST"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """``ON TIMEOUT``."""
+
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """``SUPPRESS FOR duration``."""
+
+    length_us: int
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimit:
+    """``MAX RUNS n PER KEY [ON OVERFLOW ...]``; `span` is the place of the number."""
+
+    n_runs: int
+    overflow: Overflow | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The clauses about what is reported; None where one was left out."""
+
+    rows: Rows | None = None
+    timeout: Timeout | None = None
+    suppression: Suppression | None = None
+    limit: RunLimit | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One rule; None or empty where a clause was left out."""
@@ -333,3 +382,4 @@ class Rule:
     skip: Skip | None
     source: Source = field(compare=False)
     span: Span = field(compare=False)
+    report: Report = Report()

@@ -48,6 +48,9 @@ CODES: dict[str, str] = {
     "E0311": "an absence at the end without WITHIN",
     "E0312": "a window that nothing fits into",
     "E0313": "an absence where none can be",
+    "E0331": "ON TIMEOUT where nothing ends by time",
+    "E0332": "SUPPRESS FOR no time",
+    "E0333": "MAX RUNS 0",
     "E0401": "the file is not YAML",
     "E0402": "a value of the wrong kind",
     "E0403": "no such setting",
@@ -77,5 +80,6 @@ CODES: dict[str, str] = {
     "E0906": "an offset that reaches back too far",
     "E0907": "a duration that is too long",
     "E0908": "too many ways through optional steps",
+    "E0931": "too many runs per key",
 }
 """Code -> meaning."""

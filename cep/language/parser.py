@@ -16,6 +16,7 @@ from cep.language.diagnostics import did_you_mean, suggestion
 from cep.language.expressions import ExpressionReader
 from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
+from cep.language.report_clauses import REPORT_FORMS, ReportClauses
 
 MAX_BYTES = 1 << 20
 """Size of one rule file."""
@@ -36,18 +37,15 @@ _FORMS = {
     "MATCH": "MATCH EARLIEST or MATCH ALL",
     "AFTER": "AFTER MATCH SKIP PAST LAST EVENT",
     "NO": "NO SKIP",
+    **REPORT_FORMS,
 }
 _CLAUSES_SHOWN = (
-    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, DEFINE, MEASURES, MATCH, AFTER MATCH"
+    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, DEFINE, MEASURES, MATCH, AFTER MATCH, "
+    "ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
 )
 
 _LATER_CLAUSES = {
     "SUBSET": ("SUBSET", "name the variables one by one"),
-    "ALL": ("ALL ROWS PER MATCH", "leave it out: one row is reported for each match"),
-    "ONE": ("ONE ROW PER MATCH as a clause", "leave it out: one row for each match is what is reported"),
-    "ON": ("ON TIMEOUT", "leave it out"),
-    "SUPPRESS": ("SUPPRESS", "leave it out: AFTER MATCH SKIP PAST LAST EVENT limits overlapping matches"),
-    "MAX": ("MAX RUNS", "leave it out: a key has at most 10,000 open runs of a rule"),
     "ORDER": (
         "ORDER BY",
         "leave it out: events are ordered by the stream's event_time and tie_break",
@@ -155,6 +153,7 @@ class _RuleReader:
         self.measures: tuple[ast.Measure, ...] = ()
         self.mode: ast.Mode | None = None
         self.skip: ast.Skip | None = None
+        self.report = ReportClauses(parser)
         self.seen: dict[str, Span] = {}
         self.clause = "RULE"  # the one read last
         self.may_follow = ""  # what, besides a clause, could come after what was just read
@@ -171,6 +170,7 @@ class _RuleReader:
             "MATCH": self.read_mode,
             "AFTER": self.read_after,
             "NO": self.read_no_skip,
+            **self.report.readers,
         }
 
     def read_name(self) -> None:
@@ -182,15 +182,13 @@ class _RuleReader:
         span = Span(token.start, token.end)
         if token.word in _LATER_CLAUSES and token.word not in self.clauses:
             parser.take()
-            if parser.accept_word("ROW", "ROWS") and parser.accept_word("PER"):
-                parser.accept_word("MATCH")
             parser.later(_LATER_CLAUSES[token.word][0], span, _LATER_CLAUSES[token.word][1])
         if token.word not in self.clauses:
             self.refuse(token)
         parser.take()
         self.clause, self.may_follow = token.word, ""
         parser.form = _FORMS[token.word]
-        place = "AFTER" if token.word == "NO" else token.word
+        place = _SAME_CLAUSE.get(token.word, token.word)
         if place in self.seen:
             parser.diagnostics.append(
                 parser.problem(
@@ -413,11 +411,26 @@ class _RuleReader:
             self.skip,
             self.parser.source,
             span,
+            self.report.report,
         )
 
+
+_SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE"}
 
 _SKIP_HELP = "write AFTER MATCH NO SKIP, or SKIP PAST LAST EVENT, TO NEXT EVENT, TO FIRST v, TO LAST v"
 
 
+_SPELLED = {
+    "PARTITION": "PARTITION BY",
+    "AFTER": "AFTER MATCH",
+    "NO": "NO SKIP",
+    "ALL": "ALL ROWS PER MATCH",
+    "ONE": "ROWS PER MATCH",
+    "ON": "ON TIMEOUT",
+    "SUPPRESS": "SUPPRESS FOR",
+    "MAX": "MAX RUNS",
+}
+
+
 def _spelled(clause: str) -> str:
-    return {"PARTITION": "PARTITION BY", "AFTER": "AFTER MATCH", "NO": "NO SKIP"}.get(clause, clause)
+    return _SPELLED.get(clause, clause)

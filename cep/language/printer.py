@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from cep.errors import Span
@@ -46,7 +46,20 @@ def print_rule(rule: ast.Rule) -> str:
         target = f" {_name(rule.skip.variable)}" if rule.skip.variable is not None else ""
         word = "" if rule.skip.target is ast.SkipTarget.NO_SKIP else "SKIP "
         lines.append(f"AFTER MATCH {word}{rule.skip.target}{target}")
+    lines += _report(rule.report)
     return "\n".join(lines) + "\n"
+
+
+def _report(report: ast.Report) -> Iterator[str]:
+    if report.rows is not None:
+        yield f"{report.rows} PER MATCH"
+    if report.timeout is not None:
+        yield "ON TIMEOUT"
+    if report.suppression is not None:
+        yield f"SUPPRESS FOR {print_duration(report.suppression.length_us)}"
+    if report.limit is not None:
+        overflow = f" ON OVERFLOW {report.limit.overflow}" if report.limit.overflow is not None else ""
+        yield f"MAX RUNS {report.limit.n_runs} PER KEY{overflow}"
 
 
 def print_pattern(pattern: ast.Pattern) -> str:

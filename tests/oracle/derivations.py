@@ -183,11 +183,16 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A run of `start` waited: it was open after instant i if `since` <= i < `until` (None: for ever)."""
+    """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever)."""
 
-    start: int
+    assignment: Assignment
     since: Instant
     until: Instant | None
+
+    @property
+    def start(self) -> int:
+        """Position of the first event taken."""
+        return self.assignment[0][1]
 
 
 class TooManyRunsError(Exception):
@@ -208,8 +213,8 @@ class Derivations:
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
         self.waits: list[Wait] = []
 
-    def _record(self, since: int, until: Instant | None) -> None:
-        self.waits.append(Wait(self.start, self.at(since), until))
+    def _record(self, assignment: Assignment, until: Instant | None) -> None:
+        self.waits.append(Wait(assignment, self.at(assignment[-1][1]), until))
         if len(self.waits) > MAX_WAITS:
             raise TooManyRunsError
 
@@ -299,25 +304,25 @@ class Derivations:
             if not self._may_skip(assignment, link, position):
                 until = self.at(position)
                 break
-        self._record(assignment[-1][1], until)
+        self._record(assignment, until)
 
     def _ending(self, assignment: Assignment, link: Link) -> Iterator[Derivation]:
         """Complete the derivation: at once, or when an absence is certain ("Absence at the end")."""
-        last = assignment[-1][1]
         if not link.bars and not link.guards:
+            last = assignment[-1][1]
             yield Derivation(assignment, self.at(last), self.times[last])
             return
         until = self.close
         for position in self._candidates(assignment):
             guarded = self._is_guarded(assignment, link, position)
             if guarded or any(self.holds(name, position, assignment) for name in link.bars):
-                self._record(last, self.at(position))
+                self._record(assignment, self.at(position))
                 return
             if not link.bars:  # the very next event was not the forbidden one: that is all there is to know
-                self._record(last, self.at(position))
+                self._record(assignment, self.at(position))
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
-        self._record(last, until)
+        self._record(assignment, until)
         if until is not None:
             window = self.rule.window
             assert window is not None

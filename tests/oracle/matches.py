@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cep.compiler import ir
@@ -30,6 +30,7 @@ class Match:
     end_us: int
     measures: Mapping[str, Any]
     events: tuple[Event, ...]
+    is_timeout: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class _Candidate:
     start: int
     preference: int
     derivation: Derivation
+
+
+@dataclass(frozen=True, slots=True)
+class _Resume:
+    """From `instant` on, starts before `position` are pruned."""
+
+    instant: Instant
+    position: int
 
 
 def find_matches(rule: ir.Rule, stream: Stream, events: Sequence[Event]) -> list[Match]:
@@ -96,16 +105,51 @@ def _matches_of_key(
         waits += derivations.waits
         if len(waits) > MAX_WAITS:
             raise TooManyRunsError
+    resumes: list[_Resume] = []
     if rule.selection is ir.Selection.EARLIEST:
-        chosen = _earliest(rule.skip, candidates)
+        chosen = _earliest(rule.skip, candidates, resumes)
     elif rule.skip.kind is ir.SkipKind.NO_SKIP:
-        chosen = candidates
+        chosen = sorted(candidates, key=lambda c: (c.derivation.instant, c.start, c.preference))
     else:
         instants = {(time, 0, position) for position, time in enumerate(times)}
         if rule.window is not None:
             instants |= {(time + rule.window.span_us, 1, 0) for time in times}
-        chosen = _held(rule.skip, candidates, waits, sorted(instants))
-    return [_match(rule, key, times, events, candidate.derivation) for candidate in chosen]
+        chosen = _held(rule.skip, candidates, waits, sorted(instants), resumes)
+    derivations_reported = _unsuppressed(rule.report.suppress_us, [c.derivation for c in chosen])
+    found = [_match(rule, key, times, events, derivation) for derivation in derivations_reported]
+    if rule.report.timeouts:
+        late = _timeouts(rule, times, candidates, waits, resumes)
+        found += [replace(_match(rule, key, times, events, each), is_timeout=True) for each in late]
+    return found
+
+
+def _unsuppressed(length_us: int, found: Sequence[Derivation]) -> list[Derivation]:
+    """Leave out what is suppressed ("Suppression"), given the matches in the order found."""
+    reported: list[Derivation] = []
+    for derivation in found:
+        if not reported or not length_us or derivation.end_us >= reported[-1].end_us + length_us:
+            reported.append(derivation)
+    return reported
+
+
+def _timeouts(
+    rule: ir.Rule,
+    times: Sequence[int],
+    candidates: Sequence[_Candidate],
+    waits: Sequence[Wait],
+    resumes: Sequence[_Resume],
+) -> list[Derivation]:
+    """Return what was taken by runs that the close of the window ended ("Timeouts"), each once."""
+    assert rule.window is not None
+    complete = {(each.derivation.assignment, each.derivation.instant) for each in candidates}
+    found: dict[Assignment, Derivation] = {}
+    for wait in waits:
+        close = (times[wait.start] + rule.window.span_us, 1, 0)
+        resume = max((each.position for each in resumes if each.instant <= close), default=0)
+        if wait.until == close and (wait.assignment, close) not in complete and wait.start >= resume:
+            end_us = times[wait.start] + rule.window.length_us
+            found[wait.assignment] = Derivation(wait.assignment, close, end_us)
+    return list(found.values())
 
 
 def _match(
@@ -125,7 +169,7 @@ def _match(
     return Match(key, derivation.assignment, start_us, derivation.end_us, measures, took)
 
 
-def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate], resumes: list[_Resume]) -> list[_Candidate]:
     """Carry out "MATCH EARLIEST": decide at each instant, never look ahead."""
     chosen = []
     resume = 0  # starts before this position are pruned
@@ -142,11 +186,16 @@ def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate]) -> list[_Candidat
             if skip.kind is not ir.SkipKind.NO_SKIP:
                 next_start = candidate.start + 1
                 resume = max(resume, next_start if target is None else max(target, next_start))
+                resumes.append(_Resume(instant, resume))
     return chosen
 
 
 def _held(
-    skip: ir.Skip, candidates: Sequence[_Candidate], waits: Sequence[Wait], instants: Sequence[Instant]
+    skip: ir.Skip,
+    candidates: Sequence[_Candidate],
+    waits: Sequence[Wait],
+    instants: Sequence[Instant],
+    resumes: list[_Resume],
 ) -> list[_Candidate]:
     """Carry out "MATCH ALL with a skip clause": a match is held while a run of an earlier start is open."""
     chosen: list[_Candidate] = []
@@ -171,6 +220,7 @@ def _held(
                 resume = max(resume, 0 if target is None else target)
             else:
                 resume = max(resume, first.start + 1 if target is None else target)
+            resumes.append(_Resume(instant, resume))
     return chosen
 
 

@@ -12,13 +12,13 @@ from cep.compiler import ir
 from cep.compiler.compile import compile_rules
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
-from cep.program import ARROW_TYPES, Program
+from cep.program import ARROW_TYPES, MATCH, OUTCOME, TIMEOUT, Program
 from cep.schema import Stream
 from tests.oracle import find_matches
 from tests.property.strategies import Case, Step
 
 Row = tuple[Any, ...]
-"""rule, key, start, end, measures: what a match is compared by."""
+"""rule, key, start, end, outcome, measures: what a match is compared by."""
 
 
 def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -49,7 +49,8 @@ def oracle_rows(case: Case) -> list[Row]:
     for rule in case.rules:
         for match in find_matches(rule, case.stream, case.events):
             measures = tuple((name, canonical(value)) for name, value in match.measures.items())
-            rows.append((rule.name, match.key, match.start_us, match.end_us, measures))
+            outcome = TIMEOUT if match.is_timeout else MATCH
+            rows.append((rule.name, match.key, match.start_us, match.end_us, outcome, measures))
     return in_order(rows)
 
 
@@ -67,7 +68,9 @@ def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
         rule = by_name[columns["rule"][number]]
         key = tuple(columns[name][number] for name in rule.key)
         measures = tuple((m.name, canonical(columns[m.name][number])) for m in rule.measures)
-        rows.append((rule.name, key, columns["match_start"][number], columns["match_end"][number], measures))
+        times = (columns["match_start"][number], columns["match_end"][number])
+        outcome = columns[OUTCOME][number] if OUTCOME in columns else MATCH
+        rows.append((rule.name, key, *times, outcome, measures))
     return rows
 
 

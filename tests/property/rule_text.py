@@ -30,6 +30,10 @@ def rule_text(rule: ir.Rule) -> str:
     lines.append(f"MATCH {rule.selection.upper()}")
     target = f" {rule.skip.variable}" if rule.skip.variable else ""
     lines.append(f"AFTER MATCH SKIP {rule.skip.kind.upper()}{target}".replace("SKIP NO SKIP", "NO SKIP"))
+    if rule.report.timeouts:
+        lines.append("ON TIMEOUT")
+    if rule.report.suppress_us:
+        lines.append(f"SUPPRESS FOR {rule.report.suppress_us} MICROSECONDS")
     return "\n".join(lines)
 
 

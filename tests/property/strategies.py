@@ -445,7 +445,16 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         measures=tuple(measures),
         selection=selection,
         skip=ir.Skip(kind_of_skip, target),
+        report=draw(reports(has_window=window is not None)),
     )
+
+
+@st.composite
+def reports(draw: st.DrawFn, *, has_window: bool) -> ir.Report:
+    """Draw what is reported: mostly matches only. (Runs are too few to reach a limit.)"""
+    timeouts = has_window and draw(st.integers(0, 3)) == 0
+    suppress_us = draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8])) * SECOND_US
+    return ir.Report(timeouts, suppress_us)
 
 
 # ---------------------------------------------------------------- streams

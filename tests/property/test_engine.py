@@ -98,7 +98,7 @@ def test_ids_tell_matches_apart_and_do_not_depend_on_arrival(case: Case) -> None
     assume(is_small(case))
     ids = match_ids(case, case.steps)
     different = {
-        (rule.name, match.key, match.assignment)
+        (rule.name, match.key, match.assignment, match.end_us, match.is_timeout)
         for rule in case.rules
         for match in find_matches(rule, case.stream, case.events)
     }

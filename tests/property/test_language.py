@@ -157,6 +157,19 @@ _rules = st.builds(
     st.none() | _skips,
     st.just(_SOURCE),
     st.just(_AT),
+    st.builds(
+        ast.Report,
+        st.none() | st.sampled_from(list(ast.Rows)),
+        st.none() | st.just(ast.Timeout(_AT)),
+        st.none() | st.builds(ast.Suppression, st.integers(0, 10**15), st.just(_AT)),
+        st.none()
+        | st.builds(
+            ast.RunLimit,
+            st.integers(0, 10**17),
+            st.none() | st.sampled_from(list(ast.Overflow)),
+            st.just(_AT),
+        ),
+    ),
 )
 
 

@@ -1,0 +1,94 @@
+"""The clauses that say what is reported: rows, timeouts, suppression, and how many runs a key may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cep.language import ast
+from cep.language.cursor import Cursor
+
+REPORT_FORMS = {
+    "ALL": "ALL ROWS PER MATCH",
+    "ONE": "ONE ROW PER MATCH",
+    "ON": "ON TIMEOUT",
+    "SUPPRESS": "SUPPRESS FOR 1 HOUR",
+    "MAX": "MAX RUNS 1000 PER KEY ON OVERFLOW DROP OLDEST",
+}
+"""First word of a clause -> how it is written."""
+
+_OVERFLOW_HELP = "write DROP OLDEST, DROP NEWEST or FAIL"
+
+
+class ReportClauses:
+    """Reads these clauses, each behind its first word, into `report`."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.report = ast.Report()
+        self.readers: dict[str, Callable[[], None]] = {
+            "ALL": self.read_all_rows,
+            "ONE": self.read_one_row,
+            "ON": self.read_timeout,
+            "SUPPRESS": self.read_suppression,
+            "MAX": self.read_limit,
+        }
+
+    def _start(self) -> int:
+        return self.cursor.tokens[self.cursor.at - 1].start
+
+    def read_all_rows(self) -> None:
+        """Read ``ALL ROWS PER MATCH``."""
+        start = self._start()
+        self._rows(ast.Rows.ALL, "ROWS")
+        self.cursor.later(
+            "ALL ROWS PER MATCH",
+            self.cursor.span_from(start),
+            "leave it out: one row is reported for each match",
+        )
+
+    def read_one_row(self) -> None:
+        """Read ``ONE ROW PER MATCH``."""
+        self._rows(ast.Rows.ONE, "ROW")
+
+    def _rows(self, rows: ast.Rows, *words: str) -> None:
+        for word in (*words, "PER", "MATCH"):
+            self.cursor.expect_word(word)
+        self.report = replace(self.report, rows=rows)
+
+    def read_timeout(self) -> None:
+        """Read ``ON TIMEOUT``."""
+        start = self._start()
+        self.cursor.expect_word("TIMEOUT")
+        self.report = replace(self.report, timeout=ast.Timeout(self.cursor.span_from(start)))
+
+    def read_suppression(self) -> None:
+        """Read ``SUPPRESS FOR duration``."""
+        self.cursor.expect_word("FOR")
+        start = self.cursor.now.start
+        length_us = self.cursor.duration()
+        self.report = replace(
+            self.report, suppression=ast.Suppression(length_us, self.cursor.span_from(start))
+        )
+
+    def read_limit(self) -> None:
+        """Read ``MAX RUNS n PER KEY [ON OVERFLOW ...]``."""
+        cursor = self.cursor
+        cursor.expect_word("RUNS")
+        start = cursor.now.start
+        n_runs = cursor.integer("a whole number")
+        span = cursor.span_from(start)
+        cursor.expect_word("PER")
+        cursor.expect_word("KEY")
+        overflow = None
+        if cursor.accept_word("ON"):
+            cursor.expect_word("OVERFLOW")
+            if cursor.accept_word("FAIL"):
+                overflow = ast.Overflow.FAIL
+            elif not cursor.accept_word("DROP"):
+                cursor.unexpected("DROP or FAIL", _OVERFLOW_HELP)
+            elif word := cursor.accept_word("OLDEST", "NEWEST"):
+                overflow = ast.Overflow(f"DROP {word.word}")
+            else:
+                cursor.unexpected("OLDEST or NEWEST", _OVERFLOW_HELP)
+        self.report = replace(self.report, limit=ast.RunLimit(n_runs, overflow, span))

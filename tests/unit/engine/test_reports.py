@@ -1,0 +1,90 @@
+"""Suppression, timeouts and the limit on runs: counts, memory, restarts. Their meaning is the page's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cep.engine.matcher import Matcher
+from cep.errors import StateError
+from cep.local import Counts
+from cep.output import summary_lines
+from tests.unit.engine.events import SECOND, prepared, program, spans
+
+A = "a AS letter = 'a'"
+AB = "a AS letter = 'a', b AS letter = 'b'"
+
+
+def test_suppression_lives_on_without_runs_across_batches_and_restarts() -> None:
+    compiled = program("a", "SUPPRESS FOR 5 SECONDS", define=A)
+    matcher = Matcher(compiled)
+    found = []
+    for at in range(12):
+        matcher.push(prepared(compiled, ("k", at, "a")))
+        found += spans(matcher.advance(at * SECOND))
+        matcher = Matcher.restore(compiled, matcher.snapshot())
+    assert found == [("k", 0.0, 0.0), ("k", 5.0, 5.0), ("k", 10.0, 10.0)]
+    assert matcher.counters.matches == {"r": 3}
+    assert matcher.counters.suppressed == {"r": 9}
+    assert matcher.n_open_runs == 0
+
+
+def test_keys_are_forgotten_once_nothing_of_them_is_suppressed_any_more() -> None:
+    compiled = program("a", "SUPPRESS FOR 5 SECONDS", define=A)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, *((f"k{number}", 1, "a") for number in range(500))))
+    matcher.advance(2 * SECOND)
+    held = len(matcher.snapshot())
+    matcher.advance(6 * SECOND)
+    assert len(matcher.snapshot()) < held / 4
+
+
+def test_a_timeout_is_counted_neither_as_match_nor_as_suppressed() -> None:
+    compiled = program("a -> b", "WITHIN 2 SECONDS ON TIMEOUT SUPPRESS FOR 1 HOUR", define=AB)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, ("k", 1, "a"), ("k", 2, "b"), ("k", 5, "a"), ("k", 20, "a")))
+    table = matcher.finish()
+    assert table["outcome"].to_pylist() == ["match", "timeout", "timeout"]
+    assert len(set(table["match_id"].to_pylist())) == 3
+    assert (matcher.counters.matches, matcher.counters.suppressed) == ({"r": 1}, {"r": 0})
+
+
+def test_too_many_runs_under_fail_stop_with_rule_and_key() -> None:
+    compiled = program("a -> b", "WITHIN 1 HOUR MAX RUNS 2 PER KEY ON OVERFLOW FAIL", define=AB)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, *(("k", at, "a") for at in range(2)), ("m", 0, "a")))
+    assert matcher.advance(2 * SECOND).num_rows == 0
+    matcher.push(prepared(compiled, ("k", 3, "a")))
+    with pytest.raises(StateError, match=r"E0707.*rule `r` has more than 2 open runs for the key k = 'k'"):
+        matcher.advance(3 * SECOND)
+
+
+def test_the_newest_runs_are_dropped_where_the_rule_says_so() -> None:
+    clauses = "WITHIN 1 HOUR NO SKIP MAX RUNS 2 PER KEY ON OVERFLOW DROP NEWEST"
+    compiled = program("a -> b", clauses, define=AB)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, *(("k", at, "a") for at in range(5)), ("k", 9, "b")))
+    assert spans(matcher.finish()) == [("k", 0.0, 9.0), ("k", 1.0, 9.0)]
+    assert matcher.counters.dropped_runs == {"r": 3}
+
+
+@pytest.mark.parametrize("overflow", ["DROP OLDEST", "DROP NEWEST"])
+def test_a_loop_that_doubles_with_each_event_stays_inside_its_limit(overflow: str) -> None:
+    clauses = f"WITHIN 1 DAY MATCH ALL MAX RUNS 500 PER KEY ON OVERFLOW {overflow}"
+    compiled = program("a->>+ -> b", clauses, define=AB)
+    matcher = Matcher(compiled)
+    Matcher(compiled).finish()
+    matcher.push(prepared(compiled, *(("k", at, "a") for at in range(3000))))
+    started = time.process_time()
+    matcher.advance(3000 * SECOND)
+    assert matcher.n_open_runs == 500
+    assert matcher.counters.dropped_runs["r"] > 100_000
+    assert time.process_time() - started < 20
+
+
+def test_counts_by_rule_are_shown() -> None:
+    counts = Counts(matches={"r": 3, "s": 0}, suppressed={"r": 9, "s": 0}, dropped_runs={"r": 0, "s": 2})
+    lines = summary_lines(counts, {}, 1.0)
+    assert "suppressed               9  r 9" in lines
+    assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
