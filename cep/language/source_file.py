@@ -1,0 +1,41 @@
+"""Files of text: bytes -> `Source`. No more is read of a file than a text may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cep.errors import Diagnostic, RuleError, Source
+
+
+def read_source(path: str | Path, max_bytes: int) -> Source:
+    """Return the text of the file at `path`.
+
+    Raises
+    ------
+    RuleError
+        The file is larger than `max_bytes`.
+    UnicodeDecodeError
+        It is not UTF-8.
+    OSError
+        It cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        return source_of(str(path), file.read(max_bytes + 1), max_bytes)
+
+
+def source_of(name: str, data: bytes, max_bytes: int) -> Source:
+    """Return the text that `data` is in UTF-8, with or without a byte order mark and with any line ends."""
+    if len(data) > max_bytes:
+        raise RuleError([too_large(Source(name, ""), max_bytes)])
+    text = data.decode("utf-8-sig")
+    return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def too_large(source: Source, max_bytes: int) -> Diagnostic:
+    """Return the error for a text of more than `max_bytes` bytes."""
+    return Diagnostic(
+        "E0901",
+        f"the file has more than {max_bytes:,} bytes",
+        source,
+        help="declare fewer things in one file: the files of a directory are read together",
+    )

@@ -1,0 +1,425 @@
+"""Texts nobody would write on purpose, and some that somebody would: rule files and streams files to be refused.
+
+A text is drawn from the grammar, or is a file of this repository, and is then damaged: whole clauses, single
+tokens or bytes. Bombs are short programs that grow: nesting, repetition and what multiplies when it is unrolled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The bytes of a file; `is_rules`: a rule file, else a streams file; `kind` says how it was made."""
+
+    kind: str
+    is_rules: bool
+    data: bytes
+
+
+# Each word in <> is one of its lines; the first line of a word does not lead back to itself.
+GRAMMAR = """
+<file>: <rule> | <rule> <rule> | <rule> <rule> <rule> <rule>
+<rule>: RULE <rule_name> <head> FROM <stream> PARTITION BY <key> PATTERN <pattern> <within> <define> <measures> <end>
+      | RULE <rule_name> <define> <end> <within> PATTERN <pattern> PARTITION BY <key> FROM <stream> <measures>
+<rule_name>: r | r2 | s | `two words` | ä | _x
+<head>: | TITLE 'it''s' | SEVERITY high | TAGS a, 'b c' | TITLE 't' SEVERITY low TAGS x
+<stream>: payments | payments | payments | payments | payments, payments | card_events | nowhere
+<key>: card | card | card | country, approved | items | amount | payments.card = payments.country | nothing
+<pattern>: <step> | <step> <joint> <step> | <step> <joint> <step> <joint> <step>
+      | <step> <joint> <pattern> | <step> <joint> <absence> <joint> <step> | <step> <joint> <absence>
+      | <pattern> "|" <pattern> | <pattern> & <pattern>
+<step>: <variable> | <variable> | <variable><quantifier> | (<pattern>) | (<pattern>)<quantifier>
+      | (<pattern> WITHIN <bound>) | PERMUTE(<pattern>, <pattern>) | <variable><quantifier> UNTIL (<condition>)
+<variable>: a | b | c | d
+<absence>: !<variable> | !<variable> | !(<variable> "|" <variable>) | !<variable> FOR <duration> | !<variable> FOR < <duration>
+<joint>: -> | -> | ->> | | | ->[<= <duration>] | [>= <duration>] | ->>[<duration>, <duration>]
+<quantifier>: + | * | ? | {2} | {1,3} | ->+ | ->>{2,} | ->{,2} | +? | ->*? | ++ | ->{<number>,<number>} | {0} | {3,2}
+<within>: WITHIN <bound> | WITHIN < <duration> | WITHIN <bound> |
+<bound>: <duration> | <duration> | <number> EVENTS
+<duration>: 5 MINUTES | 10 SECONDS | 1 HOUR | 0 SECONDS | <number> DAYS | 3 WEEKS | 7
+<number>: 3 | 0 | 1 | 12 | 64 | 1000 | 100000 | 999999999999999999 | 9223372036854775807 | 99999999999999999999999
+<define>: DEFINE a AS <condition> | DEFINE a AS <condition>, b AS <condition>
+      | DEFINE a AS <condition>, b AS <condition>, c AS <condition>, d AS <condition> |
+      | DEFINE a ON payments AS <condition>, b BY card | SUBSET u = (a, b) DEFINE a AS <condition> | DEFINE z AS <condition>
+<measures>: MEASURES <value> AS m | MEASURES <value> AS m, <value> AS n | MEASURES <condition> AS m |
+<end>: | MATCH EARLIEST | MATCH ALL | AFTER MATCH <skip> | MATCH ALL AFTER MATCH <skip> | NO SKIP
+      | ALL ROWS PER MATCH | ONE ROW PER MATCH | ON TIMEOUT | SUPPRESS FOR <duration> | MAX RUNS <number> PER KEY
+      | MAX RUNS <number> PER KEY ON OVERFLOW DROP OLDEST
+<skip>: NO SKIP | SKIP PAST LAST EVENT | SKIP TO NEXT EVENT | SKIP TO FIRST <variable> | SKIP TO LAST <variable>
+<condition>: <comparison> | <comparison> | <comparison> AND <condition> | <condition> OR <condition> | NOT <condition>
+      | (<condition>) | <value> BETWEEN <value> AND <value> | <value> IN (<constant>, <constant>) | <value> IS NOT NULL
+      | <text> LIKE '%a_\\%' | <text> RLIKE '(a+)+$' | <condition> IS TRUE | TRUE | approved
+<comparison>: <number_value> <compare> <number_value> | <text> = <text> | <value> <compare> <value> | ts - a.ts <= <duration>
+<compare>: < | <= | = | <> | > | >= | == | !=
+<value>: <number_value> | <number_value> | <text> | ts | a.ts | <constant> | TIMESTAMP '2020-01-01' | CASE WHEN <condition> THEN <value> ELSE <value> END
+      | CASE <value> WHEN <value> THEN <value> END | ARRAY_AGG(<variable>.items)
+<number_value>: amount | items | <variable>.amount | <variable>.items | <number> | 0.5 | 1e308 | COUNT(<variable>.*) | SUM(<variable>.amount)
+      | AVG(<variable>.items) | LAST(<variable>.amount, <number>) | FIRST(<variable>.items, 1) | STDDEV(<variable>.amount * 2)
+      | <number_value> <sign> <number_value> | -<number_value> | ABS(<number_value>) | LENGTH(<text>) | COALESCE(<number_value>, <number_value>)
+      | PREV(items) | MIN(<variable>.items + <variable>.amount) | no_such | <variable>.no_such | SQRT(<number_value>)
+<sign>: + | - | * | / | %
+<text>: country | card | <variable>.country | 'x' | '' | UPPER(<text>) | LAST(<variable>.card) | CLASSIFIER()
+<constant>: 1 | 'x' | 2.5 | NULL | TRUE | -1 | TIMESTAMP '0001-01-01' | 5 MINUTES | INTERVAL '5' HOUR
+"""
+
+STREAMS_GRAMMAR = """
+<file>: streams:\\n<stream> | streams:\\n<stream><stream> | streams: {s: {event_time: ts, schema: {ts: timestamp, a: <type>}}} | <odd>
+<stream>:   <name>:\\n    event_time: ts\\n<settings>    schema: {ts: timestamp, <name>: <type>, id: bigint}\\n
+      |   <name>:\\n<settings>    schema:\\n      ts: <type>\\n      <name>: <type>\\n    event_time: <value>\\n
+<settings>: |     tie_break: [id]\\n |     lateness: 10 seconds\\n<settings> |     <setting>: <value>\\n<settings> |     deduplicate: yes\\n<settings>
+<setting>: tie_break | lateness | deduplicate | valid_time | event_time | schemas | latenes | <name>
+<name>: a | b | payments | _x | on | 1 | null | "x y" | a.b | ~ | Ä
+<type>: bigint | double | string | timestamp | boolean | int | integer | decimal(10,2) | array<int> | struct<a:int> | <value>
+<value>: 5 | ts | id | 5 seconds | [id] | [2020-01-01, 2030-01-01] | {} | [] | null | yes | &x y | *x | !!str 5 | !!python/object:os.system x
+      | <<: *x | "\\\\u0041" | 'it''s' | [<value>, <value>] | {a: <value>} | "a\\n b" | 0x1f | .inf | 2020-13-45 | ? x | - x
+<odd>: <value> | <setting>: <value>\\n | "" | --- | ...\\n---\\n | %YAML 1.1\\n--- a | {<value>: <value>} | streams: <value>\\n
+"""
+
+
+@cache
+def _alternatives(grammar: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    """Return, for each word of `grammar`, its alternatives as pieces: text or ``<word>``."""
+    found = {}
+    for word, lines in re.findall(r"^<(\w+)>:(.*(?:\n +\|.*)*)", grammar, re.MULTILINE):
+        choices = re.sub(r"\n +\|", " |", lines).replace('"|"', "\0").split("|")
+        is_yaml = grammar is STREAMS_GRAMMAR
+        texts = [
+            (choice[1:] if is_yaml else choice.strip()).replace("\0", "|").replace("\\n", "\n")
+            for choice in choices
+        ]
+        if is_yaml:
+            texts = [text.removesuffix(" ") for text in texts]
+        found[word] = tuple(tuple(re.split(r"(<[a-z_]+>)", text)) for text in texts)
+    return found
+
+
+def expand(grammar: str, random: Random, budget: int = 60) -> str:
+    """Return a text of `grammar`; after `budget` choices every word becomes its first line."""
+    alternatives = _alternatives(grammar)
+    left = budget
+    out: list[str] = []
+    stack = ["<file>"]
+    while stack:
+        piece = stack.pop()
+        if piece.startswith("<") and piece[1:-1] in alternatives:
+            left -= 1
+            choices = alternatives[piece[1:-1]]
+            stack.extend(reversed(random.choice(choices) if left > 0 else choices[0]))
+        else:
+            out.append(piece)
+    return "".join(out)
+
+
+@cache
+def seeds(*, rules: bool) -> tuple[str, ...]:
+    """Return the rule texts or YAML texts of the library, the documentation and the golden files."""
+    suffixes = (".cep",) if rules else (".yaml",)
+    folders = ("rules", "tests/golden/errors", "scenarios")
+    files = [path for folder in folders for path in (_ROOT / folder).rglob("*") if path.suffix in suffixes]
+    texts = [path.read_text() for path in sorted(files)]
+    language = "cep" if rules else "yaml"
+    for page in [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]:
+        texts += re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return tuple(text for text in texts if len(text) < 20_000)
+
+
+_PIECE = re.compile(r"\s+|\w+|->>|->|.", re.DOTALL)
+_CLAUSE = re.compile(
+    r"(?=\b(?:RULE|FROM|PARTITION|PATTERN|WITHIN|DEFINE|MEASURES|MATCH|AFTER|TITLE|TAGS|SEVERITY)\b)"
+)
+_ODD = (
+    *("'", "`", '"', "(", ")", "{", "}", "[", "]", ",", ".", "!", "?", "*", "+", "|", "&", "-", "->", "->>", "<"),
+    *("--", "/*", "||", ";", ":", "\\", "\n", "\r", "\t", "\0", "\x1b[31m", "\x85", "\u2028", "\u202e", "\ufeff"),
+    *("\u00a0", "ſ", "İ", "ﬁ", "٣", "²", "𝟙", "e\u0301", "日本", "\U0001f600", "\ud800", "RULE", "NULL", "1e999"),
+    *("0" * 50, "9" * 19, "9" * 400, "x" * 5000, "1.5.5", ".5", "5.", "1e", "-9223372036854775808", "<<", "&a", "*a"),
+    *("!!", "? ", "- ", ": ", "#", "%", "@", "~", "\n\n", "    ", "---\n", "...\n"),
+)
+
+
+def damage_tokens(text: str, pool: tuple[str, ...], random: Random) -> str:
+    """Return `text` with a few tokens dropped, doubled, swapped, replaced, wrapped or made odd."""
+    pieces = _PIECE.findall(text)
+    for _ in range(random.randint(1, 5)):
+        if not pieces:
+            break
+        at = random.randrange(len(pieces))
+        other = random.randrange(len(pieces))
+        match random.randrange(8):
+            case 0:
+                del pieces[at]
+            case 1:
+                pieces.insert(at, pieces[at])
+            case 2:
+                pieces[at], pieces[other] = pieces[other], pieces[at]
+            case 3:
+                pieces[at] = random.choice(_ODD)
+            case 4:
+                pieces.insert(at, random.choice(_ODD))
+            case 5:
+                pieces[at] = random.choice(_PIECE.findall(random.choice(pool)) or [""])
+            case 6:
+                n = random.choice((2, 10, 63, 65, 500))
+                opening, closing = random.choice(
+                    (("(", ")"), ("NOT ", ""), ("-", ""), ("!", ""), ("[", "]"), ("ABS(", ")"))
+                )
+                pieces[at] = opening * n + pieces[at] + closing * n
+            case _:
+                low, high = sorted((at, other))
+                pieces[at:at] = pieces[low : min(high, low + 200)]
+    return "".join(pieces)
+
+
+def move_clauses(text: str, pool: tuple[str, ...], random: Random) -> str:
+    """Return `text` with a clause dropped, doubled, moved, or taken from another text."""
+    clauses = _CLAUSE.split(text)
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(clauses))
+        match random.randrange(4):
+            case 0 if len(clauses) > 1:
+                del clauses[at]
+            case 1:
+                clauses.insert(random.randrange(len(clauses) + 1), clauses[at])
+            case 2:
+                clauses.insert(random.randrange(len(clauses)), clauses.pop(at))
+            case _:
+                clauses.insert(at, random.choice(_CLAUSE.split(random.choice(pool))))
+    return "".join(clauses)
+
+
+def damage_bytes(data: bytes, random: Random) -> bytes:
+    """Return `data` with bits flipped, bytes put in, or an end cut off."""
+    damaged = bytearray(data)
+    for _ in range(random.randint(1, 6)):
+        at = random.randrange(len(damaged) + 1)
+        match random.randrange(7):
+            case 0 if at < len(damaged):
+                damaged[at] ^= 1 << random.randrange(8)
+            case 1:
+                damaged[at:at] = random.randbytes(random.randint(1, 4))
+            case 2:
+                del damaged[at:]
+            case 3:
+                del damaged[:at]
+            case 4:
+                damaged[at:at] = random.choice((b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n"))
+            case 5:
+                damaged = bytearray(bytes(damaged).replace(b"\n", random.choice((b"\r\n", b"\r", b"\t", b""))))
+            case _:
+                damaged[:0] = random.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\0\0\0", b"\x1f\x8b"))
+    return bytes(damaged)
+
+
+# ---------------------------------------------------------------- bombs
+
+_HEAD = "RULE r FROM payments PARTITION BY card "
+
+
+def _rule(pattern: str = "a -> b", definition: str = "", measures: str = "") -> str:
+    define = f" DEFINE {definition}" if definition else ""
+    report = f" MEASURES {measures}" if measures else ""
+    return f"{_HEAD}PATTERN {pattern} WITHIN 1 HOUR{define}{report}\n"
+
+
+def _nest(n: int, opening: str, core: str, closing: str) -> str:
+    return opening * n + core + closing * n
+
+
+def _named(n: int, form: str, joint: str) -> str:
+    return joint.join(form.replace("@", str(number)) for number in range(n))
+
+
+BOMBS: Mapping[str, Callable[[int], str]] = {
+    "steps": lambda n: _rule("a " * n),
+    "arrows": lambda n: _rule("a" + " -> a" * n),
+    "joints": lambda n: _rule("->" * n),
+    "optional": lambda n: _rule("a" + " b?" * n),
+    "optional arrows": lambda n: _rule("a" + " ->> b?" * n + " -> c"),
+    "distinct optional": lambda n: _rule("a" + _named(n, " -> v@?", "")),
+    "branches": lambda n: _rule(_named(n, "v@", " | ")),
+    "branches in a row": lambda n: _rule("(a | b | c) " * n),
+    "optional branches": lambda n: _rule("x " + "(a? | b? | c?) " * n),
+    "absences": lambda n: _rule("a" + " -> !b" * n + " -> c"),
+    "absences in branches": lambda n: _rule("a " + _named(n, "(c? -> !v@ | d?)", " -> ") + " -> b"),
+    "loops in loops": lambda n: _rule(_nest(n, "(", "a", ")+")),
+    "hollow loops": lambda n: _rule("a " + _nest(n, "(b? ", "c?", ")*")),
+    "hollow loops in a row": lambda n: _rule("a " + "(b? c?)* " * n),
+    "counted": lambda n: _rule(f"a{{1,{n}}}"),
+    "counted arrows": lambda n: _rule(f"a->>{{{n}}} b"),
+    "counted in counted": lambda n: _rule(f"(((a{{{n}}}){{{n}}}){{{n}}}){{{n}}}"),
+    "counted deep": lambda n: _rule(_nest(min(n, 60), "(", "a", "{999999999999999999}") + ")" * 0),
+    "counted deep groups": lambda n: _rule("(" * min(n, 60) + "a" + "){999999999999999999}" * min(n, 60)),
+    "counted optional": lambda n: _rule(f"a b{{0,{n}}} c"),
+    "counted hollow": lambda n: _rule(f"a (b? | c?){{{n}}} d"),
+    "groups": lambda n: _rule(_nest(n, "(", "a", ")")),
+    "open groups": lambda n: _rule("(" * n),
+    "closed groups": lambda n: _rule(")" * n),
+    "braces": lambda n: _rule("a" + "{" * n),
+    "not": lambda n: _rule(definition="a AS " + "NOT " * n + "approved"),
+    "minus": lambda n: _rule(definition="a AS " + "-" * (2 * n) + " 1 > 0"),
+    "spaced minus": lambda n: _rule(definition="a AS " + "- " * n + "items > 0"),
+    "sum": lambda n: _rule(definition="a AS items" + " + items" * n + " > 0"),
+    "product": lambda n: _rule(definition="a AS items" + " * 2" * n + " > 0"),
+    "and": lambda n: _rule(definition="a AS " + " AND ".join(["items > 1"] * n)),
+    "different and": lambda n: _rule(definition="b AS " + _named(n, "items > a.items + @", " AND ")),
+    "or": lambda n: _rule(definition="a AS " + _named(n, "items = @", " OR ")),
+    "is": lambda n: _rule(definition="a AS approved" + " IS TRUE" * n),
+    "is not": lambda n: _rule(definition="b AS (a.approved" + " IS NOT TRUE" * n + ")"),
+    "parentheses": lambda n: _rule(definition="a AS " + _nest(n, "(", "items", ")") + " > 0"),
+    "calls": lambda n: _rule(definition="a AS " + _nest(n, "ABS(", "items", ")") + " > 0"),
+    "coalesce": lambda n: _rule(definition="a AS COALESCE(" + _named(n, "items", ", ") + ") > 0"),
+    "least": lambda n: _rule(definition="b AS LEAST(" + _named(n, "a.items + @", ", ") + ") > items"),
+    "list": lambda n: _rule(definition="a AS items IN (" + _named(n, "@", ", ") + ")"),
+    "text list": lambda n: _rule(definition="a AS country IN (" + _named(n, "'t@'", ", ") + ")"),
+    "correlated list": lambda n: _rule(
+        definition="b AS (" + " + ".join(["a.items"] * min(n, 90)) + ") IN (" + _named(n, "@", ", ") + ")"
+    ),
+    "between": lambda n: _rule(
+        definition="a AS " + _nest(n, "CASE WHEN ", "items", " BETWEEN 1 AND 2 THEN 1 END") + " > 0"
+    ),
+    "correlated between": lambda n: _rule(
+        definition="b AS " + _nest(n, "CASE WHEN ", "a.items", " BETWEEN 1 AND 2 THEN 1 END") + " > 0"
+    ),
+    "cases": lambda n: _rule(
+        definition="a AS " + _nest(n, "CASE ", "items", " WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 3 THEN 3 END") + " > 0"
+    ),
+    "wide case": lambda n: _rule(definition="b AS CASE a.items " + _named(n, "WHEN @ THEN 1", " ") + " END = 1"),
+    "last": lambda n: _rule(definition=f"b AS items > LAST(a.items, {n})"),
+    "first": lambda n: _rule(definition=f"b AS items > FIRST(a.items, {n})"),
+    "aggregates": lambda n: _rule("a+ b", measures=_named(n, "SUM(a.items + @) AS m@", ", ")),
+    "measures": lambda n: _rule(measures=_named(n, "b.items AS m@", ", ")),
+    "equal measures": lambda n: _rule(measures=_named(n, "b.items AS m", ", ")),
+    "definitions": lambda n: _rule(_named(n, "v@", " -> "), _named(n, "v@ AS items = @", ", ")),
+    "unknown columns": lambda n: _rule(definition="a AS " + _named(n, "column@ > 0", " AND ")),
+    "unknown definitions": lambda n: _rule(definition=_named(n, "v@ AS TRUE", ", ")),
+    "unknown functions": lambda n: _rule(definition="a AS " + _named(n, "COUN@(items) > 0", " AND ")),
+    "key": lambda n: f"RULE r FROM payments PARTITION BY {_named(n, 'card', ', ')} PATTERN a",
+    "unknown key": lambda n: f"RULE r FROM payments PARTITION BY {_named(n, 'c@', ', ')} PATTERN a",
+    "tags": lambda n: f"{_HEAD}PATTERN a TAGS {_named(n, 't@', ', ')}",
+    "long name": lambda n: _rule("a" * n),
+    "long column": lambda n: _rule(definition=f"a AS {'x' * n} > 0"),
+    "long quoted name": lambda n: _rule("`" + "``" * n + "`"),
+    "long function": lambda n: _rule(definition=f"a AS {'COUN' * n}(items) > 0"),
+    "long word": lambda n: "x" * n,
+    "long clause": lambda n: f"{_HEAD}PATTERN a {'WITHI' * n} 5",
+    "long text": lambda n: _rule(definition=f"a AS country = '{'x' * n}'"),
+    "long like": lambda n: _rule(definition=f"a AS country LIKE '{'%a' * n}'"),
+    "backslashes": lambda n: _rule(definition="a AS country LIKE '" + "\\\\" * n + "\\'"),
+    "quotes": lambda n: "'" * n,
+    "backticks": lambda n: "`" * n,
+    "open text": lambda n: _HEAD + "TITLE '" + "x" * n,
+    "long number": lambda n: _rule(definition=f"a AS items > {'9' * n}"),
+    "long fraction": lambda n: _rule(definition=f"a AS items > 0.{'9' * n}"),
+    "long exponent": lambda n: _rule(definition=f"a AS items > 1e{'9' * n}"),
+    "long bound": lambda n: _rule(f"a{{{'9' * n}}}"),
+    "long window": lambda n: f"{_HEAD}PATTERN a WITHIN {'9' * n} WEEKS",
+    "comment": lambda n: "--" + "x" * n + "\n" + _rule(),
+    "comments": lambda n: "--\n" * n + _rule(),
+    "open comment": lambda n: _rule() + "/*" * n,
+    "lines": lambda n: "\n" * n + _rule(),
+    "tabs": lambda n: "\t" * n + "x" + "\t" * n,
+    "wide": lambda n: "日" * n,
+    "combining": lambda n: _HEAD + "e" + "\u0301" * n,
+    "bad characters": lambda n: _HEAD + "§" * n,
+    "signs": lambda n: "RULE " + "-> " * n,
+    "rules": lambda n: "".join(f"RULE r{i} FROM payments PARTITION BY card PATTERN a\n" for i in range(n)),
+    "equal rules": lambda n: _rule() * n,
+    "bad rules": lambda n: "RULE " * n,
+    "bad clauses": lambda n: _HEAD + "PATTERN " * n,
+    "bad streams": lambda n: "".join(f"RULE r{i} FROM paymets PARTITION BY card PATTERN a\n" for i in range(n)),
+    "many words": lambda n: "".join(
+        _rule("a b", _named(64, f"a{i} AS items = @", " OR ")) for i in range(n // 500)
+    ),
+}
+"""Name -> rule text of size n."""
+
+_STREAM = "streams:\n  s:\n    event_time: ts\n    schema: {ts: timestamp"
+
+STREAMS_BOMBS: Mapping[str, Callable[[int], str]] = {
+    "lists": lambda n: "streams: " + "[" * n,
+    "closed lists": lambda n: "streams: " + _nest(n, "[", "", "]"),
+    "mappings": lambda n: "streams: " + "{a: " * n,
+    "indented": lambda n: "".join(" " * i + "a:\n" for i in range(min(n, 400))),
+    "dashes": lambda n: "- " * n,
+    "keys": lambda n: "? " * n,
+    "aliases": lambda n: "a: &a [x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(n)),
+    "laughs": lambda n: "a: &a [x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nstreams: *c\n" * n,
+    "merge": lambda n: "a: &a {x: y}\nstreams:\n  <<: *a\n" + "  <<: *a\n" * n,
+    "tags": lambda n: "streams: " + "!!python/object/apply:os.system " * n + "x",
+    "columns": lambda n: _STREAM + "".join(f", c{i}: int" for i in range(n)) + "}\n",
+    "bad columns": lambda n: _STREAM + "".join(f", c{i}: integr" for i in range(n)) + "}\n",
+    "equal columns": lambda n: _STREAM + ", c: int" * n + "}\n",
+    "tie breakers": lambda n: _STREAM + "}\n    tie_break: [" + "ts, " * n + "]\n",
+    "bad tie breakers": lambda n: _STREAM + "}\n    tie_break: [" + _named(n, "x@", ", ") + "]\n",
+    "streams": lambda n: "streams:\n"
+    + "".join(f"  s{i}: {{event_time: ts, schema: {{ts: timestamp}}}}\n" for i in range(n)),
+    "bad streams": lambda n: "streams:\n" + "".join(f"  s{i}: {{event_tim: ts}}\n" for i in range(n)),
+    "settings": lambda n: "".join(f"stream{i}: x\n" for i in range(n)),
+    "long scalar": lambda n: "streams: " + "x" * n,
+    "long key": lambda n: "x" * n + ": 1",
+    "long quoted": lambda n: 'streams: "' + "\\\n" * n + '"',
+    "long type": lambda n: _STREAM + f", a: {'int' * n}}}\n",
+    "long setting": lambda n: "streams: {s: {" + "event_tim" * n + ": x}}",
+    "open quote": lambda n: "streams: '" + "x\n" * n,
+    "documents": lambda n: "---\n" * n,
+    "comments": lambda n: "# x\n" * n + "streams:\n",
+    "blank lines": lambda n: "\n" * n,
+    "tabs": lambda n: "\t" * n + "streams:",
+    "duration": lambda n: _STREAM + "}\n    lateness: " + "9" * n + " weeks\n",
+    "literal": lambda n: "streams: |\n" + "  x\n" * n,
+    "directives": lambda n: "%TAG ! tag:x,2000:\n" * n + "---\nstreams:\n",
+    "anchors": lambda n: "&a " * n + "x",
+}
+"""Name -> streams file of size n."""
+
+
+# ---------------------------------------------------------------- all
+
+
+def draw(random: Random) -> Text:
+    """Return a text of one kind or another."""
+    is_rules = random.random() < 0.7
+    pool = seeds(rules=is_rules)
+    text = random.choice(pool)
+    if random.random() < 0.4:
+        text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))
+    kind = random.choices(
+        ("grammar", "tokens", "clauses", "bytes", "noise", "bomb"), (30, 30, 10, 20, 5, 3)
+    )[0]
+    match kind:
+        case "grammar":
+            text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))
+        case "tokens":
+            text = damage_tokens(text, pool, random)
+        case "clauses":
+            text = move_clauses(text, pool, random)
+        case "bytes":
+            return Text(kind, is_rules, damage_bytes(text.encode(), random))
+        case "noise":
+            return Text(kind, is_rules, random.randbytes(int(2 ** random.uniform(0, 12))))
+        case _:
+            bombs = BOMBS if is_rules else STREAMS_BOMBS
+            name = random.choice(sorted(bombs))
+            size = int(2 ** random.uniform(0, 17))
+            return Text(f"bomb: {name}", is_rules, _encoded(bombs[name](size)))
+    return Text(kind, is_rules, _encoded(text))
+
+
+def every_bomb(sizes: tuple[int, ...]) -> Iterator[Text]:
+    """Yield each bomb in each of `sizes`."""
+    for is_rules, bombs in ((True, BOMBS), (False, STREAMS_BOMBS)):
+        for name, bomb in bombs.items():
+            for size in sizes:
+                yield Text(f"bomb: {name} {size}", is_rules, _encoded(bomb(size)))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

@@ -1,0 +1,202 @@
+"""``python -m tests.property.text --examples N`` or ``--minutes M`` reads hostile files until one does harm.
+
+Each text goes the way of a file: bytes, text, syntax tree, typed rule, program, and what is said about it.
+Nothing but our own diagnostics may come out, in 200 ms of processor time and with 100 MB at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from cep.compiler.compile import check_sources, compile_rules
+from cep.errors import Diagnostic, RuleError
+from cep.language.codes import CODES
+from cep.language.diagnostics import in_order, render, to_json
+from cep.language.parser import MAX_BYTES
+from cep.language.source_file import source_of
+from cep.schema import Stream
+from cep.schema_file import load_streams, parse_streams
+from cep.yaml_document import MAX_BYTES as MAX_YAML_BYTES
+from tests.property.hostile_text import Text, draw, every_bomb
+
+MAX_SECONDS = 0.2
+MAX_MEMORY = 100 << 20
+MEMORY_SAMPLE = 200
+"""One text in so many is also watched for memory, which makes it several times slower."""
+
+WITHOUT_PLACE = frozenset(("E0107", "E0402", "E0901"))
+"""What can be said about a file as a whole."""
+
+_ROOT = Path(__file__).parents[2]
+
+
+class HarmError(Exception):
+    """A text did something it must not."""
+
+
+@cache
+def _streams() -> dict[str, Stream]:
+    files = ["tests/golden/errors/streams.yaml", "rules/fraud/streams.yaml", "rules/sensor/streams.yaml"]
+    return {name: stream for file in files for name, stream in load_streams(_ROOT / file).items()}
+
+
+def read(text: Text) -> list[Diagnostic]:
+    """Read `text` as the command reads a file and return what is said about it."""
+    problems: list[Diagnostic] = []
+    try:
+        source = source_of("text", text.data, MAX_BYTES if text.is_rules else MAX_YAML_BYTES)
+        if not text.is_rules:
+            problems += parse_streams(source)[1]
+        else:
+            rules, found = check_sources([source], _streams())
+            problems += found
+            if not any(problem.is_error for problem in problems):
+                compile_rules(rules, _streams())
+    except UnicodeDecodeError:
+        return []
+    except RuleError as error:
+        problems += error.diagnostics
+    ordered = in_order(problems)
+    render(ordered)
+    to_json(ordered)
+    return ordered
+
+
+def examine(text: Text) -> tuple[list[Diagnostic], float]:
+    """Return what is said about `text` and the seconds it took; raises HarmError."""
+    seconds = MAX_SECONDS
+    for _ in range(3):  # the machine may have been busy with something else
+        started = time.process_time()
+        problems = read(text)
+        seconds = min(seconds, time.process_time() - started)
+        if seconds < MAX_SECONDS:
+            break
+    else:
+        raise HarmError(f"it took more than {MAX_SECONDS * 1000:.0f} ms")
+    length = len(text.data)
+    for problem in problems:
+        if problem.code not in CODES or not problem.title:
+            raise HarmError(f"{problem.code} is no code")
+        if problem.source is None or (problem.span is None and problem.code not in WITHOUT_PLACE):
+            raise HarmError(f"{problem.code} has no place")
+        if problem.span is not None and not 0 <= problem.span.start <= problem.span.end <= length:
+            raise HarmError(f"{problem.code} is outside the text")
+    return problems, seconds
+
+
+def memory_of(text: Text) -> int:
+    """Return the most memory that was in use while `text` was read; raises HarmError."""
+    tracemalloc.start()
+    try:
+        read(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    if peak > MAX_MEMORY:
+        raise HarmError(f"it took {peak >> 20} MB")
+    return peak
+
+
+@dataclass
+class Tally:
+    """What was tried and the worst that was seen."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    sound: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    slowest: tuple[float, str] = (0.0, "none")
+    largest: tuple[int, str] = (0, "none")
+
+    def add(self, text: Text, watch_memory: bool) -> None:
+        """Examine `text` and count it."""
+        problems, seconds = examine(text)
+        kind = f"{'rules' if text.is_rules else 'streams'}, {text.kind.split(':')[0]}"
+        self.kinds[kind] += 1
+        self.sound[kind] += not any(problem.is_error for problem in problems)
+        self.codes.update({problem.code for problem in problems})
+        self.slowest = max(self.slowest, (seconds, text.kind))
+        if watch_memory:
+            self.largest = max(self.largest, (memory_of(text), text.kind))
+
+    def merge(self, other: Tally) -> None:
+        """Add what another process saw."""
+        self.kinds += other.kinds
+        self.sound += other.sound
+        self.codes += other.codes
+        self.slowest = max(self.slowest, other.slowest)
+        self.largest = max(self.largest, other.largest)
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to know."""
+        for kind, count in sorted(self.kinds.items()):
+            yield f"  {count:>9,} {kind} ({self.sound[kind]:,} of them read without an error)"
+        yield f"  {len(self.codes)} of {len(CODES)} codes; never seen: {', '.join(sorted(set(CODES) - set(self.codes)))}"
+        yield f"  slowest {self.slowest[0] * 1000:.0f} ms ({self.slowest[1]})"
+        yield f"  largest {self.largest[0] / (1 << 20):.1f} MB ({self.largest[1]})"
+
+
+def try_texts(seed: int, examples: int, minutes: float) -> Tally:
+    """Draw and examine texts from `seed` on; the text that does harm is written to the error output."""
+    random = Random(seed)
+    tally = Tally()
+    started = time.monotonic()
+    n_tried = 0
+    while n_tried < (examples or n_tried + 1) and (not minutes or time.monotonic() - started < 60 * minutes):
+        text = draw(random)
+        try:
+            tally.add(text, watch_memory=n_tried % MEMORY_SAMPLE == 0)
+        except BaseException:
+            shown = text.data[:2000]
+            print(f"seed {seed}, text {n_tried} ({text.kind}, {len(text.data)} bytes): {shown!r}", file=sys.stderr)
+            raise
+        n_tried += 1
+    return tally
+
+
+def main() -> int:
+    """Try texts in one or more processes; print how many of which kind, and the worst."""
+    parser = argparse.ArgumentParser(prog="python -m tests.property.text", description=__doc__)
+    parser.add_argument("--examples", type=int, default=0, help="stop after so many texts")
+    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--bombs", action="store_true", help="every bomb in many sizes, nothing else")
+    options = parser.parse_args()
+    started = time.monotonic()
+    tally = Tally()
+    if options.bombs:
+        for text in every_bomb((1, 10, 64, 100, 1_000, 10_000, 50_000, 100_000)):
+            try:
+                tally.add(text, watch_memory=True)
+            except Exception as error:
+                print(f"{text.kind}: {type(error).__name__}: {str(error)[:200]}")
+    elif not options.examples and not options.minutes:
+        parser.error("give --examples, --minutes or --bombs")
+    else:
+        seed = time.time_ns() % 2**32 if options.seed is None else options.seed
+        share = -(-options.examples // options.jobs)
+        tasks = [(seed + job, share, options.minutes) for job in range(options.jobs)]
+        print(f"seed {seed}", flush=True)
+        if options.jobs == 1:
+            tally = try_texts(*tasks[0])
+        else:
+            with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+                for part in pool.starmap(try_texts, tasks):
+                    tally.merge(part)
+    print(f"{sum(tally.kinds.values()):,} texts in {(time.monotonic() - started) / 60:.1f} minutes")
+    print("\n".join(tally.lines()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
