@@ -4,10 +4,10 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock clean java
+.PHONY: help demo test check fuzz fuzz-text bench lock clean java
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-14s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
 
 demo: java $(SET_UP)  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
@@ -20,6 +20,12 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
+	$(BIN)/python -m tests.property $(or $(ARGS),--minutes 10)
+
+fuzz-text: $(SET_UP)  ## read random and damaged rule and streams files: ARGS="--examples 100000 --jobs 2"
+	$(BIN)/python -m tests.property.text $(or $(ARGS),--minutes 10)
 
 bench: java $(SET_UP)  ## measure events per second, stream and batch, beside Spark's own operators
 	$(BIN)/python -m tests.bench $(ARGS)

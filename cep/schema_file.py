@@ -8,9 +8,11 @@ import yaml
 
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language.diagnostics import did_you_mean, in_order
+from cep.language.limits import TooManyErrorsError
+from cep.language.source_file import read_source
 from cep.language.time_literals import MAX_DURATION_US, parse_duration, parse_timestamp
 from cep.schema import DDL_TYPES, MAX_VALID_US, MIN_VALID_US, Field, Stream
-from cep.yaml_document import Document
+from cep.yaml_document import MAX_BYTES, Document
 
 _SETTINGS = ("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "schema")
 
@@ -39,7 +41,7 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
         With every problem of the file, or because it cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        source = read_source(path, MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RuleError(
@@ -51,7 +53,7 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
                 )
             ]
         ) from error
-    streams, diagnostics = parse_streams(Source(str(path), text))
+    streams, diagnostics = parse_streams(source)
     if any(problem.is_error for problem in diagnostics):
         raise RuleError(diagnostics)
     return streams
@@ -60,12 +62,16 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
 def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
     """Return the streams of a streams file that are sound, and all problems."""
     document = Document(source)
-    root = document.root()
     streams: dict[str, Stream] = {}
-    if root is not None:
-        settings = document.settings(root, "the streams file", ("streams",), ("streams",))
+    try:
+        root = document.root()
+        settings = None
+        if root is not None:
+            settings = document.settings(root, "the streams file", ("streams",), ("streams",))
         if settings is not None and "streams" in settings:
             streams = read_streams(document, settings["streams"])
+    except TooManyErrorsError:
+        pass  # the last diagnostic says so
     return streams, in_order(document.diagnostics)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -9,11 +10,21 @@ import yaml
 
 from cep.errors import Diagnostic, Source, Span
 from cep.language.diagnostics import did_you_mean
+from cep.language.limits import Problems, too_large
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 """Size of one YAML file."""
 
+MAX_NODES = 10_000
+"""Names, values, lists and mappings of one file."""
+
 MAX_NESTING = 20
+
+MAX_TEXT = 1_000
+"""Characters of a name or value."""
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, which is ten times as fast; it is in the packages of PyYAML for all common machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +41,24 @@ class Document:
     """A YAML text and what is wrong with it. Methods report and return None where a node does not fit."""
 
     source: Source
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    diagnostics: Problems = field(default_factory=Problems)
 
     def problem(
         self, code: str, title: str, node: yaml.Node | None, label: str = "", help_text: str = ""
     ) -> None:
         """Note a problem at `node`."""
-        span = None if node is None else _span(node)
+        span = None if node is None else _span(node, len(self.source.text))
         self.diagnostics.append(Diagnostic(code, title, self.source, span, label, help_text))
 
     def root(self) -> yaml.Node | None:
         """Return the text as a tree of nodes, without aliases and tags."""
-        size = len(self.source.text.encode(errors="surrogatepass"))
-        if size > MAX_BYTES:
-            self.problem(
-                "E0901",
-                f"the file has {size:,} bytes; the limit is {MAX_BYTES:,}",
-                None,
-                help_text="declare fewer things in one file",
-            )
+        if len(self.source.text.encode(errors="replace")) > MAX_BYTES:
+            self.diagnostics.append(too_large(self.source, MAX_BYTES))
             return None
         try:
             if not self._is_plain():
                 return None
-            node = yaml.compose(self.source.text, Loader=yaml.SafeLoader)
+            node = yaml.compose(self._encodable(), Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             index = mark.index if mark is not None else 0
@@ -69,7 +74,7 @@ class Document:
             self._at(
                 "E0401",
                 "this is not valid YAML",
-                error.position,
+                _character_of(self._encodable(), error),
                 "a character that YAML does not allow",
                 "remove it",
             )
@@ -78,12 +83,19 @@ class Document:
             self.problem("E0402", "the file is empty", None, help_text="write: streams:")
         return node
 
+    def _encodable(self) -> str:
+        """Return the text with halves of surrogate pairs, which are no text, made characters YAML refuses."""
+        return re.sub("[\ud800-\udfff]", "\0", self.source.text)
+
     def _is_plain(self) -> bool:
         """Check the events of the parser: building a tree of aliases or of any depth could take for ever."""
         depth = 0
-        for event in yaml.parse(self.source.text, Loader=yaml.SafeLoader):
+        n_nodes = 0
+        for event in yaml.parse(self._encodable(), Loader=_LOADER):
             assert event.start_mark is not None
             place = event.start_mark.index
+            if isinstance(event, yaml.NodeEvent):
+                n_nodes += 1
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -95,6 +107,20 @@ class Document:
                     place,
                     "one level too many",
                     "nest less",
+                )
+                return False
+            if n_nodes > MAX_NODES:
+                self._at(
+                    "E0910",
+                    f"the file has more than {MAX_NODES:,} names and values",
+                    place,
+                    "one too many",
+                    "split the file",
+                )
+                return False
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_TEXT:
+                self._at(
+                    "E0912", f"a text of more than {MAX_TEXT:,} characters", place, "too long", "write less"
                 )
                 return False
             what = ""
@@ -203,13 +229,30 @@ def _in_plain_words(problem: str) -> str:
     )
 
 
+def _character_of(text: str, error: yaml.reader.ReaderError) -> int:
+    """Return which character `error` is about; some readers count bytes, so the offender itself is sought."""
+    return next(
+        (index for index, character in enumerate(text) if not _is_allowed(character)),
+        min(error.position, len(text)),
+    )
+
+
+def _is_allowed(character: str) -> bool:
+    """Say whether YAML 1.1 allows `character` in a file."""
+    code = ord(character)
+    if code < 0xA0:
+        return character in "\t\n\r\x85" or 0x20 <= code < 0x7F
+    return code < 0xD800 or 0xE000 <= code < 0xFFFE or code >= 0x10000
+
+
 def _is_null(node: yaml.ScalarNode) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
-def _span(node: yaml.Node) -> Span:
+def _span(node: yaml.Node, length: int) -> Span:
     """Return the place of a scalar; of a collection in blocks, that of its first line."""
-    return Span(node.start_mark.index, max(node.start_mark.index + 1, _end(node)))
+    start = min(node.start_mark.index, length)
+    return Span(start, min(length, max(start + 1, _end(node))))
 
 
 def _end(node: yaml.Node) -> int:

@@ -13,6 +13,8 @@ from pathlib import Path
 from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language.diagnostics import in_order
+from cep.language.limits import MAX_BYTES
+from cep.language.source_file import read_source
 from cep.schema import Stream
 from cep.schema_file import load_streams
 
@@ -158,7 +160,9 @@ def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequ
 
 def _read(file: Path, problems: list[Diagnostic]) -> Source | None:
     try:
-        return Source(str(file), file.read_text(encoding="utf-8-sig"))
+        return read_source(file, MAX_BYTES)
+    except RuleError as error:
+        problems += error.diagnostics
     except UnicodeDecodeError as error:
         problems.append(
             Diagnostic(

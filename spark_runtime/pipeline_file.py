@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 
 import yaml
 
-from cep.errors import Diagnostic, RuleError, Source
+from cep.errors import Diagnostic, RuleError
 from cep.language.diagnostics import in_order
+from cep.language.limits import TooManyErrorsError
+from cep.language.source_file import read_source
 from cep.language.time_literals import parse_duration
 from cep.program import Program
 from cep.schema import Stream
 from cep.schema_file import load_streams, read_streams
-from cep.yaml_document import Document
+from cep.yaml_document import MAX_BYTES, Document
 from rules.rulebook import compile_rulebook, load_rulebook
 
 CODES: dict[str, str] = {
@@ -96,14 +99,15 @@ def load_pipeline(path: str | Path) -> Pipeline:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        document = Document(read_source(path, MAX_BYTES))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RuleError(
             [Diagnostic("E0840", f"the pipeline file `{path}` cannot be read: {reason}")]
         ) from error
-    document = Document(Source(str(path), text))
-    pipeline = _Reader(document, path.resolve().parent, path.stem).pipeline()
+    pipeline = None
+    with suppress(TooManyErrorsError):  # the last diagnostic says so
+        pipeline = _Reader(document, path.resolve().parent, path.stem).pipeline()
     if pipeline is None or any(problem.is_error for problem in document.diagnostics):
         raise RuleError(in_order(document.diagnostics))
     return pipeline

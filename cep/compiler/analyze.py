@@ -12,6 +12,7 @@ from typing import assert_never
 
 from cep.compiler import ir
 from cep.compiler.checker import Scope, too_long
+from cep.compiler.expression_size import MAX_EXPRESSION, written_out
 from cep.compiler.inference import Inference
 from cep.compiler.pattern_shape import (
     can_be_empty,
@@ -28,9 +29,13 @@ from cep.errors import Diagnostic, Span
 from cep.expression import Expression, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, in_order
+from cep.language.limits import Problems, TooManyErrorsError
 from cep.language.time_literals import MAX_DURATION_US
 from cep.program import OUTCOME
 from cep.schema import Stream
+
+MAX_VARIABLES = 200
+"""Different variables of a pattern."""
 
 MAX_POSITIONS = 1_000
 """Positions of a pattern once its bounded loops are unrolled."""
@@ -72,20 +77,23 @@ def analyze(
     Names must be unique over all `rules`, so give those of all files at once.
     """
     rules = tuple(rules)
-    diagnostics: list[Diagnostic] = []
+    diagnostics = Problems()
     typed: list[ir.Rule] = []
     columns = _match_columns(rules)
     outputs = _Outputs()
     names: dict[str, ast.Rule] = {}
-    for rule in rules:
-        analysis = _Analysis(rule, streams, columns)
-        found = analysis.rule_or_none()
-        analysis.check_unique(names.setdefault(rule.name.text, rule))
-        if analysis.stream is not None:
-            outputs.check(analysis)
-        diagnostics += analysis.diagnostics
-        if found is not None and not any(problem.is_error for problem in analysis.diagnostics):
-            typed.append(found)
+    try:
+        for rule in rules:
+            before = len(diagnostics)
+            analysis = _Analysis(rule, streams, columns, diagnostics)
+            found = analysis.rule_or_none()
+            analysis.check_unique(names.setdefault(rule.name.text, rule))
+            if analysis.stream is not None:
+                outputs.check(analysis)
+            if found is not None and not any(problem.is_error for problem in diagnostics[before:]):
+                typed.append(found)
+    except TooManyErrorsError:
+        pass  # the last diagnostic says so
     return tuple(typed), in_order(diagnostics)
 
 
@@ -104,7 +112,7 @@ class _Analysis:
     rule: ast.Rule
     streams: Mapping[str, Stream]
     match_columns: tuple[str, ...]
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    diagnostics: Problems  # those of the rules before it, too
     stream: Stream | None = None
     measure_types: dict[str, Type] = field(default_factory=dict)
 
@@ -138,6 +146,7 @@ class _Analysis:
             selection,
             skip or ir.Skip(_default_skip(selection)),
             self.report(),
+            ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         )
 
     # Clauses
@@ -339,6 +348,8 @@ class _Analysis:
 
     def predicate(self, definition: ast.Definition, pairs: frozenset[tuple[str, str]]) -> Expression | None:
         subject = definition.variable.text
+        if not self.is_of_bounded_size(definition.condition):
+            return None
         inference = Inference(self.scope(subject), self.diagnostics.append)
         predicate = inference.condition(definition.condition)
         for read in inference.reads:
@@ -378,11 +389,26 @@ class _Analysis:
             taken.setdefault(folded, f"there is a measure `{name.text}` already")
             if self.stream is None:
                 continue
+            if not self.is_of_bounded_size(measure.expression):
+                continue
             expression = Inference(self.scope(None), self.diagnostics.append).value(measure.expression)
             if expression is not None:
                 self.measure_types.setdefault(name.text, expression.type)
                 result.append(ir.Measure(name.text, expression))
         return tuple(result)
+
+    def is_of_bounded_size(self, expression: ast.Expression) -> bool:
+        """Say whether `expression` stays small when nothing in it is left short; report it if not."""
+        if written_out(expression) <= MAX_EXPRESSION:
+            return True
+        self.problem(
+            "E0913",
+            f"written out, this expression has more than {MAX_EXPRESSION:,} operations",
+            expression.span,
+            "BETWEEN, IN and CASE repeat what is on their left",
+            "compare a column where there is a long expression now, or split the condition",
+        )
+        return False
 
     # Patterns
 
@@ -394,13 +420,23 @@ class _Analysis:
         if len(self.diagnostics) > before:
             return False
         positions = count_positions(pattern)
+        n_variables = len(variable_names(pattern))
         if positions > MAX_POSITIONS:
+            many = f"{positions:,}" if positions < 10**15 else "very many"
             self.problem(
                 "E0903",
-                f"the pattern has {positions:,} positions; the limit is {MAX_POSITIONS:,}",
+                f"the pattern has {many} positions; the limit is {MAX_POSITIONS:,}",
                 pattern.span,
                 "bounded loops count as often as they repeat, n parts in any order 2^(n - 1) times",
                 "use smaller bounds, a loop without an upper one: a->{3,}, or fewer parts in any order",
+            )
+        elif n_variables > MAX_VARIABLES:
+            self.problem(
+                "E0914",
+                f"the pattern has {n_variables:,} variables; the limit is {MAX_VARIABLES:,}",
+                pattern.span,
+                "too many different names",
+                "give steps with the same condition the same name",
             )
         elif can_be_empty(pattern):
             self.problem(

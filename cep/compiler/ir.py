@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cep.errors import Source, Span
 from cep.expression import Expression
 
 
@@ -161,6 +162,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a rule is written, for what is found wrong with it later."""
+
+    source: Source
+    name: Span
+    pattern: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule, ready to become an automaton. `variables` holds every variable of the pattern once."""
 
@@ -177,3 +187,4 @@ class Rule:
     selection: Selection
     skip: Skip
     report: Report = Report()
+    origin: Origin | None = field(default=None, compare=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cep.compiler import ir
 from cep.compiler.nfa import MAX_SUCCESSORS
 from cep.errors import Diagnostic, RuleError
 from cep.program import MAX_BITS
@@ -10,40 +11,45 @@ MAX_REGISTERS = 64
 """Registers of a run: one 64-bit word says which of them are not NULL."""
 
 
-def too_many_predicates(rule: str, given: int) -> RuleError:
+def too_many_predicates(rule: ir.Rule, given: int) -> RuleError:
     """Return the error for a rule with more local predicates than bits in a word."""
-    return RuleError(
-        [
-            Diagnostic(
-                "E0904",
-                f"rule `{rule}` has {given} different predicates on single events; the limit is {MAX_BITS}",
-                help="split the rule, or give variables that mean the same the same predicate",
-            )
-        ]
+    return _error(
+        "E0904",
+        rule,
+        f"rule `{rule.name}` has {given} different predicates on single events; the limit is {MAX_BITS}",
+        "too many predicates",
+        "split the rule, or give variables that mean the same the same predicate",
     )
 
 
-def too_many_registers(rule: str, given: int) -> RuleError:
+def too_many_registers(rule: ir.Rule, given: int) -> RuleError:
     """Return the error for a rule whose runs would have to remember too many values."""
-    return RuleError(
-        [
-            Diagnostic(
-                "E0905",
-                f"rule `{rule}` makes every run remember {given} values; the limit is {MAX_REGISTERS}",
-                help="use fewer aggregates and measures, and smaller offsets in FIRST and LAST",
-            )
-        ]
+    return _error(
+        "E0905",
+        rule,
+        f"rule `{rule.name}` makes every run remember {given} values; the limit is {MAX_REGISTERS}",
+        "too much to remember",
+        "use fewer aggregates and measures, and smaller offsets in FIRST and LAST",
     )
 
 
-def too_many_choices(rule: str) -> RuleError:
+def too_many_choices(rule: ir.Rule) -> RuleError:
     """Return the error for a pattern whose optional parts can be combined in too many ways."""
-    return RuleError(
-        [
-            Diagnostic(
-                "E0908",
-                f"the pattern of rule `{rule}` can go on in more than {MAX_SUCCESSORS:,} ways",
-                help="use fewer optional steps in a row: n of them can be left out in n * n / 2 ways",
-            )
-        ]
+    return _error(
+        "E0908",
+        rule,
+        f"the pattern of rule `{rule.name}` can go on in more than {MAX_SUCCESSORS:,} ways",
+        "too many optional steps",
+        "use fewer optional steps in a row: n of them can be left out in n * n / 2 ways",
+        at_pattern=True,
     )
+
+
+def _error(
+    code: str, rule: ir.Rule, title: str, label: str, help_text: str, *, at_pattern: bool = False
+) -> RuleError:
+    origin = rule.origin
+    if origin is None:  # a rule that was never text
+        return RuleError([Diagnostic(code, title, help=help_text)])
+    span = origin.pattern if at_pattern else origin.name
+    return RuleError([Diagnostic(code, title, origin.source, span, label, help_text)])

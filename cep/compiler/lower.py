@@ -23,7 +23,8 @@ from cep.compiler.limits import (
     too_many_registers,
 )
 from cep.compiler.remembered import remember_strings
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, column_names, is_local
+from cep.errors import Diagnostic, RuleError
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, children, is_local
 from cep.program import (
     ACCEPT,
     MAX_BITS,
@@ -378,6 +379,18 @@ class _Assembler:
     def __init__(self, shared: _Shared) -> None:
         self.shared = shared
         self.code: list[tuple[Code, int]] = []
+        self.known: dict[int, tuple[Expression, bool]] = {}  # by identity; kept alive by being in here
+
+    def reads_registers(self, expression: Expression) -> bool:
+        """Say whether `expression` is about what the run has taken; each part is looked at once."""
+        if id(expression) not in self.known:
+            match expression:
+                case Column(name=name):
+                    found = name.startswith("#")
+                case _:
+                    found = any(self.reads_registers(child) for child in children(expression))
+            self.known[id(expression)] = (expression, found)
+        return self.known[id(expression)][1]
 
     def emit(self, code: Code, arg: int = 0) -> None:
         self.code.append((code, arg))
@@ -390,7 +403,7 @@ class _Assembler:
                 self.emit(Code.REGISTER, int(name[1:]))
             case Column():
                 self.emit(Code.COLUMN, self.shared.column(expression))
-            case Call() if not _reads_registers(expression):
+            case Call() if not self.reads_registers(expression):
                 self.emit(Code.COLUMN, self.shared.column(expression))
             case Call() if computation := computation_of(expression):
                 for operand in computation.operands:
@@ -446,17 +459,10 @@ class _Assembler:
             self.emit(code)
 
     def _case(self, args: tuple[Expression, ...]) -> None:
-        if len(args) == 1:
-            self.write(args[0])
-            return
-        self.write(args[0])
-        self.write(args[1])
-        self._case(args[2:])
-        self.emit(Code.SELECT)
-
-
-def _reads_registers(expression: Expression) -> bool:
-    return any(name.startswith("#") for name in column_names(expression))
+        for arg in args:
+            self.write(arg)
+        for _ in args[1::2]:
+            self.emit(Code.SELECT)
 
 
 def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
@@ -471,9 +477,15 @@ def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Prog
     for rule in rules:
         groups.setdefault((rule.stream, rule.key), []).append(rule)
     programs = []
+    problems: list[Diagnostic] = []
     for (stream, key), members in groups.items():
         shared = _Shared(streams[stream])
-        compiled = tuple(_lower_rule(rule, shared) for rule in members)
+        compiled = []
+        for rule in members:
+            try:
+                compiled.append(_lower_rule(rule, shared))
+            except RuleError as error:
+                problems += error.diagnostics
         programs.append(
             Program(
                 stream=shared.stream,
@@ -481,9 +493,11 @@ def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Prog
                 predicates=tuple(tuple(word) for word in shared.words),
                 derived=tuple((name, expression) for expression, name in shared.derived.items()),
                 columns=tuple(shared.columns),
-                rules=compiled,
+                rules=tuple(compiled),
             )
         )
+    if problems:
+        raise RuleError(problems)
     return tuple(programs)
 
 
@@ -491,11 +505,11 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     try:
         automaton = nfa.build(rule.pattern)
     except nfa.AutomatonTooLargeError:
-        raise too_many_choices(rule.name) from None
+        raise too_many_choices(rule) from None
     parts = {variable.name: split_predicate(variable.predicate) for variable in rule.variables}
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:
-        raise too_many_predicates(rule.name, len(local))
+        raise too_many_predicates(rule, len(local))
     word = shared.word_for(local)
     bits = {predicate: 1 << bit for bit, predicate in enumerate(shared.words[word])}
     masks = {name: 0 if part.local is None else bits[part.local] for name, part in parts.items()}
@@ -508,7 +522,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         first = rule.skip.kind is ir.SkipKind.TO_FIRST
         skip_register = registers.position(rule.skip.variable, first=first)
     if len(registers.registers) > MAX_REGISTERS:
-        raise too_many_registers(rule.name, len(registers.registers))
+        raise too_many_registers(rule, len(registers.registers))
 
     window = rule.window
     return RuleProgram(

@@ -29,8 +29,12 @@ MAX_SUCCESSORS = 10_000
 """Successors of all takes together. Optional steps in a row multiply: n of them have n * n / 2."""
 
 
+MAX_STEPS = 25_000
+"""Epsilon edges followed in one pattern: absences in optional parts multiply the ways without a take."""
+
+
 class AutomatonTooLargeError(Exception):
-    """The pattern has more than `MAX_SUCCESSORS` ways to go on."""
+    """The pattern has more than `MAX_SUCCESSORS` ways to go on, or more than `MAX_STEPS` lead to them."""
 
 
 class Mark(StrEnum):
@@ -227,7 +231,14 @@ def build(pattern: ir.Node) -> Nfa:
 
 
 def _successors(graph: nx.DiGraph[int], node: int) -> list[int]:
-    return sorted(graph.successors(node), key=lambda other: graph.edges[node, other]["order"])
+    """Return the successors of `node`, the least preferred first; found once."""
+    found: list[int] | None = graph.nodes[node].get("successors")
+    if found is None:
+        found = sorted(
+            graph.successors(node), key=lambda other: graph.edges[node, other]["order"], reverse=True
+        )
+        graph.nodes[node]["successors"] = found
+    return found
 
 
 def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
@@ -243,6 +254,9 @@ def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
         if (node, path) in seen:
             continue
         seen.add((node, path))
+        graph.graph["steps"] = graph.graph.get("steps", 0) + 1
+        if graph.graph["steps"] > MAX_STEPS:
+            raise AutomatonTooLargeError
         mark, value = graph.nodes[node]["mark"], graph.nodes[node]["value"]
         match mark:
             case Mark.ACCEPT | Mark.TAKE:
@@ -258,7 +272,7 @@ def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
                 path = _Path(path.joint, path.bars, path.guards, path.entered | {value})
             case Mark.LEAVE if value in path.entered:
                 continue  # an iteration that took nothing is none
-        stack.extend((successor, path) for successor in reversed(_successors(graph, node)))
+        stack.extend((successor, path) for successor in _successors(graph, node))
 
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -80,6 +80,12 @@ CODES: dict[str, str] = {
     "E0906": "an offset that reaches back too far",
     "E0907": "a duration that is too long",
     "E0908": "too many ways through optional steps",
+    "E0910": "too many words and signs in one file",
+    "E0911": "too many rules in one file",
+    "E0912": "a name or a text that is too long",
+    "E0913": "an expression that grows too large",
+    "E0914": "too many variables in one pattern",
+    "E0915": "too many errors to show",
     "E0931": "too many runs per key",
 }
 """Code -> meaning."""

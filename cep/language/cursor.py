@@ -144,7 +144,7 @@ class Cursor:
             ";": "leave it out: a rule ends where the next RULE begins",
             ":": "leave it out",
         }
-        text = token.text.split("\n")[0]
+        text = token.text.split("\n")[0][:40]
         invisible = len(text) == 1 and (text.isspace() or not text.isprintable())
         default = (
             "replace it by an ordinary space"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from cep.errors import Diagnostic, Source, Span
 
 _TAB = 4
+_MAX_CANDIDATES = 200
+_MAX_COMPARED = 60
 _MAX_WIDTH = 160  # of a quoted source line; a longer one is cut around the place
 
 _RESET, _BOLD, _RED, _YELLOW, _BLUE, _CYAN = (
@@ -28,7 +31,7 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._starts = [0, *(offset + 1 for offset, character in enumerate(text) if character == "\n")]
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def place(self, offset: int) -> tuple[int, int]:
         """Return line and column of `offset`, both counted from 1, columns in characters."""
@@ -93,8 +96,10 @@ def _lines_of(diagnostics: Iterable[Diagnostic]) -> dict[int, Lines]:
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate `name` was probably meant to be."""
+    """Return the candidate `name` was probably meant to be, if there are not too many to compare with."""
     known = list(candidates)
+    if len(known) > _MAX_CANDIDATES or len(name) > _MAX_COMPARED:
+        return None
     folded = {candidate.casefold(): candidate for candidate in reversed(known)}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else None

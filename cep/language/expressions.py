@@ -32,7 +32,7 @@ class ExpressionReader(Cursor):
         found = self.expression()
         level: list[ast.Expression] = [found]
         for _ in range(MAX_DEPTH):
-            level = [part for node in level for part in _parts(node)]
+            level = [part for node in level for part in parts_of(node)]
             if not level:
                 return found
         self.fail(
@@ -330,7 +330,7 @@ def _binary(sign: Token, left: ast.Expression, right: ast.Expression) -> ast.Bin
     return ast.Binary(sign.text, left, right, place, Span(left.span.start, right.span.end))
 
 
-def _parts(node: ast.Expression) -> tuple[ast.Expression, ...]:
+def parts_of(node: ast.Expression) -> tuple[ast.Expression, ...]:
     """Return the expressions directly inside `node`."""
     match node:
         case ast.Constant() | ast.Column() | ast.Events():

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pyparsing as pp
 
+from cep.language.limits import MAX_TOKENS
+
 # fmt: off
 RESERVED = frozenset((
     "AFTER", "AND", "AS", "BETWEEN", "CASE", "DEFINE", "ELSE", "FALSE", "FROM", "IN", "IS", "LIKE", "MATCH",
@@ -72,35 +74,42 @@ class Token(NamedTuple):
     word: str = ""
 
 
-def _element(kind: Lexeme, pattern: str) -> pp.ParserElement:
-    def token(text: str, start: int, found: pp.ParseResults) -> Token:
-        piece = str(found[0])
-        return Token(kind, piece, start, start + len(piece), piece.upper() if kind is Lexeme.WORD else "")
+_PATTERNS = (
+    (Lexeme.WORD, r"[^\W\d]\w*"),
+    (Lexeme.COMMENT, r"--[^\n]*"),
+    (Lexeme.BAD, r"/\*(?:[\s\S]*?\*/)?"),
+    (Lexeme.NUMBER, r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"),
+    (Lexeme.SIGN, r"->>|->|<=|>=|<>|!=|==|\|\||[-+*/%=<>!|&(){}\[\],.?^$]"),
+    (Lexeme.TEXT, r"'(?:[^'\r\n]|'')*'"),
+    (Lexeme.QUOTED, r"`(?:[^`\r\n]|``)+`"),
+    (Lexeme.BAD, r"'[^\r\n]*|`[^\r\n]*|\"[^\"\r\n]*\"?|[^ \t\r\n]"),
+)
+"""Kinds of tokens and how they are written; the first that fits is it."""
 
-    # The kinds of white space are named: pyparsing's default is a global others may change.
-    return pp.Regex(pattern).set_whitespace_chars(" \t\r\n").set_name(kind).add_parse_action(token)
-
-
-_TOKENS = pp.ZeroOrMore(
-    pp.MatchFirst(
-        [
-            _element(Lexeme.WORD, r"[^\W\d]\w*"),
-            _element(Lexeme.COMMENT, r"--[^\n]*"),
-            _element(Lexeme.BAD, r"/\*(?:[\s\S]*?\*/)?"),
-            _element(Lexeme.NUMBER, r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"),
-            _element(Lexeme.SIGN, r"->>|->|<=|>=|<>|!=|==|\|\||[-+*/%=<>!|&(){}\[\],.?^$]"),
-            _element(Lexeme.TEXT, r"'(?:[^'\r\n]|'')*'"),
-            _element(Lexeme.QUOTED, r"`(?:[^`\r\n]|``)+`"),
-            _element(Lexeme.BAD, r"'[^\r\n]*|`[^\r\n]*|\"[^\"\r\n]*\"?|[^ \t\r\n]"),
-        ]
-    )
-).parse_with_tabs()
+# One expression for all kinds: a parser element for each of them takes four times as long.
+# The kinds of white space are named: pyparsing's default is a global others may change.
+_TOKEN = (
+    pp.Regex("|".join(f"({pattern})" for _, pattern in _PATTERNS), as_match=True)
+    .set_whitespace_chars(" \t\r\n")
+    .parse_with_tabs()
+)
 
 
-def tokens(text: str) -> list[Token]:
-    """Return the tokens of `text` without comments, closed by one of kind END."""
-    found: list[Token] = [
-        token for token in _TOKENS.parse_string(text, parse_all=True) if token.kind is not Lexeme.COMMENT
-    ]
-    end = found[-1].end if found else 0
+def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
+    """Return the tokens of `text` without comments, closed by one of kind END.
+
+    If there are more than `limit` tokens, the closing one has the text of the first that was not read.
+    """
+    found: list[Token] = []
+    end = 0
+    for n_read, ((match,), _, stop) in enumerate(_TOKEN.scan_string(text, max_matches=limit + 1)):
+        if n_read == limit:
+            return [*found, Token(Lexeme.END, match.group(), match.start(), stop)]
+        kind = _PATTERNS[match.lastindex - 1][0]
+        if kind is not Lexeme.COMMENT:
+            piece = match.group()
+            found.append(
+                Token(kind, piece, match.start(), stop, piece.upper() if kind is Lexeme.WORD else "")
+            )
+            end = stop
     return [*found, Token(Lexeme.END, "", end, end)]

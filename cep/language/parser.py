@@ -7,6 +7,7 @@ reports all there is in a file. A rule with a problem is not returned.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from cep.errors import Diagnostic, Source, Span
@@ -15,11 +16,18 @@ from cep.language.cursor import ProblemError, text_of
 from cep.language.diagnostics import did_you_mean, suggestion
 from cep.language.expressions import ExpressionReader
 from cep.language.grammar import RESERVED, Lexeme, Token
+from cep.language.limits import (
+    MAX_BYTES,
+    MAX_NAME,
+    MAX_RULES,
+    MAX_TEXT,
+    MAX_TOKENS,
+    Problems,
+    TooManyErrorsError,
+    too_large,
+)
 from cep.language.patterns import PatternReader
 from cep.language.report_clauses import REPORT_FORMS, ReportClauses
-
-MAX_BYTES = 1 << 20
-"""Size of one rule file."""
 
 SEVERITIES = ("info", "low", "medium", "high", "critical")
 
@@ -55,19 +63,16 @@ _LATER_CLAUSES = {
 
 def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return the rules of `source` that are well formed, and all problems of the others."""
-    size = len(source.text.encode(errors="surrogatepass"))
-    if size > MAX_BYTES:
-        return (), [
-            Diagnostic(
-                "E0901",
-                f"the file has {size:,} bytes; the limit is {MAX_BYTES:,}",
-                source,
-                help="split the rules into several files",
-            )
-        ]
+    if len(source.text.encode(errors="surrogatepass")) > MAX_BYTES:
+        return (), [too_large(source, MAX_BYTES)]
     parser = _Parser(source)
-    rules = parser.file()
-    return tuple(rules), parser.diagnostics
+    excess = parser.excess()
+    if excess is not None:
+        return (), [excess]
+    rules: list[ast.Rule] = []
+    with suppress(TooManyErrorsError):  # the last diagnostic says so
+        parser.file(rules)
+    return tuple(rules), list(parser.diagnostics)
 
 
 class _Parser(ExpressionReader, PatternReader):
@@ -75,10 +80,34 @@ class _Parser(ExpressionReader, PatternReader):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self.diagnostics: list[Diagnostic] = []
+        self.diagnostics = Problems()
 
-    def file(self) -> list[ast.Rule]:
-        rules = []
+    def excess(self) -> Diagnostic | None:
+        """Return what is wrong if there are too many tokens, or one of them is too long."""
+        last = self.tokens[-1]
+        if last.text:
+            return self.problem(
+                "E0910",
+                f"the file has more than {MAX_TOKENS:,} words and signs",
+                Span(last.start, last.end),
+                "one too many",
+                "split the rules into several files",
+            )
+        for token in self.tokens:
+            limit = {Lexeme.TEXT: MAX_TEXT, Lexeme.WORD: MAX_NAME, Lexeme.QUOTED: MAX_NAME}.get(token.kind)
+            if limit is not None and token.end - token.start > limit:
+                what = "text" if token.kind is Lexeme.TEXT else "name"
+                return self.problem(
+                    "E0912",
+                    f"a {what} of more than {limit:,} characters",
+                    Span(token.start, token.end),
+                    "too long",
+                    f"write a shorter {what}",
+                )
+        return None
+
+    def file(self, rules: list[ast.Rule]) -> None:
+        """Read all rules and add those without a problem to `rules`."""
         if self.is_at_end():
             self.diagnostics.append(
                 Diagnostic(
@@ -92,11 +121,23 @@ class _Parser(ExpressionReader, PatternReader):
             self.recover(self.before_first_rule)
             while not self.is_at_end() and self.now.word != "RULE":
                 self.take()
+        n_rules = 0
         while not self.is_at_end():
+            n_rules += 1
+            if n_rules > MAX_RULES:
+                self.diagnostics.append(
+                    self.problem(
+                        "E0911",
+                        f"the file has more than {MAX_RULES} rules",
+                        Span(self.now.start, self.now.end),
+                        "one too many",
+                        "split the rules into several files",
+                    )
+                )
+                return
             rule = self.rule()
             if rule is not None:
                 rules.append(rule)
-        return rules
 
     def before_first_rule(self) -> NoReturn:
         token = self.now

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cep.errors import Diagnostic, RuleError, Source
+from cep.errors import RuleError, Source
+from cep.language.limits import too_large
 
 
 def read_source(path: str | Path, max_bytes: int) -> Source:
@@ -29,13 +30,3 @@ def source_of(name: str, data: bytes, max_bytes: int) -> Source:
         raise RuleError([too_large(Source(name, ""), max_bytes)])
     text = data.decode("utf-8-sig")
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def too_large(source: Source, max_bytes: int) -> Diagnostic:
-    """Return the error for a text of more than `max_bytes` bytes."""
-    return Diagnostic(
-        "E0901",
-        f"the file has more than {max_bytes:,} bytes",
-        source,
-        help="declare fewer things in one file: the files of a directory are read together",
-    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from cep.compiler.compile import check_sources, compile_rules
 from cep.errors import RuleError, Source
 from cep.language.diagnostics import in_order, render
-from cep.language.parser import MAX_BYTES
+from cep.language.limits import MAX_BYTES, MAX_TOKENS
 from cep.schema_file import load_streams, parse_streams
 
 FOLDER = Path(__file__).parent / "errors"
@@ -25,6 +25,23 @@ BUILT: dict[str, str] = {
     + "DEFINE\n"
     + ",\n".join(f"  {name} AS items = {number}" for number, name in enumerate(_BRANCHES)),
     "E0908": _RULE.replace("a -> b", "a" + " -> b?" * 150) + "DEFINE a AS items = 1, b AS items = 2",
+    "E0908_absences": _RULE.replace(
+        "a -> b", "a " + " -> ".join(f"(c? -> !v{number} | d?)" for number in range(15)) + " -> b"
+    ),
+    "E0910": _RULE.replace("a -> b", "a " * MAX_TOKENS),
+    "E0911": "".join(
+        f"RULE r{number} FROM payments PARTITION BY card PATTERN a WITHIN 1 HOUR\n" for number in range(501)
+    ),
+    "E0912": _RULE.replace("a -> b", "a" * 256),
+    "E0912_text": f"RULE r TITLE '{'x' * 10_000}'",
+    "E0913": _RULE
+    + "DEFINE a AS "
+    + "CASE " * 9
+    + "items"
+    + " WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 3 THEN 3 END" * 9
+    + " > 0",
+    "E0914": _RULE.replace("a -> b", " | ".join(f"v{number}" for number in range(201))),
+    "E0915": _RULE + "DEFINE a AS " + " AND ".join(f"amont > {number}" for number in range(60)),
     "E0905": _RULE + "MEASURES\n" + ",\n".join(f"  SUM(a.items + {n}) AS m{n}" for n in range(65)),
 }
 """Rule files too long to keep."""

@@ -1,7 +1,7 @@
-"""Texts nobody would write on purpose, and some that somebody would: rule files and streams files to be refused.
+"""Rule files and streams files that nobody would write on purpose, and some that somebody would.
 
-A text is drawn from the grammar, or is a file of this repository, and is then damaged: whole clauses, single
-tokens or bytes. Bombs are short programs that grow: nesting, repetition and what multiplies when it is unrolled.
+A text is drawn from a grammar, or is a file of this repository, and is then damaged: whole clauses, single
+tokens or bytes. Bombs are short texts that grow: nesting, repetition and what multiplies when unrolled.
 """
 
 from __future__ import annotations
@@ -25,64 +25,10 @@ class Text:
     data: bytes
 
 
-# Each word in <> is one of its lines; the first line of a word does not lead back to itself.
-GRAMMAR = """
-<file>: <rule> | <rule> <rule> | <rule> <rule> <rule> <rule>
-<rule>: RULE <rule_name> <head> FROM <stream> PARTITION BY <key> PATTERN <pattern> <within> <define> <measures> <end>
-      | RULE <rule_name> <define> <end> <within> PATTERN <pattern> PARTITION BY <key> FROM <stream> <measures>
-<rule_name>: r | r2 | s | `two words` | ä | _x
-<head>: | TITLE 'it''s' | SEVERITY high | TAGS a, 'b c' | TITLE 't' SEVERITY low TAGS x
-<stream>: payments | payments | payments | payments | payments, payments | card_events | nowhere
-<key>: card | card | card | country, approved | items | amount | payments.card = payments.country | nothing
-<pattern>: <step> | <step> <joint> <step> | <step> <joint> <step> <joint> <step>
-      | <step> <joint> <pattern> | <step> <joint> <absence> <joint> <step> | <step> <joint> <absence>
-      | <pattern> "|" <pattern> | <pattern> & <pattern>
-<step>: <variable> | <variable> | <variable><quantifier> | (<pattern>) | (<pattern>)<quantifier>
-      | (<pattern> WITHIN <bound>) | PERMUTE(<pattern>, <pattern>) | <variable><quantifier> UNTIL (<condition>)
-<variable>: a | b | c | d
-<absence>: !<variable> | !<variable> | !(<variable> "|" <variable>) | !<variable> FOR <duration> | !<variable> FOR < <duration>
-<joint>: -> | -> | ->> | | | ->[<= <duration>] | [>= <duration>] | ->>[<duration>, <duration>]
-<quantifier>: + | * | ? | {2} | {1,3} | ->+ | ->>{2,} | ->{,2} | +? | ->*? | ++ | ->{<number>,<number>} | {0} | {3,2}
-<within>: WITHIN <bound> | WITHIN < <duration> | WITHIN <bound> |
-<bound>: <duration> | <duration> | <number> EVENTS
-<duration>: 5 MINUTES | 10 SECONDS | 1 HOUR | 0 SECONDS | <number> DAYS | 3 WEEKS | 7
-<number>: 3 | 0 | 1 | 12 | 64 | 1000 | 100000 | 999999999999999999 | 9223372036854775807 | 99999999999999999999999
-<define>: DEFINE a AS <condition> | DEFINE a AS <condition>, b AS <condition>
-      | DEFINE a AS <condition>, b AS <condition>, c AS <condition>, d AS <condition> |
-      | DEFINE a ON payments AS <condition>, b BY card | SUBSET u = (a, b) DEFINE a AS <condition> | DEFINE z AS <condition>
-<measures>: MEASURES <value> AS m | MEASURES <value> AS m, <value> AS n | MEASURES <condition> AS m |
-<end>: | MATCH EARLIEST | MATCH ALL | AFTER MATCH <skip> | MATCH ALL AFTER MATCH <skip> | NO SKIP
-      | ALL ROWS PER MATCH | ONE ROW PER MATCH | ON TIMEOUT | SUPPRESS FOR <duration> | MAX RUNS <number> PER KEY
-      | MAX RUNS <number> PER KEY ON OVERFLOW DROP OLDEST
-<skip>: NO SKIP | SKIP PAST LAST EVENT | SKIP TO NEXT EVENT | SKIP TO FIRST <variable> | SKIP TO LAST <variable>
-<condition>: <comparison> | <comparison> | <comparison> AND <condition> | <condition> OR <condition> | NOT <condition>
-      | (<condition>) | <value> BETWEEN <value> AND <value> | <value> IN (<constant>, <constant>) | <value> IS NOT NULL
-      | <text> LIKE '%a_\\%' | <text> RLIKE '(a+)+$' | <condition> IS TRUE | TRUE | approved
-<comparison>: <number_value> <compare> <number_value> | <text> = <text> | <value> <compare> <value> | ts - a.ts <= <duration>
-<compare>: < | <= | = | <> | > | >= | == | !=
-<value>: <number_value> | <number_value> | <text> | ts | a.ts | <constant> | TIMESTAMP '2020-01-01' | CASE WHEN <condition> THEN <value> ELSE <value> END
-      | CASE <value> WHEN <value> THEN <value> END | ARRAY_AGG(<variable>.items)
-<number_value>: amount | items | <variable>.amount | <variable>.items | <number> | 0.5 | 1e308 | COUNT(<variable>.*) | SUM(<variable>.amount)
-      | AVG(<variable>.items) | LAST(<variable>.amount, <number>) | FIRST(<variable>.items, 1) | STDDEV(<variable>.amount * 2)
-      | <number_value> <sign> <number_value> | -<number_value> | ABS(<number_value>) | LENGTH(<text>) | COALESCE(<number_value>, <number_value>)
-      | PREV(items) | MIN(<variable>.items + <variable>.amount) | no_such | <variable>.no_such | SQRT(<number_value>)
-<sign>: + | - | * | / | %
-<text>: country | card | <variable>.country | 'x' | '' | UPPER(<text>) | LAST(<variable>.card) | CLASSIFIER()
-<constant>: 1 | 'x' | 2.5 | NULL | TRUE | -1 | TIMESTAMP '0001-01-01' | 5 MINUTES | INTERVAL '5' HOUR
-"""
-
-STREAMS_GRAMMAR = """
-<file>: streams:\\n<stream> | streams:\\n<stream><stream> | streams: {s: {event_time: ts, schema: {ts: timestamp, a: <type>}}} | <odd>
-<stream>:   <name>:\\n    event_time: ts\\n<settings>    schema: {ts: timestamp, <name>: <type>, id: bigint}\\n
-      |   <name>:\\n<settings>    schema:\\n      ts: <type>\\n      <name>: <type>\\n    event_time: <value>\\n
-<settings>: |     tie_break: [id]\\n |     lateness: 10 seconds\\n<settings> |     <setting>: <value>\\n<settings> |     deduplicate: yes\\n<settings>
-<setting>: tie_break | lateness | deduplicate | valid_time | event_time | schemas | latenes | <name>
-<name>: a | b | payments | _x | on | 1 | null | "x y" | a.b | ~ | Ä
-<type>: bigint | double | string | timestamp | boolean | int | integer | decimal(10,2) | array<int> | struct<a:int> | <value>
-<value>: 5 | ts | id | 5 seconds | [id] | [2020-01-01, 2030-01-01] | {} | [] | null | yes | &x y | *x | !!str 5 | !!python/object:os.system x
-      | <<: *x | "\\\\u0041" | 'it''s' | [<value>, <value>] | {a: <value>} | "a\\n b" | 0x1f | .inf | 2020-13-45 | ? x | - x
-<odd>: <value> | <setting>: <value>\\n | "" | --- | ...\\n---\\n | %YAML 1.1\\n--- a | {<value>: <value>} | streams: <value>\\n
-"""
+# In a grammar each word in <> is one of the alternatives after its colon. The first of them leads to an end,
+# so that a text that grew long enough can be closed. "|" is the sign, \\n the end of a line.
+GRAMMAR = (Path(__file__).parent / "rule_grammar.txt").read_text()
+STREAMS_GRAMMAR = (Path(__file__).parent / "streams_grammar.txt").read_text()
 
 
 @cache
@@ -136,13 +82,82 @@ _PIECE = re.compile(r"\s+|\w+|->>|->|.", re.DOTALL)
 _CLAUSE = re.compile(
     r"(?=\b(?:RULE|FROM|PARTITION|PATTERN|WITHIN|DEFINE|MEASURES|MATCH|AFTER|TITLE|TAGS|SEVERITY)\b)"
 )
+# fmt: off
 _ODD = (
-    *("'", "`", '"', "(", ")", "{", "}", "[", "]", ",", ".", "!", "?", "*", "+", "|", "&", "-", "->", "->>", "<"),
-    *("--", "/*", "||", ";", ":", "\\", "\n", "\r", "\t", "\0", "\x1b[31m", "\x85", "\u2028", "\u202e", "\ufeff"),
-    *("\u00a0", "ſ", "İ", "ﬁ", "٣", "²", "𝟙", "e\u0301", "日本", "\U0001f600", "\ud800", "RULE", "NULL", "1e999"),
-    *("0" * 50, "9" * 19, "9" * 400, "x" * 5000, "1.5.5", ".5", "5.", "1e", "-9223372036854775808", "<<", "&a", "*a"),
+    *(
+        "'",
+        "`",
+        '"',
+        "(",
+        ")",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ".",
+        "!",
+        "?",
+        "*",
+        "+",
+        "|",
+        "&",
+        "-",
+        "->",
+        "->>",
+        "<",
+    ),
+    *(
+        "--",
+        "/*",
+        "||",
+        ";",
+        ":",
+        "\\",
+        "\n",
+        "\r",
+        "\t",
+        "\0",
+        "\x1b[31m",
+        "\x85",
+        "\u2028",
+        "\u202e",
+        "\ufeff",
+    ),
+    *(
+        "\u00a0",
+        "\u017f",
+        "İ",
+        "ﬁ",
+        "٣",
+        "²",
+        "\U0001d7d9",
+        "e\u0301",
+        "日本",
+        "\U0001f600",
+        "\ud800",
+        "RULE",
+        "NULL",
+        "1e999",
+    ),
+    *(
+        "0" * 50,
+        "9" * 19,
+        "9" * 400,
+        "x" * 5000,
+        "1.5.5",
+        ".5",
+        "5.",
+        "1e",
+        "-9223372036854775808",
+        "<<",
+        "&a",
+        "*a",
+    ),
     *("!!", "? ", "- ", ": ", "#", "%", "@", "~", "\n\n", "    ", "---\n", "...\n"),
 )
+# fmt: on
+_ODD_BYTES = (b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n")
 
 
 def damage_tokens(text: str, pool: tuple[str, ...], random: Random) -> str:
@@ -210,9 +225,13 @@ def damage_bytes(data: bytes, random: Random) -> bytes:
             case 3:
                 del damaged[:at]
             case 4:
-                damaged[at:at] = random.choice((b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n"))
+                damaged[at:at] = random.choice(
+                    (b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n")
+                )
             case 5:
-                damaged = bytearray(bytes(damaged).replace(b"\n", random.choice((b"\r\n", b"\r", b"\t", b""))))
+                damaged = bytearray(
+                    bytes(damaged).replace(b"\n", random.choice((b"\r\n", b"\r", b"\t", b"")))
+                )
             case _:
                 damaged[:0] = random.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\0\0\0", b"\x1f\x8b"))
     return bytes(damaged)
@@ -289,9 +308,11 @@ BOMBS: Mapping[str, Callable[[int], str]] = {
         definition="b AS " + _nest(n, "CASE WHEN ", "a.items", " BETWEEN 1 AND 2 THEN 1 END") + " > 0"
     ),
     "cases": lambda n: _rule(
-        definition="a AS " + _nest(n, "CASE ", "items", " WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 3 THEN 3 END") + " > 0"
+        definition="a AS " + _nest(n, "CASE ", "items", " WHEN 1 THEN 1 WHEN 2 THEN 2 END") + " > 0"
     ),
-    "wide case": lambda n: _rule(definition="b AS CASE a.items " + _named(n, "WHEN @ THEN 1", " ") + " END = 1"),
+    "wide case": lambda n: _rule(
+        definition="b AS CASE a.items " + _named(n, "WHEN @ THEN 1", " ") + " END = 1"
+    ),
     "last": lambda n: _rule(definition=f"b AS items > LAST(a.items, {n})"),
     "first": lambda n: _rule(definition=f"b AS items > FIRST(a.items, {n})"),
     "aggregates": lambda n: _rule("a+ b", measures=_named(n, "SUM(a.items + @) AS m@", ", ")),
@@ -334,7 +355,9 @@ BOMBS: Mapping[str, Callable[[int], str]] = {
     "equal rules": lambda n: _rule() * n,
     "bad rules": lambda n: "RULE " * n,
     "bad clauses": lambda n: _HEAD + "PATTERN " * n,
-    "bad streams": lambda n: "".join(f"RULE r{i} FROM paymets PARTITION BY card PATTERN a\n" for i in range(n)),
+    "bad streams": lambda n: "".join(
+        f"RULE r{i} FROM paymets PARTITION BY card PATTERN a\n" for i in range(n)
+    ),
     "many words": lambda n: "".join(
         _rule("a b", _named(64, f"a{i} AS items = @", " OR ")) for i in range(n // 500)
     ),
@@ -359,8 +382,9 @@ STREAMS_BOMBS: Mapping[str, Callable[[int], str]] = {
     "equal columns": lambda n: _STREAM + ", c: int" * n + "}\n",
     "tie breakers": lambda n: _STREAM + "}\n    tie_break: [" + "ts, " * n + "]\n",
     "bad tie breakers": lambda n: _STREAM + "}\n    tie_break: [" + _named(n, "x@", ", ") + "]\n",
-    "streams": lambda n: "streams:\n"
-    + "".join(f"  s{i}: {{event_time: ts, schema: {{ts: timestamp}}}}\n" for i in range(n)),
+    "streams": lambda n: (
+        "streams:\n" + "".join(f"  s{i}: {{event_time: ts, schema: {{ts: timestamp}}}}\n" for i in range(n))
+    ),
     "bad streams": lambda n: "streams:\n" + "".join(f"  s{i}: {{event_tim: ts}}\n" for i in range(n)),
     "settings": lambda n: "".join(f"stream{i}: x\n" for i in range(n)),
     "long scalar": lambda n: "streams: " + "x" * n,
@@ -391,9 +415,9 @@ def draw(random: Random) -> Text:
     text = random.choice(pool)
     if random.random() < 0.4:
         text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))
-    kind = random.choices(
-        ("grammar", "tokens", "clauses", "bytes", "noise", "bomb"), (30, 30, 10, 20, 5, 3)
-    )[0]
+    kind = random.choices(("grammar", "tokens", "clauses", "bytes", "noise", "bomb"), (30, 30, 10, 20, 5, 3))[
+        0
+    ]
     match kind:
         case "grammar":
             text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))

@@ -22,7 +22,7 @@ from cep.compiler.compile import check_sources, compile_rules
 from cep.errors import Diagnostic, RuleError
 from cep.language.codes import CODES
 from cep.language.diagnostics import in_order, render, to_json
-from cep.language.parser import MAX_BYTES
+from cep.language.limits import MAX_BYTES
 from cep.language.source_file import source_of
 from cep.schema import Stream
 from cep.schema_file import load_streams, parse_streams
@@ -140,7 +140,8 @@ class Tally:
         """Return what a person wants to know."""
         for kind, count in sorted(self.kinds.items()):
             yield f"  {count:>9,} {kind} ({self.sound[kind]:,} of them read without an error)"
-        yield f"  {len(self.codes)} of {len(CODES)} codes; never seen: {', '.join(sorted(set(CODES) - set(self.codes)))}"
+        unseen = ", ".join(sorted(set(CODES) - set(self.codes)))
+        yield f"  {len(self.codes)} of {len(CODES)} codes; never seen: {unseen}"
         yield f"  slowest {self.slowest[0] * 1000:.0f} ms ({self.slowest[1]})"
         yield f"  largest {self.largest[0] / (1 << 20):.1f} MB ({self.largest[1]})"
 
@@ -157,7 +158,10 @@ def try_texts(seed: int, examples: int, minutes: float) -> Tally:
             tally.add(text, watch_memory=n_tried % MEMORY_SAMPLE == 0)
         except BaseException:
             shown = text.data[:2000]
-            print(f"seed {seed}, text {n_tried} ({text.kind}, {len(text.data)} bytes): {shown!r}", file=sys.stderr)
+            print(
+                f"seed {seed}, text {n_tried} ({text.kind}, {len(text.data)} bytes): {shown!r}",
+                file=sys.stderr,
+            )
             raise
         n_tried += 1
     return tally
@@ -178,7 +182,7 @@ def main() -> int:
         for text in every_bomb((1, 10, 64, 100, 1_000, 10_000, 50_000, 100_000)):
             try:
                 tally.add(text, watch_memory=True)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - all of them are findings
                 print(f"{text.kind}: {type(error).__name__}: {str(error)[:200]}")
     elif not options.examples and not options.minutes:
         parser.error("give --examples, --minutes or --bombs")

@@ -324,5 +324,5 @@ def test_in_a_loop_a_later_variable_has_been_taken_before():
 
 
 def test_a_wide_condition_is_not_deep():
-    terms = " OR ".join(f"items = {number}" for number in range(3000))
+    terms = " OR ".join(f"items = {number}" for number in range(2000))
     assert codes_of(f"PATTERN a DEFINE a AS {terms}") == []
