@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from cep.compiler import ir
+from cep.compiler.absences import hold_in_loops
 from cep.compiler.checker import Scope, too_long
 from cep.compiler.expression_size import MAX_EXPRESSION, written_out
 from cep.compiler.inference import Inference
@@ -125,7 +126,7 @@ class _Analysis:
         key = self.key()
         if not self.pattern_is_sound():
             return None  # what is said about conditions would be guesswork
-        pattern = _node(rule.pattern)
+        pattern = hold_in_loops(_node(rule.pattern))
         self.check_pattern_warnings()
         window = self.window()
         skip = self.skip()

@@ -73,13 +73,17 @@ class Permutation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions."""
+    """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions.
+
+    `behind` are the absences that directly follow: they hold between the repetitions, too.
+    """
 
     body: Node
     min: int
     max: int | None
     contiguity: Contiguity
     greed: Greed
+    behind: tuple[Item, ...] = ()
 
 
 Node = Take | Absent | Sequence | Alternation | Permutation | Repeat

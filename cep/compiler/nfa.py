@@ -189,7 +189,7 @@ class _Builder:
         if node.max is None:
             again = self.add(Mark.SPLIT)  # its edges follow: the loop is a cycle
             entry = iteration(again)
-            more = self.add(Mark.JOINT, entry, value=node.contiguity)
+            more = self._again(node, entry, may_leave=True)
             ordered = (more, after) if node.greed is ir.Greed.GREEDY else (after, more)
             for order, successor in enumerate(ordered):
                 self.graph.add_edge(again, successor, order=order)
@@ -197,11 +197,22 @@ class _Builder:
         else:
             entry = iteration(after)
             for _ in range(node.max - max(least, 1)):
-                entry = iteration(choose(self.add(Mark.JOINT, entry, value=node.contiguity)))
+                entry = iteration(choose(self._again(node, entry, may_leave=True)))
             copies = max(least, 1) - 1
         for _ in range(copies):
-            entry = iteration(self.add(Mark.JOINT, entry, value=node.contiguity))
+            entry = iteration(self._again(node, entry, may_leave=False))
         return choose(entry) if least == 0 else entry
+
+    def _again(self, node: ir.Repeat, entry: int, *, may_leave: bool) -> int:
+        """Return the way to one more repetition: its joint, and the absences behind the loop."""
+        after = self.add(Mark.JOINT, entry, value=node.contiguity)
+        for item in node.behind:
+            assert isinstance(item.node, ir.Absent)
+            if item.contiguity is not ir.Contiguity.STRICT:
+                after = self.add(Mark.BAR, after, value=item.node.variable)
+            elif may_leave:
+                after = self.add(Mark.GUARD, after, value=item.node.variable)
+        return after
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +359,10 @@ class _Simplifier:
 
     def _ending(self, path: _Path) -> int:
         if path.bars:
-            return self.number((), State(ir.Contiguity.ANY, (), (), path.bars, path.guards, closes=True))
+            closes = not path.guards  # a strict absence waits for the next event
+            return self.number((), State(ir.Contiguity.ANY, (), (), path.bars, path.guards, closes=closes))
         if path.guards:
-            return self.number(
-                (), State(ir.Contiguity.ANY, (), (), (), path.guards, closes=True, accepts_after_skip=True)
-            )
+            return self.number((), State(ir.Contiguity.ANY, (), (), (), path.guards, accepts_after_skip=True))
         return ACCEPT
 
 
@@ -374,7 +384,7 @@ def _simplify(graph: nx.DiGraph[int], entry: int) -> Nfa:
         number, takes, state = simplifier.pending.pop(0)
         following = number
         if state.guards and state.contiguity is not ir.Contiguity.STRICT:  # a guard looks at one event only
-            unguarded = State(state.contiguity, (), state.begins, state.bars, (), closes=state.closes)
+            unguarded = State(state.contiguity, (), state.begins, state.bars, (), closes=not takes)
             following = number if state.accepts_after_skip else simplifier.number(takes, unguarded)
         states[number] = State(
             state.contiguity,

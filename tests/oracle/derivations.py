@@ -152,6 +152,12 @@ def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link,
         entered = link
         if done > 0:
             entered = replace(link, joint=Joint(place, node.contiguity, begins(node.body)))
+            for item in node.behind:  # "Absence": what is absent behind a loop is so between its repetitions
+                assert isinstance(item.node, ir.Absent)
+                if item.contiguity is not ir.Contiguity.STRICT:
+                    entered = replace(entered, bars=entered.bars | {item.node.variable})
+                elif done >= least:
+                    entered = replace(entered, guards=entered.guards | {item.node.variable})
         return ways(node.body, (*place, 0), entered, after)
 
     def after(reached: Link) -> Iterator[Way]:
@@ -323,7 +329,8 @@ class Derivations:
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
         self._record(assignment, until)
-        if until is not None:
+        decided = not link.guards or any(True for _ in self._candidates(assignment))
+        if until is not None and decided:
             window = self.rule.window
             assert window is not None
             yield Derivation(assignment, until, self.times[self.start] + window.length_us)

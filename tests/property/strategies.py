@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cep.compiler import ir, nfa
+from cep.compiler.absences import hold_in_loops
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
 from cep.schema import Field, Stream
 from tests.function_calls import EXACT, call, constant
@@ -414,7 +415,7 @@ def windows(draw: st.DrawFn) -> ir.Window:
 @st.composite
 def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     """Draw a rule."""
-    pattern = draw(patterns(max_size))
+    pattern = hold_in_loops(draw(patterns(max_size)))
     names = sorted(variables_of(pattern))
     variables = tuple(ir.Variable(name, draw(predicates(names, number))) for number, name in enumerate(names))
     needs_window = any(state.closes and state.bars for state in nfa.build(pattern).states)
