@@ -34,6 +34,7 @@ def rule_text(pattern: Pattern, fields: dict[str, str], measures: list[str], n_e
         "MEASURES\n  " + ",\n  ".join(measures) if measures else "",
         "MATCH ALL",
         _skip(pattern.skip),
+        "ON TIMEOUT" if window else "",
     ]
     return "\n".join(clause for clause in clauses if clause) + "\n"
 

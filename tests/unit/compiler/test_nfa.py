@@ -57,8 +57,13 @@ def show(pattern: str) -> list[str]:
         ("a !b c", ["start a:1", "strict c:-1 !!b"]),
         ("a !b -> c", ["start a:1", "next c:-1 !!b skip:2", "next c:-1"]),
         ("a -> !b", ["start a:1", "any !b closes"]),
-        ("a !b", ["start a:1", "any !!b closes next"]),
+        ("a !b", ["start a:1", "any !!b next"]),  # silence decides nothing
+        ("a !b -> !c", ["start a:1", "any !c !!b skip:2", "any !c closes"]),
         ("a -> !b -> c?", ["start a:1,2", "next c:-1 !b", "any !b closes"]),
+        # An absence behind a loop holds between its repetitions, too.
+        ("b->+ -> !c -> d", ["start b:1,2", "next b:1,2 !c", "next d:-1 !c"]),
+        ("b{2} -> !c -> d", ["start b:1", "strict b:2", "next d:-1 !c"]),
+        ("b+ !c d", ["start b:1,2", "strict b:1,2 !!c", "strict d:-1 !!c"]),
         # Iterations that take nothing are none.
         (
             "a -> (b? c?)+ -> d",
