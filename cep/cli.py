@@ -108,10 +108,16 @@ def check(paths: Sequence[Path], streams: Path | None, as_json: bool) -> None:
 @main.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-i", "--input", "events", required=True, help="File or directory of events; - for standard input."
+    "-i",
+    "--input",
+    "inputs",
+    required=True,
+    multiple=True,
+    help="File or directory of events; - for standard input. For rules over several streams: "
+    "STREAM=FILE, once for each.",
 )
 @_streams_option
-@click.option("--stream", help="Run only the rules of this stream.")
+@click.option("--stream", "chosen", multiple=True, help="Run only the rules of this stream, or these.")
 @click.option(
     "--format",
     "file_format",
@@ -130,9 +136,9 @@ def check(paths: Sequence[Path], streams: Path | None, as_json: bool) -> None:
 )
 def match(
     rules: Sequence[Path],
-    events: str,
+    inputs: Sequence[str],
     streams: Path | None,
-    stream: str | None,
+    chosen: Sequence[str],
     file_format: str | None,
     output: str | None,
     dead_letter: Path | None,
@@ -140,7 +146,7 @@ def match(
     limit: int | None,
     as_stream: bool,
 ) -> None:
-    """Run RULES (files or directories) over a file of events, without Spark."""
+    """Run RULES (files or directories) over files of events, without Spark."""
     started = time.perf_counter()
     from cep import output as out
     from cep.files import Format
@@ -149,7 +155,8 @@ def match(
     files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
     for path in files:
         out.check_suffix(path)
-    programs = _programs(_compiled(rules, streams), stream)
+    programs = _programs(_compiled(rules, streams), chosen)
+    events = _inputs(programs, inputs)
     result = match_file(programs, events, Format(file_format) if file_format else None, as_stream=as_stream)
     matches = result.matches
     if output is not None and output != "-":
@@ -204,15 +211,43 @@ def _compiled(paths: Sequence[Path], streams: Path | None) -> Compiled:
     return compiled
 
 
-def _programs(compiled: Compiled, stream: str | None) -> Sequence[Program]:
-    """Return the programs of the rules that read `stream`; of all of them if it is None."""
-    if stream is None:
+def _programs(compiled: Compiled, streams: Sequence[str]) -> Sequence[Program]:
+    """Return the programs of the rules that read `streams` and no others; all of them if there are none."""
+    if not streams:
         return compiled.programs
-    chosen = [program for program in compiled.programs if program.stream.name == stream]
-    if not chosen:
-        known = ", ".join(sorted({program.stream.name for program in compiled.programs}))
-        raise InputError("E0610", f"no rule reads a stream `{stream}`", f"streams of these rules: {known}")
+    read = [{stream.name for stream in program.streams} for program in compiled.programs]
+    chosen = [
+        program for program, names in zip(compiled.programs, read, strict=True) if names <= set(streams)
+    ]
+    for stream in streams:
+        if not any(stream in names for names in read) or not chosen:
+            known = ", ".join(sorted(set().union(*read)))
+            raise InputError(
+                "E0610", f"no rule reads a stream `{stream}`", f"streams of these rules: {known}"
+            )
     return chosen
+
+
+def _inputs(programs: Sequence[Program], inputs: Sequence[str]) -> str | dict[str, str]:
+    """Return the path of the only input, or those of several streams by name."""
+    from cep.local import only_stream, streams_of
+
+    streams = streams_of(programs)
+    named: dict[str, str] = {}
+    for text in inputs:
+        name, sign, path = text.partition("=")
+        if sign and name in streams:
+            if name in named:
+                raise click.UsageError(f"there are two inputs for stream `{name}`: give a directory")
+            named[name] = path
+        elif len(inputs) == 1:
+            only_stream(programs)
+            return text
+        else:
+            raise click.UsageError(
+                f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(streams)}"
+            )
+    return named
 
 
 def _show(problems: Sequence[Diagnostic], err: bool = True) -> None:

@@ -8,6 +8,7 @@ from cep.compiler import ir, nfa
 from cep.compiler.lower import split_predicate
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
 from cep.program import Program, RuleProgram
+from cep.schema import Role
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or"])
 _ARROWS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
@@ -21,7 +22,7 @@ def explain(rule: ir.Rule, program: Program) -> str:
 
 def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[str]:
     yield f"rule {rule.name}"
-    yield f"  stream     {rule.stream}, partitioned by {', '.join(rule.key)}"
+    yield from _streams(rule)
     yield f"  pattern    {show_node(rule.pattern)}"
     yield f"  window     {_window(rule.window)}"
     yield f"  matches    {rule.selection.value}, after a match {_skip(rule.skip)}"
@@ -31,7 +32,7 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     yield f"  events     {_filter(program, compiled)}"
     yield "predicates"
     for variable in rule.variables:
-        yield from _predicate(variable)
+        yield from _predicate(variable, rule)
     yield "automaton"
     yield from _automaton(nfa.build(rule.pattern))
     yield "a run remembers"
@@ -42,6 +43,21 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     yield "measures"
     for name, expression in compiled.measures:
         yield f"  {name} = {show_expression(expression)}"
+
+
+def _streams(rule: ir.Rule) -> Iterator[str]:
+    """Say which streams the rule reads and by which of their columns events belong together."""
+    if not rule.roles:
+        yield f"  stream     {rule.streams[0]}, partitioned by {', '.join(rule.key)}"
+        return
+    word = "stream     " if len(rule.streams) == 1 else "streams    "
+    yield f"  {word}{', '.join(rule.streams)}, partitioned by {', '.join(rule.key)}"
+    for role in rule.roles:
+        yield f"  {'':<11}{', '.join(rule.key)} = {_role(role)}"
+
+
+def _role(role: Role) -> str:
+    return ", ".join(f"{role.stream}.{column}" for column in role.key)
 
 
 def _window(window: ir.Window | None) -> str:
@@ -87,9 +103,12 @@ def _filter(program: Program, compiled: RuleProgram) -> str:
     return "only those for which some local predicate holds; all others are dropped at the source"
 
 
-def _predicate(variable: ir.Variable) -> Iterator[str]:
+def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
     parts = split_predicate(variable.predicate)
-    if variable.predicate is None:
+    if variable.role >= 0:
+        role = rule.roles[variable.role]
+        yield f"  {variable.name}: local       an event of {role.stream}, by {_role(role)}"
+    elif variable.predicate is None:
         yield f"  {variable.name}: any event"
     if parts.local is not None:
         yield f"  {variable.name}: local       {show_expression(parts.local)}"

@@ -11,7 +11,7 @@ equals NaN and is greater than every number, as in Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -171,6 +171,17 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def substitute(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
+    """Return `expression` with some columns, by name, replaced."""
+    match expression:
+        case Column(name=name):
+            return replacements.get(name, expression)
+        case Call(function=function, args=args, type=kind):
+            return Call(function, tuple(substitute(arg, replacements) for arg in args), kind)
+        case _:
+            return expression
 
 
 def is_local(expression: Expression) -> bool:

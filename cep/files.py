@@ -31,10 +31,11 @@ CODES: dict[str, str] = {
     "E0604": "a declared column is missing",
     "E0605": "a column of another type than declared",
     "E0606": "a file cannot be read",
-    "E0607": "the rules read several streams, the input is one",
+    "E0607": "a stream that the rules read has no input",
     "E0608": "the format of an output file cannot be told",
     "E0609": "a file cannot be written",
     "E0610": "no rule reads the stream that was chosen",
+    "E0615": "rules of different streams give a column different types",
 }
 """Code -> meaning of what can be wrong with files of events as a whole; a bad line is a dead letter."""
 

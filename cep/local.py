@@ -5,15 +5,15 @@ The matches, their ids and their order are those of a Spark run over the same ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.dead_letter import DEAD_LETTER_SCHEMA
+from cep.arrival import arrive
+from cep.dead_letter import DEAD_LETTER_SCHEMA, json_text
 from cep.engine.matcher import START_OF_TIME_US, Matcher
 from cep.engine.predicates import prepare
 from cep.errors import InputError
@@ -44,7 +44,8 @@ class Counts:
 class Result:
     """Matches in order (`match_schema` of the programs), what was refused, what came too late, and counts.
 
-    `late` has the stream's columns, times as timestamps.
+    `late` has the stream's columns, times as timestamps; of several streams it has the stream, the event time
+    and the event as JSON.
     """
 
     matches: pa.Table
@@ -55,52 +56,76 @@ class Result:
 
 def match_file(
     programs: Sequence[Program],
-    path: str | Path,
+    path: str | Path | Mapping[str, str | Path],
     file_format: Format | None = None,
     *,
     as_stream: bool = False,
 ) -> Result:
-    """Return the matches of `programs`, which read one stream, over the events of a file or directory.
+    """Return the matches of `programs` over the events of a file or directory, or of one for each stream.
 
     See `match_chunks` for `as_stream`, `cep.files.read_events` for the errors.
     """
-    stream = stream_of(programs)
-    keys = [program.key for program in programs]
-    return match_chunks(programs, read_events(path, stream, file_format, keys=keys), as_stream=as_stream)
+    streams = streams_of(programs)
+    paths = path if isinstance(path, Mapping) else {only_stream(programs).name: path}
+    check_inputs(programs, paths)
+    chunks = {
+        name: read_events(paths[name], stream, file_format, keys=keys_of(programs, stream))
+        for name, stream in streams.items()
+    }
+    return match_chunks(programs, chunks, as_stream=as_stream)
 
 
-def match_chunks(programs: Sequence[Program], chunks: Iterable[Chunk], *, as_stream: bool = False) -> Result:
-    """Return the matches of `programs`, which read one stream, over all events of `chunks`.
+def match_chunks(
+    programs: Sequence[Program],
+    chunks: Iterable[Chunk] | Mapping[str, Iterable[Chunk]],
+    *,
+    as_stream: bool = False,
+) -> Result:
+    """Return the matches of `programs` over all events of `chunks`: of their stream, or by stream.
 
     The input counts as complete: no event is late, whatever the order, and every window closes at the end.
-    With `as_stream` the events are taken as arriving in this order, one by one: an event that lies the
-    stream's lateness or more behind the latest one before it is late, and left out.
+    With `as_stream` the events are taken as arriving in this order, one by one (`cep.arrival`): an event that
+    lies the largest lateness of the streams or more behind the latest one before it is late, and left out.
     """
-    stream = stream_of(programs)
+    streams = streams_of(programs)
+    by_stream = chunks if isinstance(chunks, Mapping) else {only_stream(programs).name: chunks}
     matchers = [Matcher(program) for program in programs]
     counts = Counts()
     matches: list[pa.Table] = []
     letters = [DEAD_LETTER_SCHEMA.empty_table()]
-    late = [event_table_schema(stream).empty_table()]
-    latest_us = START_OF_TIME_US
-    for chunk in chunks:
-        events = chunk.events
-        letters.append(chunk.dead_letters)
-        counts.events += len(events)
-        counts.malformed += len(chunk.dead_letters)
-        if as_stream and len(events):
-            is_late, latest_us = _arrive(events, stream, latest_us)
-            late.append(events.filter(pa.array(is_late)))
-            events = events.filter(pa.array(~is_late))
+    late: dict[str, list[pa.Table]] = {
+        name: [event_table_schema(stream).empty_table()] for name, stream in streams.items()
+    }
+
+    def events_of(name: str) -> Iterator[pa.Table]:
+        for chunk in by_stream[name]:
+            letters.append(chunk.dead_letters)
+            counts.events += len(chunk.events)
+            counts.malformed += len(chunk.dead_letters)
+            yield chunk.events
+
+    def push(stream: Stream, events: pa.Table) -> None:
         for matcher in matchers:
-            matcher.push(prepare(matcher.program, events))
-            if as_stream:
-                matches.append(matcher.advance(latest_us - stream.lateness_us))
+            if stream in matcher.program.streams:
+                matcher.push(prepare(matcher.program, events, stream))
+
+    lateness_us = max(stream.lateness_us for stream in streams.values())
+    inputs = {stream: events_of(name) for name, stream in streams.items()}
+    if as_stream:
+        for arrived in arrive(inputs, lateness_us, START_OF_TIME_US):
+            for part in arrived:
+                late[part.stream.name].append(part.events.filter(pa.array(part.is_late)))
+                push(part.stream, part.events.filter(pa.array(~part.is_late)))
+            watermark_us = arrived[-1].latest_us - lateness_us
+            matches += [matcher.advance(watermark_us) for matcher in matchers]
+    else:
+        for stream, tables in inputs.items():
+            for events in tables:
+                push(stream, events)
     matches += [matcher.finish() for matcher in matchers]
-    late_events = _with_timestamps(pa.concat_tables(late), stream)
+    late_events = _late_events(streams, {name: pa.concat_tables(tables) for name, tables in late.items()})
     counts.late = len(late_events)
-    # A copy is a duplicate for the rules of every key: count it once.
-    counts.duplicates = max(matcher.counters.duplicates for matcher in matchers)
+    counts.duplicates = count_once(programs, [matcher.counters.duplicates_of for matcher in matchers])
     for matcher in matchers:
         counts.matches |= matcher.counters.matches
         counts.suppressed |= matcher.counters.suppressed
@@ -108,16 +133,56 @@ def match_chunks(programs: Sequence[Program], chunks: Iterable[Chunk], *, as_str
     return Result(in_order(programs, matches), pa.concat_tables(letters), late_events, counts)
 
 
-def stream_of(programs: Sequence[Program]) -> Stream:
+def streams_of(programs: Sequence[Program]) -> dict[str, Stream]:
+    """Return the streams that `programs` read, by name."""
+    return {stream.name: stream for program in programs for stream in program.streams}
+
+
+def only_stream(programs: Sequence[Program]) -> Stream:
     """Return the one stream that all of `programs` read; raises InputError if there are several."""
-    streams = {program.stream.name: program.stream for program in programs}
+    streams = streams_of(programs)
     if len(streams) != 1:
         raise InputError(
             "E0607",
             f"the rules read {len(streams)} streams, the input has the events of one: {', '.join(streams)}",
-            "choose the rules of one stream",
+            "name the stream of each input, or choose the rules of one stream",
         )
     return next(iter(streams.values()))
+
+
+def check_inputs(programs: Sequence[Program], given: Iterable[str]) -> None:
+    """Raise InputError unless the streams `given` are those that `programs` read."""
+    streams = streams_of(programs)
+    given = list(given)
+    for name in given:
+        if name not in streams:
+            known = ", ".join(streams)
+            raise InputError("E0610", f"no rule reads a stream `{name}`", f"streams of these rules: {known}")
+    for program in programs:
+        for stream in program.streams:
+            if stream.name not in given:
+                raise InputError(
+                    "E0607",
+                    f"rule `{program.rules[0].name}` reads stream `{stream.name}`, there is no input for it",
+                    f"give the events of `{stream.name}`, too, or leave the rule out",
+                )
+
+
+def keys_of(programs: Sequence[Program], stream: Stream) -> list[tuple[str, ...]]:
+    """Return all columns by which `programs` partition the events of `stream`."""
+    return [role.key for program in programs for role in program.roles_of(stream).values()]
+
+
+def count_once(programs: Sequence[Program], numbers: Sequence[Sequence[int]]) -> int:
+    """Return how many events there are if program p met `numbers[p][s]` of its stream s.
+
+    The programs of one stream meet the same events, those of one program alone a part of them.
+    """
+    most: dict[str, int] = {}
+    for program, of_streams in zip(programs, numbers, strict=True):
+        for stream, number in zip(program.streams, of_streams, strict=True):
+            most[stream.name] = max(most.get(stream.name, 0), number)
+    return sum(most.values())
 
 
 def match_schema(programs: Sequence[Program]) -> pa.Schema:
@@ -126,8 +191,15 @@ def match_schema(programs: Sequence[Program]) -> pa.Schema:
     for program in programs[1:]:
         for item in program.match_schema:
             known = fields.setdefault(item.name, item)
-            if known.type != item.type:
-                fields[item.name] = pa.field(item.name, pa.float64())
+            if known.type == item.type:
+                continue
+            if {known.type, item.type} != {pa.int64(), pa.float64()}:
+                raise InputError(
+                    "E0615",
+                    f"the rules give the column `{item.name}` different types",
+                    "run the rules of different streams one after the other, or rename a measure",
+                )
+            fields[item.name] = pa.field(item.name, pa.float64())
     keys = {name for program in programs for name in program.key}
     outcome = [OUTCOME] if OUTCOME in fields else []
     first = ["rule", *(name for name in fields if name in keys), *MATCH_COLUMNS, *outcome]
@@ -166,10 +238,21 @@ def _with_timestamps(events: pa.Table, stream: Stream) -> pa.Table:
     return events
 
 
-def _arrive(
-    events: pa.Table, stream: Stream, latest_us: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], int]:
-    """Return which events are late, given the latest time before them, and the latest time after them."""
-    times = events.column(stream.event_time).to_numpy()
-    reached = np.maximum.accumulate(np.concatenate(([latest_us], times)))
-    return times <= reached[:-1] - stream.lateness_us, int(reached[-1])
+def _late_events(streams: Mapping[str, Stream], late: Mapping[str, pa.Table]) -> pa.Table:
+    """Return late events as `Result` has them."""
+    if len(streams) == 1:
+        ((name, stream),) = streams.items()
+        return _with_timestamps(late[name], stream)
+    time = pa.timestamp("us", tz="UTC")
+    tables = []
+    for name, stream in streams.items():
+        events = _with_timestamps(late[name], stream)
+        texts = [json_text(row) for row in events.to_pylist()]
+        columns = [pa.array([name] * len(events), pa.string()), events.column(stream.event_time), texts]
+        tables.append(
+            pa.table(
+                columns,
+                schema=pa.schema([("stream", pa.string()), ("event_time", time), ("event", pa.string())]),
+            )
+        )
+    return pa.concat_tables(tables)

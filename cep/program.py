@@ -1,6 +1,6 @@
 """The compiled rules: flat arrays and small frozen tables. The compiler writes them, the engine reads them.
 
-A `Program` holds all rules that share a stream and a partition key, so that events are brought together
+A `Program` holds all rules that share streams and a partition key, so that events are brought together
 once for all of them. It knows nothing of text, syntax trees or graphs, and importing it imports neither
 pyparsing nor networkx: this is what travels to an executor.
 """
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.expression import Call, Expression, Literal, Type
-from cep.schema import Stream
+from cep.expression import Call, Expression, Literal, Type, column_names
+from cep.schema import Field, Role, Stream, qualified
 
 TIME_COLUMN = "_ts_us"
 """Column of a prepared batch: event time, int64 microseconds."""
@@ -28,6 +28,12 @@ OUTCOME = "outcome"
 """Column of matches: `MATCH` or `TIMEOUT`. It exists if a rule of the program has ON TIMEOUT."""
 
 MATCH, TIMEOUT = "match", "timeout"
+
+STREAM_COLUMN = "_stream"
+"""Column of a prepared batch of several streams: index of the event's stream in `Program.streams`."""
+
+COUNTED_COLUMN = "_counted"
+"""Column of a prepared batch where an event may be in several partitions: TRUE in one row of each event."""
 
 ACCEPT = -1
 """In `RuleTables.after_state`: the run is complete."""
@@ -39,6 +45,11 @@ MAX_BITS = 64
 def bits_column(word: int) -> str:
     """Return the name of the prepared column that holds predicate word `word`."""
     return f"_bits{word}"
+
+
+def role_column(role: int) -> str:
+    """Return the name that local predicates have for "the event takes part in this role"."""
+    return f"_role{role}"
 
 
 class Mode(IntEnum):
@@ -298,7 +309,11 @@ class RuleProgram:
 
 @dataclass(frozen=True)
 class Program:
-    """All rules over `stream` that are partitioned by `key`.
+    """All rules over `streams` that are partitioned by `key`, in the same roles.
+
+    With one stream and one role, by columns that are called as the key is, the program `is_plain`: its
+    columns are those of the stream. Else the key has columns of its own (`key_columns`), a predicate may ask
+    for a role (`role_column`), and with several streams their columns are `cep.schema.qualified`.
 
     `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE.
     `derived` are named expressions over one event, computed before matching. `columns` are the
@@ -306,12 +321,42 @@ class Program:
     given to the kernels as codes.
     """
 
-    stream: Stream
+    streams: tuple[Stream, ...]
     key: tuple[str, ...]
+    roles: tuple[Role, ...]
     predicates: tuple[tuple[Expression, ...], ...]
     derived: tuple[tuple[str, Expression], ...]
     columns: tuple[str, ...]
     rules: tuple[RuleProgram, ...]
+
+    @property
+    def stream(self) -> Stream:
+        """The only stream."""
+        (stream,) = self.streams
+        return stream
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the columns of the key are columns of the only stream."""
+        return len(self.streams) == 1 and self.roles == (Role(self.streams[0].name, self.key),)
+
+    @cached_property
+    def repeats_events(self) -> bool:
+        """Whether an event may be in several partitions."""
+        return len({role.stream for role in self.roles}) < len(self.roles)
+
+    @cached_property
+    def key_columns(self) -> tuple[str, ...]:
+        """Columns of a prepared batch that hold the key."""
+        return self.key if self.is_plain else tuple(f"_key{number}" for number in range(len(self.key)))
+
+    @cached_property
+    def tie_columns(self) -> tuple[str, ...]:
+        """Columns of a prepared batch that order events of equal time; of other streams they are NULL."""
+        if len(self.streams) == 1:
+            return self.streams[0].tie_break
+        ties = (self.column_of(stream, name) for stream in self.streams for name in stream.tie_break)
+        return (STREAM_COLUMN, *ties)
 
     @property
     def needs_every_event(self) -> bool:
@@ -323,28 +368,86 @@ class Program:
         """Whether rows say if they are matches or timeouts."""
         return any(rule.timeouts for rule in self.rules)
 
+    def stream_named(self, name: str) -> Stream | None:
+        """Return the stream called `name` if the program reads it."""
+        return next((stream for stream in self.streams if stream.name == name), None)
+
+    def roles_of(self, stream: Stream) -> dict[int, Role]:
+        """Return the roles of the events of `stream`, by number."""
+        return {number: role for number, role in enumerate(self.roles) if role.stream == stream.name}
+
+    def column_of(self, stream: Stream, name: str) -> str:
+        """Return what column `name` of `stream` is called in this program."""
+        return name if len(self.streams) == 1 else qualified(stream.name, name)
+
+    def source_of(self, column: str) -> tuple[Stream, Field] | None:
+        """Return the stream's column that is called `column` here, or None."""
+        return self._sources.get(column)
+
+    @cached_property
+    def _sources(self) -> dict[str, tuple[Stream, Field]]:
+        return {
+            self.column_of(stream, field.name): (stream, field)
+            for stream in self.streams
+            for field in stream.fields
+        }
+
+    @cached_property
+    def _own_types(self) -> dict[str, Type]:
+        """Types of columns that no stream has."""
+        types = {name: expression.type for name, expression in self.derived}
+        if len(self.streams) > 1:
+            types[STREAM_COLUMN] = Type.BIGINT
+        if self.repeats_events:
+            types[COUNTED_COLUMN] = Type.BOOLEAN
+        if not self.is_plain:
+            role = self.roles[0]
+            stream = self.stream_named(role.stream)
+            assert stream is not None
+            for name, column in zip(self.key_columns, role.key, strict=True):
+                field = stream.field(column)
+                assert field is not None, column
+                types[name] = field.type
+        return types
+
     def type_of(self, column: str) -> Type:
-        """Return the type of a stream's or a derived column."""
-        for name, expression in self.derived:
-            if name == column:
-                return expression.type
-        field = self.stream.field(column)
-        assert field is not None, column
-        return field.type
+        """Return the type of a column of a prepared batch, or of a stream."""
+        if column in self._own_types:
+            return self._own_types[column]
+        return self._sources[column][1].type
+
+    def local_predicates(self, stream: Stream) -> tuple[tuple[Expression, ...], ...]:
+        """Return `predicates` as they are for events of `stream`: FALSE where they ask for another's role."""
+        if self.is_plain:
+            return self.predicates
+        others = {role_column(number) for number in range(len(self.roles))}
+        others -= {role_column(number) for number in self.roles_of(stream)}
+        no = Literal(value=False, type=Type.BOOLEAN)
+        return tuple(
+            tuple(predicate if others.isdisjoint(column_names(predicate)) else no for predicate in word)
+            for word in self.predicates
+        )
+
+    def reads_only(self, expression: Expression, stream: Stream) -> bool:
+        """Whether `expression` has no column of another stream than `stream`."""
+        sources = (self.source_of(name) for name in column_names(expression))
+        return all(source is None or source[0] == stream for source in sources)
 
     @cached_property
     def event_schema(self) -> pa.Schema:
         """Columns of a prepared batch: time, predicate words, then key, tie breakers and values by name.
 
-        Words are int64 (the bits of a uint64: Spark has no unsigned type). Values have the Arrow type
-        of their rule type: bool, int64, float64, string; timestamps are int64 microseconds. No field but
-        values is ever NULL (a row without a key is not prepared).
+        Words are int64 (the bits of a uint64: Spark has no unsigned type). Values have the Arrow type of
+        their rule type: bool, int64, float64, string; timestamps are int64 microseconds. `STREAM_COLUMN` and
+        `COUNTED_COLUMN` come with them where they are needed. Of all columns only values are ever NULL (a row
+        without a key is not prepared).
         """
         fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False)]
         fields += [
             pa.field(bits_column(word), pa.int64(), nullable=False) for word in range(len(self.predicates))
         ]
-        names = dict.fromkeys((*self.key, *self.stream.tie_break, *self.columns))
+        counted = (COUNTED_COLUMN,) if self.repeats_events else ()
+        names = dict.fromkeys((*self.key_columns, *counted, *self.tie_columns, *self.columns))
         fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names]
         return pa.schema(fields)
 
@@ -357,8 +460,8 @@ class Program:
         """
         time = pa.timestamp("us", tz="UTC")
         fields = [pa.field("rule", pa.string(), nullable=False)]
-        for name in self.key:
-            kind = self.type_of(name)
+        for name, column in zip(self.key, self.key_columns, strict=True):
+            kind = self.type_of(column)
             fields.append(pa.field(name, time if kind is Type.TIMESTAMP else ARROW_TYPES[kind]))
         fields += [
             pa.field("match_id", pa.string(), nullable=False),

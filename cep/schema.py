@@ -41,6 +41,21 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """How an event takes part in a partition: as an event of `stream`, by the columns `key`."""
+
+    stream: str
+    key: tuple[str, ...]
+
+
+def qualified(stream: str, column: str) -> str:
+    """Return the name of a stream's column among those of several streams."""
+    if "." in stream or "." in column:
+        return f"`{stream}`.`{column}`"
+    return f"{stream}.{column}"
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """One declared stream.
 

@@ -35,14 +35,18 @@ from cep.schema import Field, Stream
 # ---------------------------------------------------------------- rules over rows
 
 
+Rows = Sequence[Mapping[str, Any]]
+
+
 def find_matches(
-    rules: str | Source, streams: Mapping[str, Stream], rows: Sequence[Mapping[str, Any]]
+    rules: str | Source, streams: Mapping[str, Stream], rows: Rows | Mapping[str, Rows]
 ) -> list[dict[str, Any]]:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
-    The rules read one stream; a row has its columns (one that is missing is NULL), and none is late, in
-    whatever order they come. Event times are datetimes with a zone or int microseconds since 1970. After the
-    last row every window closes.
+    A row has the columns of the stream that the rules read (one that is missing is NULL); of several streams
+    the rows are given by name: ``{"logins": [...], "transfers": [...]}``. None is late, in whatever order
+    they come. Event times are datetimes with a zone or int microseconds since 1970. After the last row every
+    window closes.
 
     Raises
     ------
@@ -51,17 +55,18 @@ def find_matches(
     """
     source = rules if isinstance(rules, Source) else Source("rules", rules)
     programs = compile_sources([source], streams).programs
-    table = event_table(programs[0].stream, rows)
+    by_stream = rows if isinstance(rows, Mapping) else {programs[0].stream.name: rows}
     found = []
     for program in programs:
         matcher = Matcher(program)
-        matcher.push(prepare(program, table))
+        for stream in program.streams:
+            matcher.push(prepare(program, event_table(stream, by_stream.get(stream.name, ())), stream))
         found.append(matcher.finish())
     matches: list[dict[str, Any]] = in_order(programs, found).to_pylist()
     return matches
 
 
-def event_table(stream: Stream, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def event_table(stream: Stream, rows: Rows) -> pa.Table:
     """Return `rows` as the table of `stream` that `cep.engine.predicates.prepare` reads."""
     known = {column.name for column in stream.fields}
     for row in rows:

@@ -19,32 +19,34 @@ __all__ = ["detect"]
 
 
 def detect(
-    events: DataFrame,
+    events: DataFrame | Mapping[str, DataFrame],
     rules: str | Path | Program | Sequence[str | Path | Program],
     *,
     streams: str | Path | Mapping[str, Stream] | Stream | None = None,
-    event_time: str | None = None,
-    tie_break: Sequence[str] = (),
+    event_time: str | Mapping[str, str] | None = None,
+    tie_break: Sequence[str] | Mapping[str, Sequence[str]] = (),
     lateness: str = "0 seconds",
     deduplicate: bool = False,
     key_groups: int | None = None,
 ) -> DataFrame:
-    """Return the matches of `rules` in `events`, a batch or a streaming DataFrame.
+    """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
     Parameters
     ----------
     events
-        Events of one stream. Those whose time is NULL or outside the stream's ``valid_time``, and those
-        without a key, are left out. A timestamp without a zone is taken in the session's time zone.
+        Events of one stream, or of several by name: ``{"logins": df1, "payments": df2}``. Those whose time
+        is NULL or outside the stream's ``valid_time``, and those without a key, are left out. A timestamp
+        without a zone is taken in the session's time zone.
     rules
         Rule text, a ``.cep`` file, a directory of them, compiled programs, or several of these.
     streams
         The stream's declaration: a streams file, or what was read from one. Without it the columns of
         `events` are the stream, under whatever name the rules give it, with the next four arguments.
     event_time
-        Column of the event time; only without `streams`, and then required.
+        Column of the event time; only without `streams`, and then required. By stream if it differs.
     tie_break
-        Columns that order events of equal time. Without them Spark's order decides, which may change.
+        Columns that order events of equal time, by stream if they differ. Without them Spark's order decides,
+        which may change.
     lateness
         How far events may arrive behind the latest one, such as ``"10 seconds"``; for a stream.
     deduplicate

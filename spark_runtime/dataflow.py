@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from cep.expression import Type
-from cep.program import TIME_COLUMN, Program, bits_column
+from cep.local import only_stream, streams_of
+from cep.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
+from cep.schema import Stream
 from spark_runtime.key_groups import group_label, labels
 from spark_runtime.layout import (
     DEAD_LETTER,
@@ -32,7 +33,8 @@ from spark_runtime.layout import (
     slot_column,
 )
 from spark_runtime.operator import KIND, MATCH, KeyGroups, output_schema
-from spark_runtime.predicates import predicate_bits, spark_column
+from spark_runtime.placement import placements
+from spark_runtime.predicates import predicate_bits
 from spark_runtime.schema import SPARK_TYPES, quoted
 
 _TIME = "_time"
@@ -41,12 +43,12 @@ _FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas
 
 @dataclass(frozen=True)
 class Dataflow:
-    """The plan for programs that read one stream.
+    """The plan for programs that run together.
 
     Parameters
     ----------
     programs
-        One for each partition key.
+        One for each set of streams and partition key.
     match_schema
         Columns of the matches of all of them.
     n_groups
@@ -70,20 +72,33 @@ class Dataflow:
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        lateness_us = self.programs[0].stream.lateness_us
-        return KeyGroups(self.layout, self.match_schema, lateness_us, self.n_groups)
+        return KeyGroups(self.layout, self.match_schema, self.lateness_us, self.n_groups)
+
+    @property
+    def lateness_us(self) -> int:
+        """How far the watermark stays behind the latest event of any stream."""
+        return max(stream.lateness_us for stream in streams_of(self.programs).values())
 
     # ------------------------------------------------------------ rows
 
-    def rows(self, events: DataFrame) -> DataFrame:
-        """Return typed events as rows (`Layout.row_schema`); an event of no use to any rule is a heartbeat.
+    def rows(self, events: DataFrame, stream: Stream | None = None) -> DataFrame:
+        """Return typed events of `stream` (by default the only one) as rows (`Layout.row_schema`).
+
+        An event has a row for every program and partition that it is of use to; one of no use to any rule is
+        a heartbeat.
 
         `events` may have the columns `REFUSED` and `TEXT`: rows where the first is not 0 are dead letters.
         """
         is_checked = REFUSED in events.columns
         refused = F.col(REFUSED) if is_checked else F.lit(0)
         text = F.col(TEXT) if is_checked else F.lit(None).cast("string")
-        candidates = [self._row(number, refused, text) for number in range(len(self.programs))]
+        stream = stream or only_stream(self.programs)
+        candidates = [
+            row
+            for number, program in enumerate(self.programs)
+            if stream in program.streams
+            for row in self._rows(number, stream, refused, text)
+        ]
         if len(candidates) == 1:
             return events.select(*candidates[0])
         structs = F.array(*(F.struct(*row) for row in candidates))
@@ -93,37 +108,45 @@ class Dataflow:
             F.explode(F.when(F.size(useful) > 0, useful).otherwise(first)).alias("row")
         ).select("row.*")
 
-    def _row(self, number: int, refused: SparkColumn, text: SparkColumn) -> list[SparkColumn]:
-        """Return the columns of a typed event's row for one program."""
+    def _rows(
+        self, number: int, stream: Stream, refused: SparkColumn, text: SparkColumn
+    ) -> list[list[SparkColumn]]:
+        """Return the columns of a typed event's rows for one program, a row for each role of the stream."""
         program = self.programs[number]
-        words = [predicate_bits(predicates) for predicates in program.predicates]
-        has_key = reduce(lambda a, b: a & b, [quoted(name).isNotNull() for name in program.key])
-        is_useful = has_key
-        if not program.needs_every_event:
-            is_useful = has_key & reduce(lambda a, b: a | b, [word != 0 for word in words], F.lit(False))
-        code = F.when(refused != 0, DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
-        derived = dict(program.derived)
-        names = {slot: name for name, slot in self.layout.slots_of[number].items()}
-        # The time of a malformed event must not drag the watermark along.
-        time = F.when(refused == 0, quoted(program.stream.event_time))
-        row = [code.cast("int").alias(PROGRAM), time.alias(TIME_COLUMN)]
-        for word in range(self.layout.n_words):
-            bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
-            row.append(bits.alias(bits_column(word)))
-        for slot, kind in enumerate(self.layout.slot_types):
-            value = F.lit(None)
-            if slot in names:
-                name = names[slot]
-                value = spark_column(derived[name]) if name in derived else quoted(name)
-            row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
-        return [*row, text.alias(TEXT)]
+        rows = []
+        useful: list[SparkColumn] = []
+        for placement in placements(program, stream):
+            is_useful = placement.is_placed
+            words = [predicate_bits(predicates) for predicates in placement.predicates]
+            if not program.needs_every_event:
+                is_useful = is_useful & reduce(
+                    lambda a, b: a | b, [word != 0 for word in words], F.lit(False)
+                )
+            code = F.when(refused != 0, DEAD_LETTER).when(is_useful, number).otherwise(HEARTBEAT)
+            is_counted = ~reduce(lambda a, b: a | b, useful, F.lit(False))
+            useful.append(is_useful)
+            names = {slot: name for name, slot in self.layout.slots_of[number].items()}
+            # The time of a malformed event must not drag the watermark along.
+            time = F.when(refused == 0, quoted(stream.event_time))
+            row = [code.cast("int").alias(PROGRAM), time.alias(TIME_COLUMN)]
+            for word in range(self.layout.n_words):
+                bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
+                row.append(bits.alias(bits_column(word)))
+            for slot, kind in enumerate(self.layout.slot_types):
+                name = names.get(slot)
+                value = F.lit(None)
+                if name is not None:
+                    value = is_counted if name == COUNTED_COLUMN else placement.value(name)
+                row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
+            rows.append([*row, text.alias(TEXT)])
+        return rows
 
     def grouped(self, rows: DataFrame) -> DataFrame:
         """Return rows with the label of their key group."""
         label = F.when(F.col(PROGRAM) < 0, group_label([F.col(TEXT)], self.labels))
         for number, program in enumerate(self.programs):
             slots = self.layout.slots_of[number]
-            key = [F.col(slot_column(slots[name])) for name in program.key]
+            key = [F.col(slot_column(slots[name])) for name in program.key_columns]
             label = label.when(F.col(PROGRAM) == number, group_label(key, self.labels))
         return rows.withColumn(GROUP, label)
 
@@ -144,7 +167,7 @@ class Dataflow:
         return groups.mapInArrow(self.operator.batch, spark_schema(output_schema(self.match_schema)))
 
     def _stream_output(self, rows: DataFrame) -> DataFrame:
-        delay_ms = -(-self.programs[0].stream.lateness_us // 1000)
+        delay_ms = -(-self.lateness_us // 1000)
         timed = rows.withColumn(_TIME, F.timestamp_micros(TIME_COLUMN))
         marked = timed.withWatermark(_TIME, f"{delay_ms} milliseconds")
         # Heartbeats are for the watermark. The condition reads the watermarked column, else Spark would
@@ -204,9 +227,7 @@ def spark_schema(schema: pa.Schema) -> T.StructType:
     )
 
 
-def drop_unusable(events: DataFrame, program: Program) -> DataFrame:
-    """Return typed events without those whose time is NULL or out of the stream's bounds."""
-    stream = program.stream
+def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:
+    """Return typed events of `stream` without those whose time is NULL or out of its bounds."""
     time = quoted(stream.event_time)
-    assert program.type_of(stream.event_time) is Type.TIMESTAMP
     return events.where((time >= stream.min_valid_us) & (time < stream.max_valid_us))

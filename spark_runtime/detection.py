@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -12,7 +13,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import InputError, RuleError, Source
 from cep.language.parser import parse
 from cep.language.time_literals import parse_duration
-from cep.local import match_schema, stream_of
+from cep.local import check_inputs, match_schema, only_stream, streams_of
 from cep.program import Program
 from cep.schema import Stream
 from cep.schema_file import load_streams
@@ -31,13 +32,16 @@ Rules = str | Path | Program | Sequence[str | Path | Program]
 Streams = str | Path | Mapping[str, Stream] | Stream
 
 
+Events = DataFrame | Mapping[str, DataFrame]
+
+
 def detect_matches(
-    events: DataFrame,
+    events: Events,
     rules: Rules,
     *,
     streams: Streams | None,
-    event_time: str | None,
-    tie_break: Sequence[str],
+    event_time: str | Mapping[str, str] | None,
+    tie_break: Sequence[str] | Mapping[str, Sequence[str]],
     lateness: str,
     deduplicate: bool,
     key_groups: int | None,
@@ -49,7 +53,7 @@ def detect_matches(
         texts = [item for item in given if not isinstance(item, Program)]
         declared = _declared(streams)
         if declared is None:
-            programs = _compile_for_frame(
+            programs = _compile_for_frames(
                 events, texts, event_time, tie_break, duration_us(lateness), deduplicate
             )
         else:
@@ -58,14 +62,19 @@ def detect_matches(
         raise InputError(
             "E0822", "compiled programs and rule texts cannot be mixed", "compile the texts, too"
         )
-    flow = dataflow(events, programs, key_groups)
-    typed = drop_unusable(typed_events(events, programs[0].stream), programs[0])
-    return flow.matches(flow.output(flow.grouped(flow.rows(typed))))
+    if not isinstance(events, Mapping):
+        events = {only_stream(programs).name: events}
+    check_inputs(programs, events)
+    flow = dataflow(next(iter(events.values())), programs, key_groups)
+    rows = [
+        flow.rows(drop_unusable(typed_events(events[name], stream), stream), stream)
+        for name, stream in streams_of(programs).items()
+    ]
+    return flow.matches(flow.output(flow.grouped(reduce(DataFrame.unionByName, rows))))
 
 
 def dataflow(events: DataFrame, programs: tuple[Program, ...], key_groups: int | None = None) -> Dataflow:
-    """Return the plan for `programs`, which must read one stream."""
-    stream_of(programs)
+    """Return the plan for `programs`."""
     partitions = events.sparkSession.conf.get("spark.sql.shuffle.partitions")
     assert partitions is not None
     return Dataflow(programs, match_schema(programs), key_groups or int(partitions))
@@ -105,15 +114,15 @@ def _compile(items: Sequence[str | Path], streams: Mapping[str, Stream]) -> tupl
     return compile_sources(_sources(items, streams), streams).programs
 
 
-def _compile_for_frame(
-    events: DataFrame,
+def _compile_for_frames(
+    events: Events,
     items: Sequence[str | Path],
-    event_time: str | None,
-    tie_break: Sequence[str],
+    event_time: str | Mapping[str, str] | None,
+    tie_break: Sequence[str] | Mapping[str, Sequence[str]],
     lateness_us: int,
     deduplicate: bool,
 ) -> tuple[Program, ...]:
-    """Compile rules over a stream that the DataFrame itself declares; rule files may have a streams file."""
+    """Compile rules over streams that the DataFrames declare; rule files may have a streams file."""
     if event_time is None:
         if items and not any(_is_text(item) for item in items):
             return compile_rulebook(load_rulebook(items)).programs
@@ -123,21 +132,28 @@ def _compile_for_frame(
             "give event_time='...', or streams='streams.yaml'",
         )
     sources = _sources(items, {})
+    if not isinstance(events, Mapping):
+        events = dict.fromkeys(_stream_names(sources), events)
+    streams = {}
+    for name, frame in events.items():
+        time = event_time.get(name) if isinstance(event_time, Mapping) else event_time
+        if time is None:
+            raise InputError(
+                "E0820", f"nothing says which column of `{name}` is the event time", "add it to event_time"
+            )
+        ties = tie_break.get(name, ()) if isinstance(tie_break, Mapping) else tie_break
+        streams[name] = stream_of_frame(
+            frame, name, time, tie_break=ties, lateness_us=lateness_us, deduplicate=deduplicate
+        )
+    return compile_sources(sources, streams).programs
+
+
+def _stream_names(sources: Sequence[Source]) -> list[str]:
+    """Return the streams that rules name."""
     names: dict[str, None] = {}
     for source in sources:
         parsed, problems = parse(source)
         if any(problem.is_error for problem in problems):
             raise RuleError(problems)
-        names |= dict.fromkeys(rule.stream.text for rule in parsed)
-    streams = {
-        name: stream_of_frame(
-            events,
-            name,
-            event_time,
-            tie_break=tie_break,
-            lateness_us=lateness_us,
-            deduplicate=deduplicate,
-        )
-        for name in names
-    }
-    return compile_sources(sources, streams).programs
+        names |= dict.fromkeys(name.text for rule in parsed for name in rule.streams)
+    return list(names)

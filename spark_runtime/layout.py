@@ -50,7 +50,7 @@ def known_column(word: int) -> str:
 class Layout:
     """Columns that hold the prepared events of any of `programs`: time, predicate words, then slots.
 
-    A column of the stream has one slot, whichever programs read it; derived columns have slots of their own.
+    A column of a stream has one slot, whichever programs read it; all others have slots of their own.
     """
 
     programs: tuple[Program, ...]
@@ -63,13 +63,14 @@ class Layout:
     @cached_property
     def slots_of(self) -> tuple[dict[str, int], ...]:
         """For each program: value column of its `event_schema` -> slot."""
-        numbers: dict[str | tuple[int, str], int] = {}
+        numbers: dict[tuple[int | str, str], int] = {}
         result = []
         for number, program in enumerate(self.programs):
-            derived = {name for name, _ in program.derived}
             slots = {}
             for name in self._value_names(program):
-                slots[name] = numbers.setdefault((number, name) if name in derived else name, len(numbers))
+                source = program.source_of(name)
+                place = (number, name) if source is None else (source[0].name, source[1].name)
+                slots[name] = numbers.setdefault(place, len(numbers))
             result.append(slots)
         return tuple(result)
 

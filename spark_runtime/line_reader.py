@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cep import csv_lines, dead_letter, json_lines
 from cep.engine.predicates import prepare
 from cep.files import Chunk, Format, Piece, checked, csv_header
+from cep.local import keys_of
 from cep.schema import Stream
 from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, INPUT_COUNT, Layout
 
@@ -61,11 +62,12 @@ class LineReader:
             first_line,
             [(index + first_line, reason) for index, reason in problems],
         )
-        return checked(piece, self.stream, [program.key for program in self.layout.programs])
+        return checked(piece, self.stream, keys_of(self.layout.programs, self.stream))
 
     def _rows(self, chunk: Chunk) -> Iterator[pa.Table]:
         for number, program in enumerate(self.layout.programs):
-            yield self.layout.rows_of(number, prepare(program, chunk.events))
+            if self.stream in program.streams:
+                yield self.layout.rows_of(number, prepare(program, chunk.events, self.stream))
         if chunk.events.num_rows:
             latest_us = pc.max(chunk.events.column(self.stream.event_time)).as_py()
             yield self.layout.special_rows(HEARTBEAT, [latest_us], [])

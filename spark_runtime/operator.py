@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from cep.engine.matcher import Counters, Matcher
 from cep.errors import StateError
-from cep.program import TIME_COLUMN, missing_column
+from cep.local import count_once
+from cep.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
 from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, INPUT_COUNT, PROGRAM, TEXT, Layout
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class _Call:
         self.is_end = False
         self.counts: Counter[str] = Counter()
         self.output: list[pa.Table] = []
+        self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
 
     def push(self, rows: pa.Table) -> None:
         """Give each row to its program."""
@@ -156,8 +158,19 @@ class _Call:
         latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
         self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
         late = self.matchers[number].push(events)
+        if late.num_rows and COUNTED_COLUMN in late.column_names:  # in several partitions: once
+            late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows:
+            self._note_late(number, late)
             self._put_texts(LATE, pa.array([self._late_text(number, row) for row in late.to_pylist()]))
+
+    def _note_late(self, number: int, late: pa.Table) -> None:
+        """Count late events by stream."""
+        n_streams = len(self.layout.programs[number].streams)
+        stream = np.zeros(late.num_rows, np.int64)
+        if n_streams > 1:
+            stream = np.asarray(late.column(STREAM_COLUMN))
+        self.late[number] += np.bincount(stream, minlength=n_streams)
 
     def _push_dead_letters(self, letters: pa.Array) -> None:
         self._put_texts(DEAD, letters)
@@ -169,10 +182,17 @@ class _Call:
     def _late_text(self, number: int, row: dict[str, Any]) -> str:
         """Return a late event as JSON: its time, and the columns of the stream that the rules read."""
         program = self.layout.programs[number]
-        names = [field.name for field in program.stream.fields if field.name in row]
-        event = {name: row[name] for name in names}
+        stream = program.streams[row.get(STREAM_COLUMN, 0)]
+        names = {field.name: program.column_of(stream, field.name) for field in stream.fields}
+        event = {name: row[column] for name, column in names.items() if column in row}
         return json.dumps(
-            {"time_us": row[TIME_COLUMN], "key": ", ".join(program.key), "event": event}, ensure_ascii=False
+            {
+                "time_us": row[TIME_COLUMN],
+                "stream": stream.name,
+                "key": ", ".join(program.key),
+                "event": event,
+            },
+            ensure_ascii=False,
         )
 
     def advance(self, spark_watermark_us: int | None) -> None:
@@ -214,7 +234,12 @@ class _Call:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all output, with what the call added to the counters at the end."""
-        self.counts += _added(self.before, [matcher.counters for matcher in self.matchers])
+        programs = self.layout.programs
+        after = [matcher.counters for matcher in self.matchers]
+        # A late or a redelivered event is one for the rules of every key: count it once.
+        self.counts["late"] += count_once(programs, [late.tolist() for late in self.late])
+        self.counts["duplicates"] += count_once(programs, _new_duplicates(self.before, after))
+        self.counts += _added(self.before, after)
         if self.counts:
             self._put_texts(COUNTS, pa.array([json.dumps(self.counts)]))
         yield from self.output
@@ -229,13 +254,18 @@ class _Call:
                 yield table.slice(start, MAX_FRAME_ROWS).to_pandas(types_mapper=types.get)
 
 
+def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:
+    """Return for each program how many second deliveries of each stream a call met."""
+    return [
+        [n - n_before for n, n_before in zip(new.duplicates_of, old.duplicates_of, strict=True)]
+        for old, new in zip(before, after, strict=True)
+    ]
+
+
 def _added(earlier: Sequence[Counters], after: Sequence[Counters]) -> Counter[str]:
     """Return what a call added to the matchers' counters."""
     added: Counter[str] = Counter()
     for old, new in zip(earlier, after, strict=True):
-        # A late or a redelivered event is one for the rules of every key: count it once.
-        added["late"] = max(added["late"], new.late - old.late)
-        added["duplicates"] = max(added["duplicates"], new.duplicates - old.duplicates)
         for prefix, counts, before in (
             (MATCHES, new.matches, old.matches),
             (SUPPRESSED, new.suppressed, old.suppressed),

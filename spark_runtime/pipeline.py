@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -112,11 +113,15 @@ class _Job:
         """Run the pipeline as one batch over all of its input."""
         flow = self.flow(self._n_partitions())
         before = time.monotonic()
-        rows = source_rows(self.spark, self.pipeline.source, flow, is_stream=False)
+        rows = reduce(
+            DataFrame.unionByName,
+            [source_rows(self.spark, source, flow, is_stream=False) for source in self.pipeline.sources],
+        )
         with self._display():
             self._write(flow, flow.output(flow.grouped(rows)), 0, "all")
-        if self.pipeline.source.file_format == "parquet":
-            self.totals.input_rows[0] = self.spark.read.parquet(self.pipeline.source.path).count()
+        paths = [source.path for source in self.pipeline.sources if source.file_format == "parquet"]
+        if paths:
+            self.totals.input_rows[0] = sum(self.spark.read.parquet(path).count() for path in paths)
         self.totals.processing_ms[0] = int((time.monotonic() - before) * 1000)
         return False
 
@@ -169,7 +174,13 @@ class _Job:
 
     def _start_query(self, flow: Dataflow, checkpoint: Checkpoint) -> StreamingQuery:
         is_waiting = self.pipeline.trigger != AVAILABLE_NOW
-        rows = source_rows(self.spark, self.pipeline.source, flow, is_stream=True, may_be_empty=is_waiting)
+        rows = reduce(
+            DataFrame.unionByName,
+            [
+                source_rows(self.spark, source, flow, is_stream=True, may_be_empty=is_waiting)
+                for source in self.pipeline.sources
+            ],
+        )
         grouped = flow.grouped(rows).unionByName(self._end_rows(flow, checkpoint))
 
         def write(output: DataFrame, batch: int) -> None:
@@ -224,7 +235,8 @@ class _Job:
             for sink in self.pipeline.sinks:
                 if sink.file_format != "console":
                     _write_file(sink, matches, n_matches, batch, name)
-            _write_file(self.pipeline.late, _late_events(output), counts["late"], batch, name)
+            late = _late_events(output, has_several_streams=len(self.pipeline.sources) > 1)
+            _write_file(self.pipeline.late, late, counts["late"], batch, name)
             _write_file(self.pipeline.dead_letter, _dead_letters(output), n_malformed, batch, name)
             for console in self.consoles:
                 console.write(matches, n_matches)
@@ -249,10 +261,12 @@ def _write_file(sink: SinkSpec | None, rows: DataFrame, n_rows: int, batch: int,
         FileSink(sink.file_format, sink.path).write(rows, name)
 
 
-def _late_events(output: DataFrame) -> DataFrame:
+def _late_events(output: DataFrame, *, has_several_streams: bool) -> DataFrame:
     """Return the late events: time, key of the rules they were late for, and their columns as JSON."""
     text = F.col(TEXT)
+    stream = [F.get_json_object(text, "$.stream").alias("stream")] if has_several_streams else []
     return output.where(F.col(KIND) == LATE).select(
+        *stream,
         F.timestamp_micros(F.get_json_object(text, "$.time_us").cast("bigint")).alias("event_time"),
         F.get_json_object(text, "$.key").alias("key"),
         F.get_json_object(text, "$.event").alias("event"),

@@ -24,7 +24,7 @@ from rules.rulebook import compile_rulebook, load_rulebook
 CODES: dict[str, str] = {
     "E0840": "the pipeline file cannot be read",
     "E0841": "not one of the words possible here",
-    "E0842": "no rule reads the source's stream, or a rule reads another one",
+    "E0842": "no rule reads a source's stream, or a rule reads one without a source",
     "E0843": "settings that do not go together",
     "E0844": "a pattern of paths that names no file",
 }
@@ -34,6 +34,7 @@ _SETTINGS = (
     "streams",
     "rules",
     "source",
+    "sources",
     "sinks",
     "late",
     "dead_letter",
@@ -78,7 +79,7 @@ class Pipeline:
     name: str
     programs: tuple[Program, ...]
     warnings: tuple[Diagnostic, ...]
-    source: SourceSpec
+    sources: tuple[SourceSpec, ...]
     sinks: tuple[SinkSpec, ...]
     late: SinkSpec | None
     dead_letter: SinkSpec | None
@@ -126,10 +127,12 @@ class _Reader:
         root = document.root()
         if root is None:
             return None
-        found = document.settings(root, "the pipeline", _SETTINGS, ("rules", "source", "sinks"))
-        if found is None or any(name not in found for name in ("rules", "source", "sinks")):
+        has_several = any(entry.name == "sources" for entry in document.mapping(root, "the pipeline") or [])
+        needed = ("rules", "sources" if has_several else "source", "sinks")
+        found = document.settings(root, "the pipeline", _SETTINGS, needed)
+        if found is None or any(name not in found for name in needed):
             return None
-        source = self._source(found["source"])
+        sources = self._sources(found)
         sinks = self._sinks(found["sinks"])
         late = self._sink(found["late"], "`late`", _FILE_FORMATS) if "late" in found else None
         letters = None
@@ -161,15 +164,15 @@ class _Reader:
             )
         spark = self._spark(found["spark"]) if "spark" in found else ()
         checkpoint = self._path(found["checkpoint"], "`checkpoint`") if "checkpoint" in found else ""
-        compiled = self._rules(found, source)
-        if source is None or sinks is None or compiled is None or document.diagnostics:
+        compiled = self._rules(found, sources)
+        if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
         programs, warnings = compiled
         return Pipeline(
             self.name,
             programs,
             warnings,
-            source,
+            tuple(sources.values()),
             sinks,
             late,
             letters,
@@ -209,6 +212,42 @@ class _Reader:
                 'write available_now, or for example "10 seconds"',
             )
         return text
+
+    def _sources(self, found: dict[str, yaml.Node]) -> dict[str, SourceSpec] | None:
+        """Return the sources by stream."""
+        if "sources" not in found:
+            source = self._source(found["source"])
+            return None if source is None else {source.stream: source}
+        node = found["sources"]
+        if "source" in found:
+            self.document.problem(
+                "E0843",
+                "`source` and `sources` together",
+                found["source"],
+                "one or the other",
+                "list all of them in `sources`",
+            )
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            self.document.problem(
+                "E0402", "`sources` must be a list", node, "not a list", "add: - {stream: ..., format: ...}"
+            )
+            return None
+        sources: dict[str, SourceSpec] = {}
+        is_sound = True
+        for item in node.value:
+            source = self._source(item)
+            is_sound = is_sound and source is not None
+            if source is not None and source.stream in sources:
+                self.document.problem(
+                    "E0843",
+                    f"two sources for stream `{source.stream}`",
+                    item,
+                    "the stream has one already",
+                    "put the files into one directory",
+                )
+            elif source is not None:
+                sources[source.stream] = source
+        return sources if is_sound else None
 
     def _source(self, node: yaml.Node) -> SourceSpec | None:
         known = ("stream", "format", "path", "max_files_per_trigger", "rows_per_second")
@@ -299,7 +338,7 @@ class _Reader:
         return tuple(settings)
 
     def _rules(
-        self, found: dict[str, yaml.Node], source: SourceSpec | None
+        self, found: dict[str, yaml.Node], sources: dict[str, SourceSpec] | None
     ) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]] | None:
         paths = self._rule_paths(found["rules"])
         streams = self._streams(found)
@@ -310,18 +349,36 @@ class _Reader:
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return None
-        if source is not None:
-            for program in compiled.programs:
-                if program.stream.name != source.stream:
+        if sources is not None:
+            self._check_streams(compiled.programs, sources, found.get("sources") or found["source"])
+        return compiled.programs, compiled.warnings
+
+    def _check_streams(
+        self, programs: tuple[Program, ...], sources: dict[str, SourceSpec], place: yaml.Node
+    ) -> None:
+        """Check that the sources are those of the streams that the rules read."""
+        word = "the source is" if len(sources) == 1 else "the sources are"
+        names = ", ".join(f"`{name}`" for name in sources)
+        for program in programs:
+            for stream in program.streams:
+                if stream.name not in sources:
                     self.document.problem(
                         "E0842",
-                        f"rule `{program.rules[0].name}` reads stream `{program.stream.name}`, "
-                        f"the source is `{source.stream}`",
-                        found["source"],
-                        "one stream only",
-                        "name the source's stream, and only rules that read it",
+                        f"rule `{program.rules[0].name}` reads stream `{stream.name}`, {word} {names}",
+                        place,
+                        f"no source for `{stream.name}`",
+                        "name the streams of the rules in `sources`, and only rules that read these",
                     )
-        return compiled.programs, compiled.warnings
+        read = {stream.name for program in programs for stream in program.streams}
+        for name in sources:
+            if programs and name not in read:
+                self.document.problem(
+                    "E0842",
+                    f"no rule reads stream `{name}`",
+                    place,
+                    "a source without a rule",
+                    f"leave it out, or add rules that read `{name}`",
+                )
 
     def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
         texts = self.document.texts(node, "`rules`")

@@ -17,6 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from cep import dead_letter
 from cep.files import Format, find_files
+from cep.local import keys_of, streams_of
 from cep.schema import Stream
 from spark_runtime.dataflow import Dataflow, spark_schema
 from spark_runtime.layout import REFUSED, TEXT, Layout
@@ -37,16 +38,16 @@ def source_rows(
     InputError
         The path does not exist, or its columns are not those of the stream.
     """
-    stream = flow.programs[0].stream
+    stream = streams_of(flow.programs)[spec.stream]
     if spec.file_format == "rate":
         rate = spark.readStream.format("rate").option("rowsPerSecond", spec.rows_per_second).load()
-        return flow.rows(checked_events(rate, flow.layout, has_files=False))
+        return flow.rows(checked_events(rate, flow.layout, stream, has_files=False), stream)
     is_waiting = may_be_empty and spec.file_format != "parquet" and Path(spec.path).is_dir()
     if "://" not in spec.path and not is_waiting:
         find_files(spec.path, Format(spec.file_format))
     if spec.file_format == "parquet":
         frame = _parquet(spark, spec, stream, is_stream)
-        return flow.rows(checked_events(frame, flow.layout, has_files=True))
+        return flow.rows(checked_events(frame, flow.layout, stream, has_files=True), stream)
     if not is_stream:
         lines = spark.read.option("lineSep", "\n").text(spec.path)
     else:
@@ -54,7 +55,7 @@ def source_rows(
         if spec.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
         lines = reader.text(spec.path)
-    return line_rows(lines, flow.layout, Format(spec.file_format))
+    return line_rows(lines, flow.layout, stream, Format(spec.file_format))
 
 
 def _parquet(spark: SparkSession, spec: SourceSpec, stream: Stream, is_stream: bool) -> DataFrame:
@@ -69,21 +70,20 @@ def _parquet(spark: SparkSession, spec: SourceSpec, stream: Stream, is_stream: b
     return reader.parquet(spec.path)
 
 
-def line_rows(lines: DataFrame, layout: Layout, file_format: Format) -> DataFrame:
-    """Return a DataFrame of text (column ``value``) as rows of `layout`."""
+def line_rows(lines: DataFrame, layout: Layout, stream: Stream, file_format: Format) -> DataFrame:
+    """Return a DataFrame of text (column ``value``), events of `stream`, as rows of `layout`."""
     columns = lines.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("path"))
-    reader = LineReader(layout, layout.programs[0].stream, file_format)
+    reader = LineReader(layout, stream, file_format)
     return columns.mapInArrow(reader, spark_schema(layout.row_schema))
 
 
-def checked_events(frame: DataFrame, layout: Layout, *, has_files: bool) -> DataFrame:
+def checked_events(frame: DataFrame, layout: Layout, stream: Stream, *, has_files: bool) -> DataFrame:
     """Return columns as typed events; `REFUSED` says which of them are dead letters, `TEXT` is the letter.
 
     The small number is what later filters read: Spark copies the definition of what a filter reads into it,
     and one that holds the JSON of the letter is computed for every event, in a method too large for the JIT.
     """
-    stream = layout.programs[0].stream
-    keys = [program.key for program in layout.programs]
+    keys = keys_of(layout.programs, stream)
     place = []
     if has_files:
         place = [

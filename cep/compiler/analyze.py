@@ -15,6 +15,7 @@ from cep.compiler.absences import hold_in_loops
 from cep.compiler.checker import Scope, too_long
 from cep.compiler.expression_size import MAX_EXPRESSION, written_out
 from cep.compiler.inference import Inference
+from cep.compiler.partitioning import Partitioning, read_partitioning
 from cep.compiler.pattern_shape import (
     can_be_empty,
     can_wait_for_ever,
@@ -24,6 +25,7 @@ from cep.compiler.pattern_shape import (
     first_variables,
     taken_variables,
     variable_names,
+    variable_places,
     walk_pattern,
 )
 from cep.errors import Diagnostic, Span
@@ -81,7 +83,7 @@ def analyze(
     diagnostics = Problems()
     typed: list[ir.Rule] = []
     columns = _match_columns(rules)
-    outputs = _Outputs()
+    outputs = _Outputs(_streams_together(rules))
     names: dict[str, ast.Rule] = {}
     try:
         for rule in rules:
@@ -89,7 +91,7 @@ def analyze(
             analysis = _Analysis(rule, streams, columns, diagnostics)
             found = analysis.rule_or_none()
             analysis.check_unique(names.setdefault(rule.name.text, rule))
-            if analysis.stream is not None:
+            if analysis.partitioning.streams:
                 outputs.check(analysis)
             if found is not None and not any(problem.is_error for problem in diagnostics[before:]):
                 typed.append(found)
@@ -114,7 +116,7 @@ class _Analysis:
     streams: Mapping[str, Stream]
     match_columns: tuple[str, ...]
     diagnostics: Problems  # those of the rules before it, too
-    stream: Stream | None = None
+    partitioning: Partitioning = field(default_factory=Partitioning)
     measure_types: dict[str, Type] = field(default_factory=dict)
 
     def problem(self, code: str, title: str, span: Span, label: str = "", help_text: str = "") -> None:
@@ -122,8 +124,8 @@ class _Analysis:
 
     def rule_or_none(self) -> ir.Rule | None:
         rule = self.rule
-        self.stream = self.find_stream()
-        key = self.key()
+        places = variable_places(rule.pattern)
+        self.partitioning = read_partitioning(rule, places, self.streams, self.match_columns, self.problem)
         if not self.pattern_is_sound():
             return None  # what is said about conditions would be guesswork
         pattern = hold_in_loops(_node(rule.pattern))
@@ -138,8 +140,8 @@ class _Analysis:
             rule.title.text if rule.title is not None else "",
             rule.severity or DEFAULT_SEVERITY,
             rule.tags,
-            rule.stream.text,
-            key,
+            tuple(stream.name for stream in self.partitioning.streams),
+            self.partitioning.key,
             pattern,
             window,
             variables,
@@ -148,6 +150,7 @@ class _Analysis:
             skip or ir.Skip(_default_skip(selection)),
             self.report(),
             ir.Origin(rule.source, rule.name.span, rule.pattern.span),
+            self.partitioning.roles,
         )
 
     # Clauses
@@ -162,57 +165,6 @@ class _Analysis:
                 f"the first one is in {first.source.name}:{line}",
                 "give one of them another name",
             )
-
-    def find_stream(self) -> Stream | None:
-        name = self.rule.stream
-        stream = self.streams.get(name.text)
-        if stream is None:
-            self.problem(
-                "E0201",
-                f"there is no stream `{name.text}`",
-                name.span,
-                "not declared in the streams file",
-                did_you_mean(name.text, self.streams, "streams"),
-            )
-        return stream
-
-    def key(self) -> tuple[str, ...]:
-        seen: set[str] = set()
-        for name in self.rule.key:
-            if name.text in seen:
-                self.problem(
-                    "E0305", f"`{name.text}` is in the key twice", name.span, "already there", "name it once"
-                )
-            seen.add(name.text)
-            if self.stream is None:
-                continue
-            column = self.stream.field(name.text)
-            if column is None:
-                names = [other.name for other in self.stream.fields]
-                self.problem(
-                    "E0203",
-                    f"stream `{self.stream.name}` has no column `{name.text}`",
-                    name.span,
-                    f"not a column of `{self.stream.name}`",
-                    did_you_mean(name.text, names, "columns"),
-                )
-            elif column.type is Type.DOUBLE:
-                self.problem(
-                    "E0214",
-                    f"`{name.text}` is {column.ddl.upper()} and cannot be a key",
-                    name.span,
-                    "numbers with fractions are not compared exactly",
-                    "use a column of whole numbers, text, time or BOOLEAN",
-                )
-            elif name.text.casefold() in self.match_columns:
-                self.problem(
-                    "E0214",
-                    f"every match has a column `{name.text.casefold()}` already",
-                    name.span,
-                    "this name is taken in the output",
-                    "give the column another name in the stream",
-                )
-        return tuple(name.text for name in self.rule.key)
 
     def window(self) -> ir.Window | None:
         written = self.rule.window
@@ -313,10 +265,19 @@ class _Analysis:
     # Conditions and measures
 
     def scope(self, subject: str | None) -> Scope:
-        assert self.stream is not None
+        partitioning = self.partitioning
+        stream = partitioning.streams[0] if subject is None else partitioning.stream_of[subject]
         taken = tuple(taken_variables(self.rule.pattern))
         absent = tuple(name for name in variable_names(self.rule.pattern) if name not in taken)
-        return Scope(self.rule.source, self.stream, taken, absent, subject)
+        return Scope(
+            self.rule.source,
+            stream,
+            taken,
+            absent,
+            subject,
+            partitioning.stream_of,
+            is_qualified=partitioning.has_several_streams,
+        )
 
     def variables(self) -> tuple[ir.Variable, ...]:
         names = list(variable_names(self.rule.pattern))
@@ -343,16 +304,19 @@ class _Analysis:
         pairs = event_order(self.rule.pattern).pairs
         predicates = {}
         for definition in definitions.values():
-            if self.stream is not None and definition.variable.text in names:
-                predicates[definition.variable.text] = self.predicate(definition, pairs)
-        return tuple(ir.Variable(name, predicates.get(name)) for name in names)
+            subject = definition.variable.text
+            if definition.condition is not None and subject in self.partitioning.stream_of:
+                predicates[subject] = self.predicate(definition.condition, subject, pairs)
+        role_of = self.partitioning.role_of
+        return tuple(ir.Variable(name, predicates.get(name), role_of.get(name, -1)) for name in names)
 
-    def predicate(self, definition: ast.Definition, pairs: frozenset[tuple[str, str]]) -> Expression | None:
-        subject = definition.variable.text
-        if not self.is_of_bounded_size(definition.condition):
+    def predicate(
+        self, condition: ast.Expression, subject: str, pairs: frozenset[tuple[str, str]]
+    ) -> Expression | None:
+        if not self.is_of_bounded_size(condition):
             return None
         inference = Inference(self.scope(subject), self.diagnostics.append)
-        predicate = inference.condition(definition.condition)
+        predicate = inference.condition(condition)
         for read in inference.reads:
             if read.variable != subject and (read.variable, subject) not in pairs:
                 self.problem(
@@ -366,7 +330,7 @@ class _Analysis:
 
     def measures(self) -> tuple[ir.Measure, ...]:
         taken = {name.casefold(): f"every match has a column `{name}` already" for name in self.match_columns}
-        taken |= {name.text.casefold(): f"`{name.text}` is a key column" for name in self.rule.key}
+        taken |= {name.casefold(): f"`{name}` is a key column" for name in self.partitioning.key}
         result = []
         for measure in self.rule.measures:
             name = measure.name
@@ -388,7 +352,7 @@ class _Analysis:
                     "give it another name",
                 )
             taken.setdefault(folded, f"there is a measure `{name.text}` already")
-            if self.stream is None:
+            if len(self.partitioning.streams) < len(self.rule.streams):
                 continue
             if not self.is_of_bounded_size(measure.expression):
                 continue
@@ -577,15 +541,21 @@ class _Analysis:
 
 @dataclass
 class _Outputs:
-    """Columns of the matches: rules over one stream report into one table."""
+    """Columns of the matches: rules over one stream, or over streams that some rule joins, report together.
 
+    `together` has a name for each such set of streams.
+    """
+
+    together: Mapping[str, str]
     measures: dict[tuple[str, str], tuple[str, Type, str]] = field(default_factory=dict)
     keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    key_types: dict[tuple[str, str], tuple[Type, str]] = field(default_factory=dict)
 
     def check(self, analysis: _Analysis) -> None:
         rule = analysis.rule
-        stream = rule.stream.text
-        for name in rule.key:
+        stream = self.together[rule.streams[0].text]
+        for name in (part.name for part in rule.key):
+            self.check_key_type(analysis, stream, name)
             self.keys.setdefault((stream, name.text.casefold()), rule.name.text)
             known = self.measures.get((stream, name.text.casefold()))
             if known is not None and known[2] != rule.name.text:
@@ -600,6 +570,21 @@ class _Outputs:
             kind = analysis.measure_types.get(measure.name.text)
             if kind is not None:
                 self.check_measure(analysis, stream, measure.name, kind)
+
+    def check_key_type(self, analysis: _Analysis, stream: str, name: ast.Name) -> None:
+        kind = analysis.partitioning.key_types.get(name.text)
+        if kind is None:
+            return
+        rule = analysis.rule.name.text
+        known, other = self.key_types.setdefault((stream, name.text.casefold()), (kind, rule))
+        if known is not kind:
+            analysis.problem(
+                "E0213",
+                f"the key `{name.text}` is {kind.upper()} here and {known.upper()} in rule `{other}`",
+                name.span,
+                "one column cannot hold both",
+                "give the column another name in one of the streams",
+            )
 
     def check_measure(self, analysis: _Analysis, stream: str, name: ast.Name, kind: Type) -> None:
         rule = analysis.rule.name.text
@@ -632,6 +617,18 @@ class _Outputs:
                 "one column cannot hold both",
                 "give one of them another name",
             )
+
+
+def _streams_together(rules: Iterable[ast.Rule]) -> dict[str, str]:
+    """Return, for every stream of `rules`, a name that it shares with those that a rule reads with it."""
+    together: dict[str, str] = {}
+    for rule in rules:
+        names = [name.text for name in rule.streams]
+        for name in names:
+            together.setdefault(name, name)
+        joined = {together[name] for name in names}
+        together = {name: names[0] if set_of in joined else set_of for name, set_of in together.items()}
+    return together
 
 
 def _default_skip(selection: ir.Selection) -> ir.SkipKind:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cep.compiler.remembered import remembered
 from cep.errors import Diagnostic, Source, Span
@@ -23,13 +23,24 @@ _ON_CODES = frozenset(("=", "<>", "in", "is_null", "is_not_null", "coalesce", "c
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an expression may refer to. `subject` is the variable whose condition it is; None in a measure."""
+    """What an expression may refer to. `subject` is the variable whose condition it is; None in a measure.
+
+    `stream` is that of the bare columns, `stream_of` those of the variables that are of one stream. With
+    several streams (`is_qualified`) a column is named with its own.
+    """
 
     source: Source
     stream: Stream
     taken: tuple[str, ...]
     absent: tuple[str, ...]
     subject: str | None
+    stream_of: Mapping[str, Stream] = field(default_factory=dict)
+    is_qualified: bool = False
+
+    def variables_with(self, column: str) -> list[str]:
+        """Return the taken variables whose events have `column`."""
+        streams = ((name, self.stream_of.get(name, self.stream)) for name in self.taken)
+        return [name for name, stream in streams if stream.field(column) is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from cep.expression import Aggregate, Column, Expression, Literal, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean
 from cep.language.time_literals import MAX_DURATION_US
+from cep.schema import Stream, qualified
 
 MAX_OFFSET = 63
 """Of LAST: each event back is a register of every run."""
@@ -121,11 +122,26 @@ class Inference(FunctionChecker, OperatorChecker):
             case _:
                 assert_never(node.kind)
 
-    def _field(self, name: ast.Name) -> Column | None:
-        stream = self.scope.stream
+    def _stream_of(self, variable: ast.Name) -> Stream | None:
+        """Return the stream that a variable's columns are of."""
+        if not self.scope.is_qualified:
+            return self.scope.stream
+        stream = self.scope.stream_of.get(variable.text)
+        if stream is None:
+            self.problem(
+                "E0232",
+                f"`{variable.text}` is an event of which stream?",
+                variable.span,
+                "may be an event of any stream of the rule",
+                f"write {variable.text} ON stream in DEFINE",
+            )
+        return stream
+
+    def _field(self, name: ast.Name, stream: Stream) -> Column | None:
         field = stream.field(name.text)
         if field is not None:
-            return Column(field.name, field.type)
+            is_qualified = self.scope.is_qualified
+            return Column(qualified(stream.name, field.name) if is_qualified else field.name, field.type)
         names = [field.name for field in stream.fields]
         help_text = did_you_mean(name.text, names, "columns")
         if name.text in (*self.scope.taken, *self.scope.absent):
@@ -140,14 +156,19 @@ class Inference(FunctionChecker, OperatorChecker):
         return None
 
     def _bare_column(self, node: ast.Column) -> Expression | None:
-        found = self._field(node.name)
+        stream = self.scope.stream
+        if self.scope.subject is None:  # of any stream: refused below, but as what it is
+            streams = (stream, *self.scope.stream_of.values())
+            stream = next((other for other in streams if other.field(node.name.text) is not None), stream)
+        found = self._field(node.name, stream)
         if found is None:
             return None
-        names = ", ".join(f"{variable}.{found.name}" for variable in self.scope.taken[:5])
+        variables = self.scope.variables_with(node.name.text)
+        names = ", ".join(f"{variable}.{node.name.text}" for variable in variables[:5])
         if self._inside is not None:
             self.problem(
                 "E0210",
-                f"`{found.name}` of which variable?",
+                f"`{node.name.text}` of which variable?",
                 node.span,
                 "an aggregate is over the events of one variable",
                 f"write one of: {names}",
@@ -156,7 +177,7 @@ class Inference(FunctionChecker, OperatorChecker):
         if self.scope.subject is None:
             self.problem(
                 "E0209",
-                f"`{found.name}` of which variable?",
+                f"`{node.name.text}` of which variable?",
                 node.span,
                 "a measure has no event of its own",
                 f"write one of: {names}",
@@ -192,7 +213,10 @@ class Inference(FunctionChecker, OperatorChecker):
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:
         known = self._variable(variable)
-        found = self._field(node.name)
+        if not known and self.scope.is_qualified:
+            return None  # a column of which stream?
+        stream = self._stream_of(variable) if known else self.scope.stream
+        found = None if stream is None else self._field(node.name, stream)
         if not known or found is None:
             return None
         if self._inside is not None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from cep.errors import Source, Span
 from cep.expression import Expression
+from cep.schema import Role
 
 
 class Contiguity(StrEnum):
@@ -91,10 +92,14 @@ Node = Take | Absent | Sequence | Alternation | Permutation | Repeat
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name in the pattern and when an event may be taken as it; None: always."""
+    """A name in the pattern and when an event may be taken as it; None: always.
+
+    `role` is the one of the rule's roles that an event must have; -1: any.
+    """
 
     name: str
     predicate: Expression | None
+    role: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +181,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, ready to become an automaton. `variables` holds every variable of the pattern once."""
+    """One rule, ready to become an automaton. `variables` holds every variable of the pattern once.
+
+    `key` are the names that the key has in the output, `roles` where its values come from; no roles: from the
+    columns of these names in the only stream. With several streams columns are `cep.schema.qualified`.
+    """
 
     name: str
     title: str
     severity: str
     tags: tuple[str, ...]
-    stream: str
+    streams: tuple[str, ...]
     key: tuple[str, ...]
     pattern: Node
     window: Window | None
@@ -192,3 +201,4 @@ class Rule:
     skip: Skip
     report: Report = Report()
     origin: Origin | None = field(default=None, compare=False, repr=False)
+    roles: tuple[Role, ...] = ()

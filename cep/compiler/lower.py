@@ -40,8 +40,9 @@ from cep.program import (
     Update,
     computation_of,
     name_hash,
+    role_column,
 )
-from cep.schema import Stream
+from cep.schema import Role, Stream
 
 _MODES = {
     ir.Contiguity.STRICT: Mode.STRICT,
@@ -85,6 +86,16 @@ def split_predicate(predicate: Expression | None) -> PredicateParts:
     )
 
 
+def _parts_in_role(variable: ir.Variable) -> PredicateParts:
+    """Return the parts of a variable's predicate; its role, if it has one, is asked for by the local part."""
+    parts = split_predicate(variable.predicate)
+    if variable.role < 0:
+        return parts
+    has_role = Column(role_column(variable.role), Type.BOOLEAN)
+    local = has_role if parts.local is None else Call("and", (has_role, parts.local), Type.BOOLEAN)
+    return PredicateParts(local, parts.correlated)
+
+
 def _conjuncts(expression: Expression) -> Iterable[Expression]:
     if isinstance(expression, Call) and expression.function == "and":
         for arg in expression.args:
@@ -103,7 +114,7 @@ def _conjunction(parts: list[Expression]) -> Expression | None:
 class _Shared:
     """What the rules of one program have in common."""
 
-    stream: Stream
+    streams: tuple[Stream, ...]
     words: list[dict[Expression, None]] = field(default_factory=list)
     derived: dict[Expression, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
@@ -466,20 +477,21 @@ class _Assembler:
 
 
 def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
-    """Return one program for each distinct (stream, partition key), rules in the order given.
+    """Return one program for each distinct (streams, partition key, roles), rules in the order given.
 
     Raises
     ------
     RuleError
         A rule has more local predicates or registers than a run can hold.
     """
-    groups: dict[tuple[str, tuple[str, ...]], list[ir.Rule]] = {}
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...]], list[ir.Rule]] = {}
     for rule in rules:
-        groups.setdefault((rule.stream, rule.key), []).append(rule)
+        roles = rule.roles or (Role(rule.streams[0], rule.key),)
+        groups.setdefault((rule.streams, rule.key, roles), []).append(rule)
     programs = []
     problems: list[Diagnostic] = []
-    for (stream, key), members in groups.items():
-        shared = _Shared(streams[stream])
+    for (names, key, roles), members in groups.items():
+        shared = _Shared(tuple(streams[name] for name in names))
         compiled = []
         for rule in members:
             try:
@@ -488,8 +500,9 @@ def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Prog
                 problems += error.diagnostics
         programs.append(
             Program(
-                stream=shared.stream,
+                streams=shared.streams,
                 key=key,
+                roles=roles,
                 predicates=tuple(tuple(word) for word in shared.words),
                 derived=tuple((name, expression) for expression, name in shared.derived.items()),
                 columns=tuple(shared.columns),
@@ -506,7 +519,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         automaton = nfa.build(rule.pattern)
     except nfa.AutomatonTooLargeError:
         raise too_many_choices(rule) from None
-    parts = {variable.name: split_predicate(variable.predicate) for variable in rule.variables}
+    parts = {variable.name: _parts_in_role(variable) for variable in rule.variables}
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:
         raise too_many_predicates(rule, len(local))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import assert_never
 
+from cep.errors import Span
 from cep.language import ast
 
 
@@ -27,16 +28,22 @@ def walk_pattern(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
             yield from walk_pattern(body)
 
 
-def variable_names(pattern: ast.Pattern) -> dict[str, None]:
-    """Return the variables of `pattern` in order of their first place."""
-    found: dict[str, None] = {}
+def variable_places(pattern: ast.Pattern) -> dict[str, Span]:
+    """Return the variables of `pattern` in order of their first place, with that place."""
+    places: dict[str, Span] = {}
     for node in walk_pattern(pattern):
         match node:
             case ast.Step(variable=variable):
-                found[variable.text] = None
+                places.setdefault(variable.text, variable.span)
             case ast.Absence(variables=variables):
-                found |= dict.fromkeys(variable.text for variable in variables)
-    return found
+                for variable in variables:
+                    places.setdefault(variable.text, variable.span)
+    return places
+
+
+def variable_names(pattern: ast.Pattern) -> dict[str, None]:
+    """Return the variables of `pattern` in order of their first place."""
+    return dict.fromkeys(variable_places(pattern))
 
 
 def count_positions(pattern: ast.Pattern) -> int:

@@ -51,7 +51,7 @@ from cep.engine.strings import StringPool
 from cep.engine.suppression import Suppression
 from cep.errors import StateError
 from cep.expression import Type
-from cep.program import I64, TIME_COLUMN, Program, RuleProgram, bits_column
+from cep.program import COUNTED_COLUMN, I64, TIME_COLUMN, Program, RuleProgram, bits_column
 
 END_OF_TIME_US = np.iinfo(np.int64).max // 2
 """A watermark beyond every event: the input is complete."""
@@ -71,10 +71,15 @@ class Counters:
 
     events: int = 0
     late: int = 0
-    duplicates: int = 0
+    duplicates_of: list[int] = field(default_factory=lambda: [0])  # by stream
     matches: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     dropped_runs: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def duplicates(self) -> int:
+        """Second deliveries of all streams."""
+        return sum(self.duplicates_of)
 
 
 class _RuleState:
@@ -163,6 +168,7 @@ class Matcher:
         self.watermark_us = START_OF_TIME_US
         names = [rule.name for rule in program.rules]
         self.counters = Counters(
+            duplicates_of=[0] * len(program.streams),
             matches=dict.fromkeys(names, 0),
             suppressed=dict.fromkeys(names, 0),
             dropped_runs=dict.fromkeys(names, 0),
@@ -171,7 +177,7 @@ class Matcher:
         self._pending: list[pa.Table] = []
         self._strings = StringPool()
         self._keys: list[pa.Array] = [
-            pa.array([], program.event_schema.field(name).type) for name in program.key
+            pa.array([], program.event_schema.field(name).type) for name in program.key_columns
         ]
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
 
@@ -189,8 +195,8 @@ class Matcher:
         late = events.filter(pa.array(is_late)) if n_late else events.slice(0, 0)
         if n_late:
             events = events.filter(pa.array(~is_late))
-        self.counters.events += events.num_rows
-        self.counters.late += n_late
+        self.counters.events += _n_counted(events)
+        self.counters.late += _n_counted(late)
         if events.num_rows:
             self._pending.append(events)
         return late
@@ -258,7 +264,8 @@ class Matcher:
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = order_events(self.program, table)
-        self.counters.duplicates += order.n_duplicates
+        for stream, n_copies in enumerate(order.n_duplicates):
+            self.counters.duplicates_of[stream] += n_copies
         events = self._events(table, order)
         everything = np.arange(len(order.rows))
         for state, matches in zip(self._rules, found, strict=True):
@@ -286,7 +293,8 @@ class Matcher:
 
     def _slots(self, table: pa.Table, order: OrderedEvents) -> npt.NDArray[np.int32]:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
-        known = key_values(pa.table(self._keys, self.program.key), self.program.key)
+        names = self.program.key_columns
+        known = key_values(pa.table(self._keys, names), names)
         found = (
             pc.index_in(order.keys, value_set=known) if len(known) else pa.nulls(len(order.keys), pa.int32())
         )
@@ -296,7 +304,7 @@ class Matcher:
         rows = pa.array(order.first_rows[is_new])
         self._keys = [
             pa.concat_arrays([old, table.column(name).combine_chunks().take(rows)])
-            for old, name in zip(self._keys, self.program.key, strict=True)
+            for old, name in zip(self._keys, names, strict=True)
         ]
         return slots
 
@@ -373,7 +381,7 @@ class Matcher:
                 pending=pa.concat_tables(
                     [self.program.event_schema.empty_table(), *self._pending]
                 ).combine_chunks(),
-                keys=pa.table(self._keys, self.program.key),
+                keys=pa.table(self._keys, self.program.key_columns),
                 strings=self._strings.values,
                 runs=tuple(state.pool.stored() for state in self._rules),
                 suppressed_until=tuple(state.suppression.until_us for state in self._rules),
@@ -385,7 +393,8 @@ class Matcher:
         per_rule = [
             (counters.matches[s.rule.name], s.pool.n_dropped, s.suppression.n_suppressed) for s in self._rules
         ]
-        return (counters.events, counters.late, counters.duplicates, *(n for row in per_rule for n in row))
+        per_stream = counters.duplicates_of
+        return (counters.events, counters.late, *per_stream, *(n for row in per_rule for n in row))
 
     @classmethod
     def restore(cls, program: Program, data: bytes) -> Matcher:
@@ -401,15 +410,16 @@ class Matcher:
         matcher.watermark_us = snapshot.watermark_us
         matcher._position = snapshot.position
         counts = list(snapshot.counters)
-        matcher.counters.events, matcher.counters.late, matcher.counters.duplicates = counts[:3]
+        n_before = 2 + len(program.streams)
+        matcher.counters.events, matcher.counters.late, *matcher.counters.duplicates_of = counts[:n_before]
         if snapshot.pending.num_rows:
             matcher._pending = [snapshot.pending]
-        matcher._keys = [snapshot.keys.column(name).combine_chunks() for name in program.key]
+        matcher._keys = [snapshot.keys.column(name).combine_chunks() for name in program.key_columns]
         matcher._strings = StringPool(snapshot.strings)
-        if len(counts) != 3 + 3 * len(matcher._rules):
+        if len(counts) != n_before + 3 * len(matcher._rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
         kept = zip(snapshot.runs, snapshot.suppressed_until, strict=True)
-        per_rule = zip(counts[3::3], counts[4::3], counts[5::3], strict=True)
+        per_rule = zip(*(counts[n_before + place :: 3] for place in range(3)), strict=True)
         for state, (stored, until_us), (matched, dropped, suppressed) in zip(
             matcher._rules, kept, per_rule, strict=True
         ):
@@ -422,3 +432,10 @@ class Matcher:
             matcher.counters.dropped_runs[name] = dropped
             matcher.counters.suppressed[name] = suppressed
         return matcher
+
+
+def _n_counted(events: pa.Table) -> int:
+    """Return the number of events: one that is in several partitions counts once."""
+    if COUNTED_COLUMN not in events.column_names:
+        return int(events.num_rows)
+    return int(pc.sum(events.column(COUNTED_COLUMN)).as_py() or 0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine.kernels import count_keys, group_by_key, hash_bytes, hash_values
-from cep.program import I32, I64, TIME_COLUMN, U64, Program
+from cep.program import COUNTED_COLUMN, I32, I64, STREAM_COLUMN, TIME_COLUMN, U64, Program, name_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class OrderedEvents:
     identity: U64  # (n,) 64 bits that stand for (time, tie breakers, ordinal among equals)
     keys: pa.Array  # (n_keys,) one value per key: the key itself, or its columns joined
     first_rows: I64  # (n_keys,) a row of the table with that key
-    n_duplicates: int
+    n_duplicates: tuple[int, ...]  # of each stream
 
 
 def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
@@ -48,8 +48,8 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
-    """Order the prepared events of `table`; with `deduplicate`, second deliveries are left out."""
-    encoded = key_values(table, program.key).dictionary_encode()
+    """Order the prepared events of `table`; of streams with `deduplicate`, second deliveries are left out."""
+    encoded = key_values(table, program.key_columns).dictionary_encode()
     codes = np.asarray(encoded.indices).astype(np.int32)
     n_keys = len(encoded.dictionary)
     time_us = np.asarray(_whole(table.column(TIME_COLUMN)))
@@ -60,17 +60,17 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
 
     ordered_codes, ordered_us = codes[rows], time_us[rows]
     same = _same_as_previous(ordered_codes, ordered_us)
-    n_duplicates = 0
-    ties = program.stream.tie_break
+    n_duplicates = (0,) * len(program.streams)
+    ties = program.tie_columns
     if ties and same.any():
         equal, rows = _break_ties(table, ties, same, rows)
-        if program.stream.deduplicate:
-            n_duplicates = int(equal.sum())
-            rows, ordered_codes, ordered_us = rows[~equal], ordered_codes[~equal], ordered_us[~equal]
-            equal = np.zeros(len(rows), np.bool_)
+        if equal.any() and any(stream.deduplicate for stream in program.streams):
+            copies, n_duplicates = _copies(program, table, rows, equal)
+            rows, ordered_codes, ordered_us = rows[~copies], ordered_codes[~copies], ordered_us[~copies]
+            equal = equal[~copies]
     else:
         equal = same
-    identity = _identities(table, ties, rows, ordered_us, equal)
+    identity = _identities(program, table, rows, ordered_us, equal)
     return OrderedEvents(
         rows, ordered_codes, ordered_us, identity, encoded.dictionary, first_rows, n_duplicates
     )
@@ -124,14 +124,37 @@ def _break_ties(
     return equal, rows
 
 
+def _copies(
+    program: Program, table: pa.Table, rows: I64, equal: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.bool_], tuple[int, ...]]:
+    """Return which events are second deliveries, and how many of each stream.
+
+    An event that is in several partitions is counted in one of them.
+    """
+    counted = np.ones(len(rows), np.bool_)
+    if program.repeats_events:
+        counted = _whole(table.column(COUNTED_COLUMN)).to_numpy(zero_copy_only=False)[rows]
+    if len(program.streams) == 1:
+        return equal, (int((equal & counted).sum()),)
+    stream = np.asarray(_whole(table.column(STREAM_COLUMN)))[rows]
+    copies = equal & np.array([stream.deduplicate for stream in program.streams])[stream]
+    n_copies = np.bincount(stream[copies & counted], minlength=len(program.streams))
+    return copies, tuple(n_copies.tolist())
+
+
 def _identities(
-    table: pa.Table, ties: tuple[str, ...], rows: I64, time_us: I64, equal: npt.NDArray[np.bool_]
+    program: Program, table: pa.Table, rows: I64, time_us: I64, equal: npt.NDArray[np.bool_]
 ) -> U64:
     identity = np.zeros(len(rows), np.uint64)
     all_valid = np.ones(len(rows), np.uint8)
     hash_values(time_us, all_valid, identity)
-    for name in ties:
-        hash_column(_whole(table.column(name)).take(rows), identity)
+    for name in program.tie_columns:
+        column = _whole(table.column(name)).take(rows)
+        if name == STREAM_COLUMN:  # by name: its number may change
+            names = np.array([name_hash(stream.name) for stream in program.streams], np.uint64)
+            hash_values(names.view(np.int64)[np.asarray(column)], all_valid, identity)
+        else:
+            hash_column(column, identity)
     if equal.any():  # equals are told apart by their ordinal
         index = np.arange(len(rows))
         ordinal = index - np.maximum.accumulate(np.where(equal, 0, index))

@@ -17,10 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine.function_kernels import compute_rows
+from cep.engine.placement import place_events
 from cep.engine.text_functions import TEXT_FUNCTIONS
 from cep.engine.text_functions import apply as apply_text
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
-from cep.program import ARROW_TYPES, MAX_BITS, TIME_COLUMN, Program, bits_column, computation_of
+from cep.program import (
+    ARROW_TYPES,
+    COUNTED_COLUMN,
+    I64,
+    MAX_BITS,
+    TIME_COLUMN,
+    Program,
+    bits_column,
+    computation_of,
+)
+from cep.schema import Stream
 
 Mask = npt.NDArray[np.bool_]
 _INT64_MIN = np.iinfo(np.int64).min
@@ -278,24 +289,36 @@ def _computed(call: Call, operands: tuple[Vector, ...]) -> Vector:
     return Vector(values.view(np.float64) if call.type is Type.DOUBLE else values, null == 0, call.type)
 
 
-def prepare(program: Program, table: pa.Table) -> pa.Table:
+def prepare(program: Program, table: pa.Table, stream: Stream | None = None) -> pa.Table:
     """Return the events of `table` as the engine wants them: `program.event_schema`.
 
-    `table` has the stream's columns in the types of `ARROW_TYPES` (its event time never NULL). Local
-    predicates become bits, derived columns are computed; rows without a key and, where the rules
-    allow it, rows that can take no part in a match are left out.
+    `table` has the columns of `stream` (of the only one, if it is not given) in the types of `ARROW_TYPES`,
+    its event time never NULL. Local predicates become bits, derived columns are computed; rows without a key
+    and, where the rules allow it, rows that can take no part in a match are left out. An event has a row in
+    each partition that it has a key for.
     """
-    batch = Batch(table)
-    columns: dict[str, Any] = {
-        TIME_COLUMN: batch.vector(Column(program.stream.event_time, Type.TIMESTAMP)).values
-    }
+    stream = stream or program.stream
+    if program.is_plain:
+        return _prepared(program, stream, Batch(table), program.key, None)
+    placed = place_events(program, table, stream)
+    return _prepared(program, stream, Batch(placed.table), (), placed.rows)
+
+
+def _prepared(
+    program: Program, stream: Stream, batch: Batch, key: tuple[str, ...], events: I64 | None
+) -> pa.Table:
+    """Prepare rows; those with a NULL in `key` are left out. `events[i]` says which event row i is of."""
+    time = Column(program.column_of(stream, stream.event_time), Type.TIMESTAMP)
+    columns: dict[str, Any] = {TIME_COLUMN: batch.vector(time).values}
     relevant = np.zeros(batch.n_rows, np.bool_) | program.needs_every_event
-    for word, predicates in enumerate(program.predicates):
+    for word, predicates in enumerate(program.local_predicates(stream)):
         bits = pack_bits([evaluate(predicate, batch) for predicate in predicates], batch.n_rows)
         relevant |= bits != 0
         columns[bits_column(word)] = bits
-    for name in program.key:
+    for name in key:
         relevant &= batch.vector(Column(name, program.type_of(name))).known
+    if program.repeats_events:
+        columns[COUNTED_COLUMN] = _first_of_each(events, relevant)
     derived = dict(program.derived)
     rows = None if relevant.all() else np.flatnonzero(relevant)
     result = []
@@ -304,14 +327,25 @@ def prepare(program: Program, table: pa.Table) -> pa.Table:
             values = columns[field.name]
             result.append(pa.array(values if rows is None else values[rows], field.type))
             continue
-        if field.name in derived:
-            column = evaluate(derived[field.name], batch).to_arrow()
+        expression = derived.get(field.name) or Column(field.name, program.type_of(field.name))
+        if program.reads_only(expression, stream):
+            column = evaluate(expression, batch).to_arrow()
         else:
-            column = batch.vector(Column(field.name, program.type_of(field.name))).to_arrow()
+            column = pa.nulls(batch.n_rows, field.type)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         result.append(column if rows is None else column.take(pa.array(rows)))
     return pa.Table.from_arrays(result, schema=program.event_schema)
+
+
+def _first_of_each(events: I64 | None, relevant: Mask) -> Mask:
+    """Return which of the relevant rows is the first of its event; `events` never fall."""
+    assert events is not None
+    first = np.zeros(len(relevant), np.bool_)
+    places = np.flatnonzero(relevant)
+    of = events[places]
+    first[places] = np.concatenate(([True], of[1:] != of[:-1]))[: len(of)]
+    return first
 
 
 def pack_bits(predicates: list[Vector], n_rows: int) -> npt.NDArray[np.int64]:

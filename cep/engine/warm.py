@@ -23,7 +23,7 @@ from cep.program import (
     SkipCode,
     bits_column,
 )
-from cep.schema import Field, Stream
+from cep.schema import Field, Role, Stream
 
 
 def smallest_program() -> Program:
@@ -60,7 +60,7 @@ def smallest_program() -> Program:
         suppress_us=1,
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
-    return Program(stream, ("key",), ((),), (), (), (rule,))
+    return Program((stream,), ("key",), (Role("warm", ("key",)),), ((),), (), (), (rule,))
 
 
 def warm_up() -> None:

@@ -274,11 +274,26 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPart:
+    """One part of a partition key: ``c``, or ``s.c = t.d``; of a bare name the variable is None."""
+
+    columns: tuple[Column, ...]
+    span: Span = field(compare=False)
+
+    @property
+    def name(self) -> Name:
+        """What the part is called in the output: the column that is named first."""
+        return self.columns[0].name
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
-    """``v AS condition``."""
+    """``v [ON stream] [BY columns] [AS condition]``."""
 
     variable: Name
-    condition: Expression
+    condition: Expression | None
+    stream: Name | None = None
+    key: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +387,8 @@ class Rule:
     title: Text | None
     severity: str | None
     tags: tuple[str, ...]
-    stream: Name
-    key: tuple[Name, ...]
+    streams: tuple[Name, ...]
+    key: tuple[KeyPart, ...]
     pattern: Pattern
     window: Window | None
     definitions: tuple[Definition, ...]

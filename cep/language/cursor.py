@@ -196,6 +196,12 @@ class Cursor:
             self.unexpected(what)
         return name_of(self.take())
 
+    def name_after_dot(self, instead: str) -> ast.Name:
+        """Read the name of a column after a dot, where reserved words are names."""
+        if self.now.kind not in (Lexeme.WORD, Lexeme.QUOTED):
+            self.unexpected("the name of a column", instead)
+        return name_of(self.take())
+
     def names(self, what: str) -> list[ast.Name]:
         """Read names separated by commas."""
         result = [self.name(what)]

@@ -20,7 +20,6 @@ MAX_DEPTH = 100
 """Height of an expression's tree: chains such as ``a + b + c`` count too."""
 
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_NAMES = (Lexeme.WORD, Lexeme.QUOTED)
 _CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
 
 
@@ -245,9 +244,8 @@ class ExpressionReader(Cursor):
             return ast.Column(None, name, name.span)
         if self.accept_sign("*"):
             return ast.Events(name, self.span_from(token.start))
-        if self.now.kind not in _NAMES:
-            self.unexpected("the name of a column", f"write a column after the dot: {name.text}.amount")
-        return ast.Column(name, name_of(self.take()), self.span_from(token.start))
+        column = self.name_after_dot(f"write a column after the dot: {name.text}.amount")
+        return ast.Column(name, column, self.span_from(token.start))
 
     def cast(self) -> ast.Expression:
         """Read ``CAST(x AS type)``."""

@@ -36,8 +36,8 @@ _FORMS = {
     "TITLE": "TITLE 'text'",
     "SEVERITY": "SEVERITY high",
     "TAGS": "TAGS first, second",
-    "FROM": "FROM stream",
-    "PARTITION": "PARTITION BY column",
+    "FROM": "FROM stream, or FROM stream, other_stream",
+    "PARTITION": "PARTITION BY column, or PARTITION BY stream.column = other_stream.column",
     "PATTERN": "PATTERN a -> b",
     "WITHIN": "WITHIN 10 MINUTES",
     "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
@@ -186,8 +186,8 @@ class _RuleReader:
         self.title: ast.Text | None = None
         self.severity: str | None = None
         self.tags: tuple[str, ...] = ()
-        self.stream: ast.Name | None = None
-        self.key: tuple[ast.Name, ...] = ()
+        self.streams: tuple[ast.Name, ...] = ()
+        self.key: tuple[ast.KeyPart, ...] = ()
         self.pattern: ast.Pattern | None = None
         self.window: ast.Window | None = None
         self.definitions: tuple[ast.Definition, ...] = ()
@@ -202,7 +202,7 @@ class _RuleReader:
             "TITLE": self.read_title,
             "SEVERITY": self.read_severity,
             "TAGS": self.read_tags,
-            "FROM": self.read_stream,
+            "FROM": self.read_streams,
             "PARTITION": self.read_key,
             "PATTERN": self.read_pattern,
             "WITHIN": self.read_window,
@@ -305,28 +305,44 @@ class _RuleReader:
         self.tags = tuple(tags)
         self.may_follow = "`,`"
 
-    def read_stream(self) -> None:
-        self.stream = self.parser.name("the name of a stream")
-        token = self.parser.now
-        if self.parser.is_sign(","):
-            self.parser.later(
-                "a rule over several streams",
-                Span(token.start, token.end),
-                "write one stream that holds the events of both, with a column for their kind",
-            )
+    def read_streams(self) -> None:
+        self.streams = tuple(self.parser.names("the name of a stream"))
+        self.may_follow = "`,`"
 
     def read_key(self) -> None:
         parser = self.parser
         parser.expect_word("BY")
-        self.key = tuple(parser.names("the name of a column"))
-        token = parser.now
-        if parser.is_sign(".", "="):
-            parser.later(
-                "a key over several streams",
-                Span(token.start, token.end),
-                "write the names of columns of the stream in FROM",
-            )
+        parts = [self.key_part()]
+        while parser.accept_sign(","):
+            parts.append(self.key_part())
+        self.key = tuple(parts)
         self.may_follow = "`,`"
+
+    def key_part(self) -> ast.KeyPart:
+        """Read ``c``, or ``s.c = t.d``."""
+        start = self.parser.now.start
+        columns = [self.key_column()]
+        while self.parser.accept_sign("="):
+            columns.append(self.key_column())
+        span = self.parser.span_from(start)
+        if len(columns) > 1:
+            for column in columns:
+                if column.variable is None:
+                    self.parser.fail(
+                        "E0233",
+                        f"`{column.name.text}` of which stream?",
+                        column.name.span,
+                        "columns that make up one key are named with their stream",
+                        f"write stream.{column.name.text}",
+                    )
+        return ast.KeyPart(tuple(columns), span)
+
+    def key_column(self) -> ast.Column:
+        name = self.parser.name("the name of a column")
+        if not self.parser.accept_sign("."):
+            return ast.Column(None, name, name.span)
+        column = self.parser.name_after_dot(f"write a column after the dot: {name.text}.account")
+        return ast.Column(name, column, Span(name.span.start, column.span.end))
 
     def read_pattern(self) -> None:
         self.pattern = self.parser.pattern()
@@ -352,17 +368,31 @@ class _RuleReader:
         found = []
         while True:
             variable = parser.name("the name of a variable")
-            token = parser.now
-            if token.word in ("ON", "BY"):
-                what = "a variable ON a stream" if token.word == "ON" else "a variable's key with BY"
-                instead = "write one stream that holds the events of both, with a column for their kind"
-                parser.later(what, Span(token.start, token.end), instead)
-            parser.expect_word("AS")
-            found.append(ast.Definition(variable, parser.condition()))
+            stream, key = self.read_role()
+            condition = None
+            if (stream is None and not key) or parser.now.word == "AS":
+                parser.expect_word("AS")
+                condition = parser.condition()
+            found.append(ast.Definition(variable, condition, stream, key))
             if not parser.accept_sign(","):
                 break
         self.definitions = tuple(found)
         self.may_follow = "an operator, `,`"
+
+    def read_role(self) -> tuple[ast.Name | None, tuple[ast.Name, ...]]:
+        """Read what a variable's events are: ``[ON stream] [BY column | BY (column, ...)]``."""
+        parser = self.parser
+        stream: ast.Name | None = None
+        key: tuple[ast.Name, ...] = ()
+        if not parser.starts_clause() and parser.accept_word("ON"):
+            stream = parser.name("the name of a stream")
+        if parser.accept_word("BY"):
+            if parser.accept_sign("("):
+                key = tuple(parser.names("the name of a column"))
+                parser.expect_sign(")")
+            else:
+                key = (parser.name("the name of a column"),)
+        return stream, key
 
     def read_measures(self) -> None:
         parser = self.parser
@@ -435,14 +465,14 @@ class _RuleReader:
                             f"add: {_FORMS[clause]}",
                         )
                     )
-        if not sound or self.name is None or self.stream is None or not self.key or self.pattern is None:
+        if not sound or self.name is None or not self.streams or not self.key or self.pattern is None:
             return None
         return ast.Rule(
             self.name,
             self.title,
             self.severity,
             self.tags,
-            self.stream,
+            self.streams,
             self.key,
             self.pattern,
             self.window,

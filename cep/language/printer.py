@@ -28,14 +28,18 @@ def print_rule(rule: ast.Rule) -> str:
         lines.append(f"  SEVERITY {rule.severity}")
     if rule.tags:
         lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
-    lines.append(f"FROM {_name(rule.stream)}")
-    lines.append(f"PARTITION BY {', '.join(_name(name) for name in rule.key)}")
+    lines.append(f"FROM {', '.join(_name(name) for name in rule.streams)}")
+    lines.append(f"PARTITION BY {', '.join(_key_part(part) for part in rule.key)}")
     lines.append(f"PATTERN {print_pattern(rule.pattern)}")
     if rule.window is not None:
         lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{print_duration(rule.window.length_us)}")
     if rule.definitions:
-        width = max(len(_name(item.variable)) for item in rule.definitions)
-        items = [f"{_name(d.variable):<{width}} AS {print_expression(d.condition)}" for d in rule.definitions]
+        heads = [_definition_head(definition) for definition in rule.definitions]
+        width = max(map(len, heads))
+        items = [
+            head if item.condition is None else f"{head:<{width}} AS {print_expression(item.condition)}"
+            for head, item in zip(heads, rule.definitions, strict=True)
+        ]
         lines += ["DEFINE", ",\n".join(f"  {item}" for item in items)]
     if rule.measures:
         items = [f"{print_expression(m.expression)} AS {_name(m.name)}" for m in rule.measures]
@@ -60,6 +64,24 @@ def _report(report: ast.Report) -> Iterator[str]:
     if report.limit is not None:
         overflow = f" ON OVERFLOW {report.limit.overflow}" if report.limit.overflow is not None else ""
         yield f"MAX RUNS {report.limit.n_runs} PER KEY{overflow}"
+
+
+def _key_part(part: ast.KeyPart) -> str:
+    return " = ".join(print_expression(column) for column in part.columns)
+
+
+def _definition_head(definition: ast.Definition) -> str:
+    """Return what stands before AS."""
+    head = _name(definition.variable)
+    if definition.stream is not None:
+        head += f" ON {_name(definition.stream)}"
+    match definition.key:
+        case ():
+            return head
+        case (column,):
+            return f"{head} BY {_name(column)}"
+        case columns:
+            return f"{head} BY ({', '.join(map(_name, columns))})"
 
 
 def print_pattern(pattern: ast.Pattern) -> str:

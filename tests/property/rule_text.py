@@ -19,7 +19,7 @@ def rule_text(rule: ir.Rule) -> str:
         if variable.predicate is not None
     ]
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
-    lines = [f"RULE {rule.name}", f"FROM {rule.stream}", f"PARTITION BY {', '.join(rule.key)}"]
+    lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {', '.join(rule.key)}"]
     lines.append(f"PATTERN {_pattern(rule.pattern)}")
     if rule.window is not None:
         sign = "<=" if rule.window.inclusive else "<"

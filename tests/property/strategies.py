@@ -438,7 +438,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         title="",
         severity="info",
         tags=(),
-        stream="events",
+        streams=("events",),
         key=draw(st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])),
         pattern=pattern,
         window=window,

@@ -141,17 +141,28 @@ _skips = st.one_of(
         ast.Skip, st.sampled_from([ast.SkipTarget.TO_FIRST, ast.SkipTarget.TO_LAST]), _names, st.just(_AT)
     ),
 )
+_columns_of_streams = st.builds(ast.Column, _names, _names, st.just(_AT))
+_key_parts = st.builds(
+    ast.KeyPart,
+    st.builds(ast.Column, st.none(), _names, st.just(_AT)).map(lambda column: (column,))
+    | st.lists(_columns_of_streams, min_size=1, max_size=3).map(tuple),
+    st.just(_AT),
+)
+_keys_of_variables = st.lists(_names, max_size=2).map(tuple)
+_definitions = st.builds(
+    ast.Definition, _names, _expressions, st.none() | _names, _keys_of_variables
+) | st.builds(ast.Definition, _names, st.none(), _names, _keys_of_variables)
 _rules = st.builds(
     ast.Rule,
     _names,
     st.none() | _texts,
     st.none() | st.sampled_from(SEVERITIES),
     st.lists(_line, max_size=2).map(tuple),
-    _names,
     st.lists(_names, min_size=1, max_size=2).map(tuple),
+    st.lists(_key_parts, min_size=1, max_size=2).map(tuple),
     _patterns,
     st.none() | st.builds(ast.Window, st.integers(0, 10**15), st.booleans(), st.just(_AT)),
-    st.lists(st.builds(ast.Definition, _names, _expressions), max_size=3).map(tuple),
+    st.lists(_definitions, max_size=3).map(tuple),
     st.lists(st.builds(ast.Measure, _expressions, _names), max_size=2).map(tuple),
     st.none() | st.sampled_from(list(ast.Mode)),
     st.none() | _skips,

@@ -38,7 +38,7 @@ def test_the_contract_was_tried_on_this_version_of_pyspark() -> None:
 def operator_output(frame: DataFrame, rules: str = RULES, n_groups: int = 2) -> DataFrame:
     programs = compiled(rules)
     flow = Dataflow(programs, match_schema(programs), n_groups)
-    events = drop_unusable(typed_events(frame, STREAM), programs[0])
+    events = drop_unusable(typed_events(frame, STREAM), STREAM)
     return flow.output(flow.grouped(flow.rows(events)))
 
 

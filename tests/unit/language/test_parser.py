@@ -115,7 +115,7 @@ def test_clauses_may_come_in_any_order_and_case():
     assert rule.window == ast.Window(7_200_000_000, True, rule.span)
     assert rule.tags == ("x", "y z")
     assert rule.severity == "high"
-    assert [name.text for name in rule.key] == ["k", "l"]
+    assert [part.name.text for part in rule.key] == ["k", "l"]
 
 
 @pytest.mark.parametrize(
