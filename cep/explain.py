@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cep.compiler import ir, nfa
 from cep.compiler.lower import split_predicate
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
 from cep.program import Program, RuleProgram
 from cep.schema import Role
 
@@ -33,6 +33,8 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     yield "predicates"
     for variable in rule.variables:
         yield from _predicate(variable, rule)
+    for subset in rule.subsets:
+        yield f"  {subset.name}: every event taken as {', '.join(subset.members)}"
     yield "automaton"
     yield from _automaton(nfa.build(rule.pattern))
     yield "a run remembers"
@@ -113,7 +115,7 @@ def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
     if parts.local is not None:
         yield f"  {variable.name}: local       {show_expression(parts.local)}"
     if parts.correlated is not None:
-        reads = sorted({node.variable for node in _aggregates(parts.correlated)})
+        reads = sorted({node.variable or "all variables" for node in _aggregates(parts.correlated)})
         yield f"  {variable.name}: correlated  {show_expression(parts.correlated)}"
         yield f"  {' ' * len(variable.name)}  because it reads what the run holds of {', '.join(reads)}"
 
@@ -197,6 +199,8 @@ def show_expression(expression: Expression) -> str:
             return name
         case Aggregate(kind="LAST", variable=variable, argument=Column(name=name), offset=0):
             return f"{variable}.{name}"
+        case Aggregate(variable=variable, argument=None) if variable == ALL_EVENTS:
+            return "COUNT(*)"
         case Aggregate(variable=variable, argument=None):
             return f"COUNT({variable}.*)"
         case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):

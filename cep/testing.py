@@ -193,6 +193,7 @@ class LetterRule:
     skip: str = ""
     report: str = ""
     partition_by: str = "key"
+    subset: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -221,6 +222,7 @@ class LetterRule:
             f"PARTITION BY {self.partition_by}",
             f"PATTERN {self.pattern}",
             f"WITHIN {self.within}" if self.within else "",
+            f"SUBSET {self.subset}" if self.subset else "",
             "DEFINE " + ",\n  ".join(map(self._definition, self.variables)) if self.variables else "",
             "MEASURES " + ", ".join(wanted) if wanted else "",
             f"MATCH {self.match}" if self.match else "",

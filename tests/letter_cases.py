@@ -1,7 +1,8 @@
 """Letter examples in documents: fenced ``cases`` blocks as data.
 
 A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
-``within``, ``match``, ``skip``, ``measures``, ``report``, ``stream``, ``where v`` and ``define v`` are
+``within``, ``match``, ``skip``, ``measures``, ``report``, ``subset``,
+``stream``, ``where v`` and ``define v`` are
 settings; each ``events`` is followed by its ``matches``, with ``;`` between them.
 """
 
@@ -40,7 +41,7 @@ def read_cases(document: str, text: str) -> Iterator[LetterCase]:
         match word.split():
             case ["pattern"]:
                 rule, stream, events = LetterRule(rest), LETTERS, ""
-            case ["within" | "match" | "skip" | "measures" | "report" as setting]:
+            case ["within" | "match" | "skip" | "measures" | "report" | "subset" as setting]:
                 rule = replace(rule, **{setting: rest})
             case ["where", variable]:
                 rule = replace(rule, where={**rule.where, variable: rest})

@@ -118,6 +118,7 @@ class _Analysis:
     diagnostics: Problems  # those of the rules before it, too
     partitioning: Partitioning = field(default_factory=Partitioning)
     measure_types: dict[str, Type] = field(default_factory=dict)
+    subsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def problem(self, code: str, title: str, span: Span, label: str = "", help_text: str = "") -> None:
         self.diagnostics.append(Diagnostic(code, title, self.rule.source, span, label, help_text))
@@ -131,6 +132,7 @@ class _Analysis:
         pattern = hold_in_loops(_node(rule.pattern))
         self.check_pattern_warnings()
         window = self.window()
+        self.subsets = self.find_subsets()
         skip = self.skip()
         variables = self.variables()
         measures = self.measures()
@@ -151,6 +153,7 @@ class _Analysis:
             self.report(),
             ir.Origin(rule.source, rule.name.span, rule.pattern.span),
             self.partitioning.roles,
+            tuple(ir.Subset(name, members) for name, members in self.subsets.items()),
         )
 
     # Clauses
@@ -236,21 +239,79 @@ class _Analysis:
             return ir.Skip(kind)
         name = written.variable
         taken = taken_variables(self.rule.pattern)
-        if name.text not in taken:
+        members = self.subsets.get(name.text, (name.text,))
+        if not taken.keys() >= set(members):
             self.problem(
                 "E0309",
                 f"no event is ever taken as `{name.text}`",
                 name.span,
                 "not a step of the pattern",
-                did_you_mean(name.text, taken, "variables"),
+                did_you_mean(name.text, (*taken, *self.subsets), "variables"),
             )
         elif kind is ir.SkipKind.TO_FIRST:
-            stuck = first_variables(self.rule.pattern) == {name.text}
+            stuck = first_variables(self.rule.pattern) <= set(members)
             self.check_moves_on(stuck, name, "first")
         else:
-            stuck = not any(later == name.text for _, later in event_order(self.rule.pattern).pairs)
+            stuck = not any(later in members for _, later in event_order(self.rule.pattern).pairs)
             self.check_moves_on(stuck, name, "last")
-        return ir.Skip(kind, name.text)
+        return ir.Skip(kind, name.text, self.subsets.get(name.text, ()))
+
+    def find_subsets(self) -> dict[str, tuple[str, ...]]:
+        names = variable_names(self.rule.pattern)
+        taken = taken_variables(self.rule.pattern)
+        subsets: dict[str, tuple[str, ...]] = {}
+        for subset in self.rule.subsets:
+            name = subset.name
+            if name.text in names or name.text in subsets:
+                what = "a variable of the pattern" if name.text in names else "another subset"
+                self.problem(
+                    "E0340",
+                    f"the subset's name `{name.text}` is taken",
+                    name.span,
+                    f"already {what}",
+                    "give the subset another name",
+                )
+                continue
+            members: dict[str, None] = {}
+            for member in subset.members:
+                self.check_member(member, members, subsets, taken)
+                if member.text in taken:
+                    members[member.text] = None
+            subsets[name.text] = tuple(members)
+        return subsets
+
+    def streams_of_subsets(self) -> dict[str, Stream]:
+        stream_of = self.partitioning.stream_of
+        first = {name: members[0] for name, members in self.subsets.items() if members}
+        return {name: stream_of[member] for name, member in first.items() if member in stream_of}
+
+    def check_member(
+        self,
+        member: ast.Name,
+        before: Mapping[str, None],
+        subsets: Mapping[str, tuple[str, ...]],
+        taken: Mapping[str, None],
+    ) -> None:
+        if member.text in subsets:
+            what = "a subset is no member of a subset"
+            help_text = f"name its members: {', '.join(subsets[member.text])}"
+        elif member.text in before:
+            what, help_text = "already a member", "name it once"
+        elif member.text in taken:
+            stream_of = self.partitioning.stream_of
+            streams = {stream_of[name].name for name in (*before, member.text) if name in stream_of}
+            if len(streams) < 2:
+                return
+            what = f"`{member.text}` is of another stream than the members before it"
+            help_text = "a subset is of one stream: name its members one by one instead"
+        elif member.text in variable_names(self.rule.pattern):
+            what = f"stands only as `!{member.text}` in the pattern"
+            help_text = f"use variables that take events: {', '.join(taken)}"
+        else:
+            what, help_text = "not a variable of the pattern", did_you_mean(member.text, taken, "variables")
+        self.problem(
+            "E0341", f"`{member.text}` cannot be a member of the subset", member.span, what, help_text
+        )
 
     def check_moves_on(self, stuck: bool, name: ast.Name, which: str) -> None:
         if stuck:
@@ -275,8 +336,9 @@ class _Analysis:
             taken,
             absent,
             subject,
-            partitioning.stream_of,
+            {**partitioning.stream_of, **self.streams_of_subsets()},
             is_qualified=partitioning.has_several_streams,
+            subsets=self.subsets,
         )
 
     def variables(self) -> tuple[ir.Variable, ...]:
@@ -290,7 +352,9 @@ class _Analysis:
                     f"`{name.text}` does not occur in the pattern",
                     name.span,
                     "defined, but not a variable of the pattern",
-                    did_you_mean(name.text, names, "variables"),
+                    f"`{name.text}` is a subset: define its members"
+                    if name.text in self.subsets
+                    else did_you_mean(name.text, names, "variables"),
                 )
             elif name.text in definitions:
                 self.problem(
@@ -318,7 +382,8 @@ class _Analysis:
         inference = Inference(self.scope(subject), self.diagnostics.append)
         predicate = inference.condition(condition)
         for read in inference.reads:
-            if read.variable != subject and (read.variable, subject) not in pairs:
+            members = self.subsets.get(read.variable, (read.variable,))
+            if subject not in members and not any((member, subject) in pairs for member in members):
                 self.problem(
                     "W0507",
                     f"no event can be taken as `{read.variable}` before one is tested as `{subject}`",

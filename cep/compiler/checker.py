@@ -42,6 +42,12 @@ class Scope:
         streams = ((name, self.stream_of.get(name, self.stream)) for name in self.taken)
         return [name for name, stream in streams if stream.field(column) is not None]
 
+    subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def is_of_subject(self, name: str) -> bool:
+        """Say whether the event under test counts as taken as `name`."""
+        return self.subject is not None and self.subject in self.subsets.get(name, (name,))
+
 
 @dataclass(frozen=True, slots=True)
 class Read:

@@ -13,7 +13,7 @@ from cep.compiler.checker import NULL, NUMBERS, Read, shown, too_long
 from cep.compiler.functions import AGGREGATES, FunctionChecker
 from cep.compiler.operators import OperatorChecker
 from cep.errors import Span
-from cep.expression import Aggregate, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, Aggregate, Column, Expression, Literal, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean
 from cep.language.time_literals import MAX_DURATION_US
@@ -57,7 +57,16 @@ class Inference(FunctionChecker, OperatorChecker):
                 return self._bare_column(node)
             case ast.Column(variable=variable) if variable is not None:
                 return self._column_of(variable, node)
-            case ast.Events(variable=variable):
+            case ast.Events(variable=None):
+                self.problem(
+                    "E0210",
+                    "`*` stands only in COUNT",
+                    node.span,
+                    "all events are not a value",
+                    "write COUNT(*)",
+                )
+                return None
+            case ast.Events(variable=variable) if variable is not None:
                 self.problem(
                     "E0210",
                     f"`{variable.text}.*` stands only in COUNT",
@@ -188,7 +197,7 @@ class Inference(FunctionChecker, OperatorChecker):
     def _variable(self, name: ast.Name) -> bool:
         """Check that events are taken as `name`."""
         scope = self.scope
-        if name.text in scope.taken or name.text == scope.subject:
+        if name.text in scope.taken or name.text == scope.subject or name.text in scope.subsets:
             return True
         if name.text in scope.absent:
             self.problem(
@@ -199,7 +208,7 @@ class Inference(FunctionChecker, OperatorChecker):
                 f"use a variable that takes events: {', '.join(scope.taken)}",
             )
             return False
-        help_text = did_you_mean(name.text, scope.taken, "variables")
+        help_text = did_you_mean(name.text, (*scope.taken, *scope.subsets), "variables")
         if name.text == scope.stream.name:
             help_text = "leave out the stream's name: a column of the event under test stands alone"
         self.problem(
@@ -222,7 +231,7 @@ class Inference(FunctionChecker, OperatorChecker):
         if self._inside is not None:
             self._inside.append(Read(variable.text, node.span))
             return found
-        if variable.text == self.scope.subject:
+        if self.scope.is_of_subject(variable.text):
             return found
         self.reads.append(Read(variable.text, node.span))
         return Aggregate("LAST", variable.text, found, 0, found.type)
@@ -243,6 +252,8 @@ class Inference(FunctionChecker, OperatorChecker):
             return None
         argument = node.args[0]
         if name == "COUNT" and isinstance(argument, ast.Events):
+            if argument.variable is None:
+                return Aggregate("COUNT", ALL_EVENTS, None, 0, Type.BIGINT)
             if not self._variable(argument.variable) or not self._counts(
                 argument.variable.text, argument.span
             ):
@@ -254,7 +265,7 @@ class Inference(FunctionChecker, OperatorChecker):
         if read is None or offset is None:
             return None
         variable, value = read
-        if name == "LAST" and offset == 0 and variable == self.scope.subject:
+        if name == "LAST" and offset == 0 and self.scope.is_of_subject(variable):
             return value
         if not self._counts(variable, argument.span):
             return None
@@ -288,7 +299,7 @@ class Inference(FunctionChecker, OperatorChecker):
 
     def _counts(self, variable: str, span: Span) -> bool:
         """Check that events of `variable` are kept: those of an absence are not, not even its own."""
-        if variable in self.scope.taken:
+        if variable in self.scope.taken or variable in self.scope.subsets:
             return True
         self.problem(
             "E0202",

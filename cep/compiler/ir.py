@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cep.errors import Source, Span
-from cep.expression import Expression
+from cep.expression import ALL_EVENTS, Expression
 from cep.schema import Role
 
 
@@ -146,6 +146,20 @@ class Skip:
 
     kind: SkipKind
     variable: str | None = None
+    members: tuple[str, ...] = ()  # of `variable`, where it is a subset
+
+    @property
+    def targets(self) -> tuple[str | None, ...]:
+        """The variables of the pattern that `variable` stands for."""
+        return self.members or (self.variable,)
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """A name for the events taken as any of `members`, which are variables of the pattern."""
+
+    name: str
+    members: tuple[str, ...]
 
 
 class Overflow(StrEnum):
@@ -202,3 +216,10 @@ class Rule:
     report: Report = Report()
     origin: Origin | None = field(default=None, compare=False, repr=False)
     roles: tuple[Role, ...] = ()
+    subsets: tuple[Subset, ...] = ()
+
+    def members(self, name: str) -> tuple[str, ...]:
+        """Return the variables of the pattern whose events `name` stands for; ALL_EVENTS: all of them."""
+        if name == ALL_EVENTS:
+            return tuple(variable.name for variable in self.variables)
+        return next((subset.members for subset in self.subsets if subset.name == name), (name,))

@@ -149,14 +149,18 @@ class _UpdateStep:
     arg2: int = 0
 
 
+_Members = Callable[[str], tuple[str, ...]]
+"""The variables that a name stands for: itself, or the members of a subset."""
+
 _MakeUpdates = Callable[[int], list[_UpdateStep]]
 
 
 class _Registers:
     """Hands out the registers of one rule: the same aggregate, the same register."""
 
-    def __init__(self, shared: _Shared) -> None:
+    def __init__(self, shared: _Shared, members: _Members) -> None:
         self.shared = shared
+        self.members = members
         self.registers: list[Register] = []
         self.known: dict[object, int] = {}
         self.updates: dict[str, list[_UpdateStep]] = {}
@@ -190,7 +194,7 @@ class _Registers:
     def count(self, variable: str) -> int:
         return self._new(
             ("COUNT", variable),
-            Register(Type.BIGINT, f"COUNT({variable}.*)", starts_at_zero=True),
+            Register(Type.BIGINT, f"COUNT({variable}.*)" if variable else "COUNT(*)", starts_at_zero=True),
             variable,
             lambda register: [_UpdateStep(2, Update.COUNT, register)],
         )
@@ -214,15 +218,16 @@ class _Registers:
             )
             for back in range(offset + 1)
         ]
-        steps = self.updates.setdefault(variable, [])
         for back, register in enumerate(chain):
             step = (
                 _UpdateStep(1, Update.LAST, register, self.shared.column(argument))
                 if back == 0
                 else _UpdateStep(-back, Update.SHIFT, register, arg=chain[back - 1])
             )
-            if step not in steps:
-                steps.append(step)
+            for member in self.members(variable):
+                steps = self.updates.setdefault(member, [])
+                if step not in steps:
+                    steps.append(step)
         return chain[offset]
 
     def first(self, variable: str, argument: Expression, offset: int) -> int:
@@ -282,7 +287,8 @@ class _Registers:
         if key not in self.known:
             self.known[key] = len(self.registers)
             self.registers.append(register)
-            self.updates.setdefault(variable, []).extend(updates(self.known[key]))
+            for member in self.members(variable):
+                self.updates.setdefault(member, []).extend(updates(self.known[key]))
         return self.known[key]
 
     def _of(self, register: int) -> Column:
@@ -310,7 +316,7 @@ def replace_aggregates(expression: Expression, registers: _Registers) -> Express
             assert_never(expression)
 
 
-def before_take(expression: Expression, variable: str) -> Expression | None:
+def before_take(expression: Expression, variable: str, members: _Members) -> Expression | None:
     """Return `expression` with what it says of `variable` itself told from before the event is taken.
 
     The event under test counts as taken, so ``COUNT(v.*)`` becomes the count so far plus one and
@@ -318,10 +324,10 @@ def before_take(expression: Expression, variable: str) -> Expression | None:
     tests fail. None: an aggregate has no such form (STDDEV; a sum of integers, which may have overflowed).
     """
     match expression:
-        case Aggregate() if expression.variable == variable:
+        case Aggregate() if variable in members(expression.variable):
             return _before(expression)
         case Call(function=function, args=args, type=kind):
-            rewritten = [before_take(arg, variable) for arg in args]
+            rewritten = [before_take(arg, variable, members) for arg in args]
             parts = tuple(arg for arg in rewritten if arg is not None)
             return Call(function, parts, kind) if len(parts) == len(args) else None
         case _:
@@ -527,7 +533,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     bits = {predicate: 1 << bit for bit, predicate in enumerate(shared.words[word])}
     masks = {name: 0 if part.local is None else bits[part.local] for name, part in parts.items()}
 
-    registers = _Registers(shared)
+    registers = _Registers(shared, rule.members)
     codes = {name: _predicate_code(name, part.correlated, registers, shared) for name, part in parts.items()}
     measures = tuple((m.name, replace_aggregates(m.expression, registers)) for m in rule.measures)
     skip_register = -1
@@ -576,7 +582,7 @@ def _predicate_code(
     if correlated is None:
         return _PredicateCode()
     pushed = remember_strings(correlated)
-    before = before_take(pushed, variable)
+    before = before_take(pushed, variable, registers.members)
     assembler = _Assembler(shared)
     assembler.write(replace_aggregates(pushed if before is None else before, registers))
     return _PredicateCode(tuple(assembler.code), after_take=before is None)

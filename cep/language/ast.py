@@ -62,9 +62,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """``v.*``; only as the argument of COUNT."""
+    """``v.*``, or ``*`` for the events of all variables; only as the argument of COUNT."""
 
-    variable: Name
+    variable: Name | None
     span: Span = field(compare=False)
 
 
@@ -380,6 +380,14 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Subset:
+    """``u = (a, b)``."""
+
+    name: Name
+    members: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One rule; None or empty where a clause was left out."""
 
@@ -398,3 +406,4 @@ class Rule:
     source: Source = field(compare=False)
     span: Span = field(compare=False)
     report: Report = Report()
+    subsets: tuple[Subset, ...] = ()

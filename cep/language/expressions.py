@@ -296,8 +296,12 @@ class ExpressionReader(Cursor):
         self.deeper(self.take())
         args: list[ast.Expression] = []
         if self.is_sign("*"):
-            self.unexpected("a value", f"say of which variable: {name.text}(v.*)")
-        if not self.is_sign(")"):
+            star = self.take()
+            if name.text != "COUNT":
+                self.at -= 1
+                self.unexpected("a value", f"only COUNT takes *; write {name.text}(v.x)")
+            args.append(ast.Events(None, Span(star.start, star.end)))
+        elif not self.is_sign(")"):
             args.append(self.expression())
             while self.accept_sign(","):
                 args.append(self.expression())

@@ -40,6 +40,7 @@ _FORMS = {
     "PARTITION": "PARTITION BY column, or PARTITION BY stream.column = other_stream.column",
     "PATTERN": "PATTERN a -> b",
     "WITHIN": "WITHIN 10 MINUTES",
+    "SUBSET": "SUBSET u = (a, b)",
     "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
     "MEASURES": "MEASURES COUNT(a.*) AS n, b.amount AS loss",
     "MATCH": "MATCH EARLIEST or MATCH ALL",
@@ -48,12 +49,11 @@ _FORMS = {
     **REPORT_FORMS,
 }
 _CLAUSES_SHOWN = (
-    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, DEFINE, MEASURES, MATCH, AFTER MATCH, "
-    "ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
+    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, SUBSET, DEFINE, MEASURES, MATCH, "
+    "AFTER MATCH, ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
 )
 
 _LATER_CLAUSES = {
-    "SUBSET": ("SUBSET", "name the variables one by one"),
     "ORDER": (
         "ORDER BY",
         "leave it out: events are ordered by the stream's event_time and tie_break",
@@ -190,6 +190,7 @@ class _RuleReader:
         self.key: tuple[ast.KeyPart, ...] = ()
         self.pattern: ast.Pattern | None = None
         self.window: ast.Window | None = None
+        self.subsets: tuple[ast.Subset, ...] = ()
         self.definitions: tuple[ast.Definition, ...] = ()
         self.measures: tuple[ast.Measure, ...] = ()
         self.mode: ast.Mode | None = None
@@ -206,6 +207,7 @@ class _RuleReader:
             "PARTITION": self.read_key,
             "PATTERN": self.read_pattern,
             "WITHIN": self.read_window,
+            "SUBSET": self.read_subsets,
             "DEFINE": self.read_definitions,
             "MEASURES": self.read_measures,
             "MATCH": self.read_mode,
@@ -363,6 +365,21 @@ class _RuleReader:
         inclusive = sign is None or sign.text == "<="
         self.window = ast.Window(length, inclusive, parser.span_from(start.start))
 
+    def read_subsets(self) -> None:
+        parser = self.parser
+        found = []
+        while True:
+            name = parser.name("the name of a subset")
+            parser.expect_sign("=")
+            parser.expect_sign("(")
+            members = tuple(parser.names("the name of a variable"))
+            parser.expect_sign(")", "`,` or `)`")
+            found.append(ast.Subset(name, members))
+            if not parser.accept_sign(","):
+                break
+        self.subsets = tuple(found)
+        self.may_follow = "`,`"
+
     def read_definitions(self) -> None:
         parser = self.parser
         found = []
@@ -483,6 +500,7 @@ class _RuleReader:
             self.parser.source,
             span,
             self.report.report,
+            self.subsets,
         )
 
 

@@ -33,6 +33,9 @@ def print_rule(rule: ast.Rule) -> str:
     lines.append(f"PATTERN {print_pattern(rule.pattern)}")
     if rule.window is not None:
         lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{print_duration(rule.window.length_us)}")
+    if rule.subsets:
+        items = [f"{_name(s.name)} = ({', '.join(_name(name) for name in s.members)})" for s in rule.subsets]
+        lines.append(f"SUBSET {', '.join(items)}")
     if rule.definitions:
         heads = [_definition_head(definition) for definition in rule.definitions]
         width = max(map(len, heads))
@@ -159,7 +162,7 @@ def print_expression(node: ast.Expression) -> str:
         case ast.Column(variable=variable, name=name) if variable is not None:
             return f"{_name(variable)}.{_name(name)}"
         case ast.Events(variable=variable):
-            return f"{_name(variable)}.*"
+            return "*" if variable is None else f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
             return f"{name.text}({', '.join(print_expression(arg) for arg in args)})"
         case ast.Cast(operand=operand, kind=kind):

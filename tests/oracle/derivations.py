@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import assert_never
 
 from cep.compiler import ir
+from cep.expression import ALL_EVENTS
 from tests.oracle.expressions import Event, evaluate
 
 Assignment = tuple[tuple[str, int], ...]
@@ -205,6 +206,15 @@ class TooManyRunsError(Exception):
     """This rule has so many runs in these events that following each of them takes too long."""
 
 
+def events_by_name(rule: ir.Rule, events: Sequence[Event], assignment: Assignment) -> dict[str, list[Event]]:
+    """Return the events taken as each variable, as any member of each subset, and all ("Subsets")."""
+    names = [variable.name for variable in rule.variables] + [subset.name for subset in rule.subsets]
+    return {
+        name: [events[position] for variable, position in assignment if variable in rule.members(name)]
+        for name in (*names, ALL_EVENTS)
+    }
+
+
 class Derivations:
     """All derivations from the start `start` over the ordered events of one key, most preferred first.
 
@@ -244,10 +254,7 @@ class Derivations:
 
     def taken(self, assignment: Assignment) -> dict[str, list[Event]]:
         """Return the events by variable."""
-        result: dict[str, list[Event]] = {}
-        for variable, position in assignment:
-            result.setdefault(variable, []).append(self.events[position])
-        return result
+        return events_by_name(self.rule, self.events, assignment)
 
     @property
     def close(self) -> Instant | None:

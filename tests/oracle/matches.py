@@ -16,6 +16,7 @@ from tests.oracle.derivations import (
     Instant,
     TooManyRunsError,
     Wait,
+    events_by_name,
 )
 from tests.oracle.expressions import Event, evaluate
 
@@ -160,9 +161,7 @@ def _match(
     derivation: Derivation,
 ) -> Match:
     """Report a derivation ("What a match reports")."""
-    taken: dict[str, list[Event]] = {}
-    for variable, position in derivation.assignment:
-        taken.setdefault(variable, []).append(events[position])
+    taken = events_by_name(rule, events, derivation.assignment)
     measures = {measure.name: evaluate(measure.expression, None, taken) for measure in rule.measures}
     took = tuple(events[position] for _, position in derivation.assignment)
     start_us = times[derivation.assignment[0][1]]
@@ -229,7 +228,7 @@ def _skip_target(skip: ir.Skip, assignment: Assignment) -> int | None:
     if skip.kind is ir.SkipKind.PAST_LAST:
         return assignment[-1][1] + 1
     if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
-        positions = [position for variable, position in assignment if variable == skip.variable]
+        positions = [position for variable, position in assignment if variable in skip.targets]
         if positions:
             return positions[0] if skip.kind is ir.SkipKind.TO_FIRST else positions[-1]
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from cep.compiler import ir
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, FUNCTIONS, Aggregate, Call, Column, Expression, Literal, Type
 
 _JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 _INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY: "->>"}
@@ -24,6 +24,9 @@ def rule_text(rule: ir.Rule) -> str:
     if rule.window is not None:
         sign = "<=" if rule.window.inclusive else "<"
         lines.append(f"WITHIN {sign} {rule.window.length_us} MICROSECONDS")
+    if rule.subsets:
+        unions = [f"{subset.name} = ({', '.join(subset.members)})" for subset in rule.subsets]
+        lines.append("SUBSET " + ", ".join(unions))
     if definitions:
         lines.append("DEFINE " + ",\n  ".join(definitions))
     lines.append("MEASURES " + ",\n  ".join(measures))
@@ -71,6 +74,8 @@ def _expression(expression: Expression, prefix: str = "") -> str:
             return _literal(expression)
         case Column(name=name):
             return prefix + name
+        case Aggregate(argument=None, variable=name) if name == ALL_EVENTS:
+            return "COUNT(*)"
         case Aggregate(kind=kind, variable=name, argument=None):
             return f"{kind}({name}.*)"
         case Aggregate(kind=kind, variable=name, argument=argument, offset=offset):
@@ -110,11 +115,15 @@ def _call(function: str, args: list[str]) -> str:
             return f"({args[0]} IN ({', '.join(args[1:])}))"
         case "negate":
             return f"(- {args[0]})"
+        case "text":
+            return f"CAST({args[0]} AS STRING)"
+        case "parse_bigint" | "parse_double":
+            return f"CAST({args[0]} AS {function.removeprefix('parse_')})"
         case "double":
             return f"({args[0]} * 1.0)"  # the analyzer makes both sides DOUBLE
         case "case":
             return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
-        case "abs" | "coalesce" | "least" | "greatest" | "floor" | "ceil" | "sqrt":
+        case _ if function in FUNCTIONS and function.isidentifier():
             return f"{function.upper()}({', '.join(args)})"
         case _:
             return f"({args[0]} {function} {args[1]})"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir, nfa
 from cep.compiler.absences import hold_in_loops
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
 from cep.schema import Field, Stream
 from tests.function_calls import EXACT, call, constant
 
@@ -109,6 +109,8 @@ def _aggregate(draw: st.DrawFn, kind: Type, names: list[str], approximate: bool)
     argument: Expression | None = draw(_argument(kind))
     if function == "COUNT":
         argument = draw(st.sampled_from([None, COLUMNS["i"], COLUMNS["s"], COLUMNS["d"]]))
+        if argument is None and draw(st.booleans()):
+            name = ALL_EVENTS
     elif function in ("AVG", "STDDEV") and draw(st.booleans()):
         argument = draw(_argument(Type.BIGINT))
     offset = draw(st.sampled_from([0, 0, 1, 2])) if function in ("FIRST", "LAST") else 0
@@ -417,22 +419,29 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     """Draw a rule."""
     pattern = hold_in_loops(draw(patterns(max_size)))
     names = sorted(variables_of(pattern))
-    variables = tuple(ir.Variable(name, draw(predicates(names, number))) for number, name in enumerate(names))
+    taken = sorted(_taken_variables(pattern))
+    subsets: tuple[ir.Subset, ...] = ()
+    if draw(st.integers(0, 2)) == 0:
+        members = draw(st.lists(st.sampled_from(taken), min_size=1, max_size=3, unique=True))
+        subsets = (ir.Subset("u", tuple(members)),)
+    unions = ["u" for _ in subsets]
+    variables = tuple(
+        ir.Variable(name, draw(predicates([*names, *unions], number))) for number, name in enumerate(names)
+    )
     needs_window = any(state.closes and state.bars for state in nfa.build(pattern).states)
     window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
-    taken = sorted(_taken_variables(pattern))
     measures = [
         ir.Measure(f"took_{name}", Aggregate("SUM", name, COLUMNS["w"], 0, Type.BIGINT)) for name in taken
     ]
     kinds = [Type.BIGINT, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP, Type.INTERVAL]
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=3, unique=True)):
-        expression = draw(values(kind, taken, bare=False, depth=1, approximate=True))
+        expression = draw(values(kind, [*taken, *unions], bare=False, depth=1, approximate=True))
         measures.append(ir.Measure(f"m_{kind}", expression))
     selection = draw(st.sampled_from(list(ir.Selection)))
     kind_of_skip = draw(st.sampled_from(list(ir.SkipKind)))
     target = None
     if kind_of_skip in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
-        target = draw(st.sampled_from(taken))
+        target = draw(st.sampled_from([*taken, *(subset.name for subset in subsets)]))
     return ir.Rule(
         name=name,
         title="",
@@ -445,8 +454,9 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         variables=variables,
         measures=tuple(measures),
         selection=selection,
-        skip=ir.Skip(kind_of_skip, target),
         report=draw(reports(has_window=window is not None)),
+        skip=ir.Skip(kind_of_skip, target, subsets[0].members if target == "u" else ()),
+        subsets=subsets,
     )
 
 

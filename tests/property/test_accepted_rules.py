@@ -20,13 +20,17 @@ _COLUMNS = {"N": ["amount", "items", "id"], "S": ["country", "card"], "T": ["ts"
 _TEMPLATES = {
     "N": "({N} {op} {N})|ABS({N})|FLOOR({N})|SQRT({N})|DOUBLE({N})|LENGTH({S})|COALESCE({N}, NULL)"
     "|LEAST({N}, {N})|CASE WHEN {B} THEN {N} ELSE {N} END|{sum}({v}.{n})|COUNT({v}.*)|COUNT({v}.card)"
-    "|-({N})|2.5|3",
-    "S": "UPPER({S})|COALESCE({S}, {S})|CASE WHEN {B} THEN {S} END|GREATEST({S}, {S})|'DE'|'x'",
-    "T": "({T} + {I})|MIN({v}.ts)|TIMESTAMP '2020-01-01'",
+    "|-({N})|2.5|3|COUNT(*)|u.amount|SUM(u.items)|ROUND({N}, 2)|POWER({N}, 2)|NULLIF({N}, {N})"
+    "|IF({B}, {N}, {N})"
+    "|HOUR({T})|UNIX_SECONDS({T})|INSTR({S}, {S})|CAST({S} AS BIGINT)|CAST({N} AS BIGINT)|MOD({N}, {N})",
+    "S": "UPPER({S})|COALESCE({S}, {S})|CASE WHEN {B} THEN {S} END|GREATEST({S}, {S})|'DE'|'x'"
+    "|TRIM({S})|LEFT({S}, 2)|SUBSTRING({S}, LENGTH({S}))|REPLACE({S}, 'a', {S})|SPLIT_PART({S}, '-', 1)"
+    "|CAST(COUNT({v}.*) AS STRING)|NULLIF({S}, {S})|u.country",
+    "T": "({T} + {I})|MIN({v}.ts)|TIMESTAMP '2020-01-01'|DATE_TRUNC('HOUR', {T})|TIMESTAMP_SECONDS(COUNT(*))",
     "I": "({T} - {T})|ABS({I})|({I} + {I})|5 MINUTES",
     "B": "({N} {cmp} {N})|({S} {cmp} {S})|({T} {cmp} {T})|({I} {cmp} {I})|({B} = {B})|({B} AND {B})"
     "|({B} OR {B})|NOT ({B})|({N} IS NULL)|({S} IS NOT NULL)|({B} IS NOT TRUE)|({S} IN ('x', 'DE'))"
-    "|({S} LIKE 'D%')|CONTAINS({S}, {S})|({N} BETWEEN {N} AND {N})",
+    "|ISNAN({N})|({S} LIKE 'D%')|CONTAINS({S}, {S})|({N} BETWEEN {N} AND {N})",
 }
 
 
@@ -67,7 +71,7 @@ def _expression(draw: st.DrawFn, kind: str, depth: int) -> str:
 @given(_expression("B", 3), st.sampled_from(sorted(_COLUMNS)).flatmap(lambda kind: _expression(kind, 2)))
 def test_a_rule_without_errors_compiles(condition, measure):
     text = (
-        "RULE r FROM payments PARTITION BY card PATTERN a -> b WITHIN 1 HOUR "
+        "RULE r FROM payments PARTITION BY card PATTERN a -> b WITHIN 1 HOUR SUBSET u = (a, b) "
         f"DEFINE b AS {condition} MEASURES {measure} AS m"
     )
     rules, problems = parse(Source("test.cep", text))

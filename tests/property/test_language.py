@@ -62,6 +62,7 @@ _functions = st.sampled_from(["COUNT", "SUM", "ABS", "COALESCE"]).map(lambda tex
 
 def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
     at = st.just(_AT)
+    count = st.just(ast.Function(ast.Name("COUNT", _AT), (ast.Events(None, _AT),), _AT))
     some = st.lists(parts, min_size=1, max_size=3).map(tuple)
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
     signs = st.sampled_from(["+", "-", "||", "*", "/", "%", "=", "<>", "<", "<=", ">", ">="])
@@ -69,6 +70,7 @@ def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast
     minus = parts.map(lambda part: ast.Unary("-", part, _AT))
     return st.one_of(
         st.builds(ast.Function, _functions, st.lists(parts, max_size=3).map(tuple), at),
+        count,
         minus,
         st.builds(ast.Unary, st.just("not"), parts, at),
         st.builds(ast.Binary, signs, parts, parts, at, at),
@@ -152,6 +154,7 @@ _keys_of_variables = st.lists(_names, max_size=2).map(tuple)
 _definitions = st.builds(
     ast.Definition, _names, _expressions, st.none() | _names, _keys_of_variables
 ) | st.builds(ast.Definition, _names, st.none(), _names, _keys_of_variables)
+_subsets = st.builds(ast.Subset, _names, st.lists(_names, min_size=1, max_size=2).map(tuple))
 _rules = st.builds(
     ast.Rule,
     _names,
@@ -181,6 +184,9 @@ _rules = st.builds(
             st.just(_AT),
         ),
     ),
+    st.lists(
+        st.builds(ast.Subset, _names, st.lists(_names, min_size=1, max_size=2).map(tuple)), max_size=2
+    ).map(tuple),
 )
 
 
