@@ -62,9 +62,12 @@ def _role(role: Role) -> str:
     return ", ".join(f"{role.stream}.{column}" for column in role.key)
 
 
-def _window(window: ir.Window | None) -> str:
-    if window is None:
-        return "none"
+def _window(window: ir.Window | ir.EventWindow | None) -> str:
+    match window:
+        case None:
+            return "none"
+        case ir.EventWindow(count=count):
+            return f"{count} events of the key from first to last event, taken or not"
     bound = "up to and including" if window.inclusive else "less than"
     return f"{bound} {show_duration(window.length_us)} from first to last event"
 
@@ -133,10 +136,11 @@ def _aggregates(expression: Expression) -> Iterator[Aggregate]:
 
 def _automaton(automaton: nfa.Nfa) -> Iterator[str]:
     for number, state in enumerate(automaton.states):
-        yield f"  {number}: {'start' if number == 0 else _wait(state)}"
+        yield f"  {number}: {'start' if number == 0 else _wait(state, automaton.groups)}"
         for take in state.takes:
-            targets = ", ".join("match" if state == nfa.ACCEPT else str(state) for state in take.after)
-            yield f"       take {take.variable} -> {targets}"
+            yield f"       take {take.variable} -> {_targets(take.after)}{_unless(take.looks)}"
+        if state.timer is not None:
+            yield f"       after {_bound_of(state.timer.period)} -> {_targets(state.timer.after)}"
         if number and state.contiguity is not ir.Contiguity.STRICT and state.next != number:
             yield f"       skip -> {state.next}"
         if state.accepts_after_skip:
@@ -145,7 +149,25 @@ def _automaton(automaton: nfa.Nfa) -> Iterator[str]:
             yield "       window closes -> match"
 
 
-def _wait(state: nfa.State) -> str:
+def _targets(after: tuple[int, ...]) -> str:
+    return ", ".join("match" if state == nfa.ACCEPT else str(state) for state in after)
+
+
+def _unless(looks: tuple[nfa.Look, ...]) -> str:
+    if not looks:
+        return ""
+    parts = []
+    for look in looks:
+        if look.adjacent:
+            parts.append(f"{look.variable} right before")
+        elif look.period is not None:
+            parts.append(f"{look.variable} in the {_bound_of(look.period)} before")
+        else:
+            parts.append(f"{look.variable} in the window before")
+    return f", unless {', '.join(parts)}"
+
+
+def _wait(state: nfa.State, groups: tuple[ir.Group, ...]) -> str:
     kinds = {
         ir.Contiguity.STRICT: "the very next event",
         ir.Contiguity.NEXT: "skips events it cannot take",
@@ -158,6 +180,9 @@ def _wait(state: nfa.State) -> str:
         notes.append(f"ends at {', '.join(state.bars)}")
     if state.guards:
         notes.append(f"not if the next event is {', '.join(state.guards)}")
+    if state.gap is not None:
+        notes.append(f"{_gap(state.gap)} after the event before")
+    notes += [f"ends with the group {show_node(groups[group])}" for group in state.limits]
     return "; ".join(notes)
 
 
@@ -168,9 +193,13 @@ def show_node(node: ir.Node) -> str:
             return variable
         case ir.Absent(variable=variable):
             return f"!{variable}"
+        case ir.Silence(variables=(variable,), period=period):
+            return f"!{variable} FOR {_bound_of(period)}"
+        case ir.Silence(variables=variables, period=period):
+            return f"!({' | '.join(variables)}) FOR {_bound_of(period)}"
         case ir.Sequence(items=items):
             parts = [_group(item.node, ir.Sequence, ir.Alternation, ir.Permutation) for item in items]
-            joints = ["", *(_ARROWS[item.contiguity] for item in items[1:])]
+            joints = ["", *(_joint(item) for item in items[1:])]
             return "".join(joint + part for joint, part in zip(joints, parts, strict=True))
         case ir.Alternation(branches=branches):
             return " | ".join(_group(branch, ir.Alternation) for branch in branches)
@@ -182,7 +211,33 @@ def show_node(node: ir.Node) -> str:
             bounds = f"{{{node.min},{'' if node.max is None else node.max}}}"
             reluctant = "?" if greed is ir.Greed.RELUCTANT else ""
             inner = _group(body, ir.Sequence, ir.Alternation, ir.Permutation, ir.Repeat)
-            return f"{inner}{_ARROWS[contiguity].strip()}{bounds}{reluctant}"
+            return f"{inner}{_ARROWS[contiguity].strip()}{_gap(node.gap)}{bounds}{reluctant}"
+        case ir.Group(body=body, window=window):
+            return f"({show_node(body)} WITHIN {_bound_of(window)})"
+
+
+def _joint(item: ir.Item) -> str:
+    arrow = _ARROWS[item.contiguity]
+    return arrow if item.gap is None else f" {arrow.strip()}{_gap(item.gap)} "
+
+
+def _gap(gap: ir.Gap | None) -> str:
+    match gap:
+        case None:
+            return ""
+        case ir.Gap(low_us=0, high_us=high_us) if high_us is not None:
+            return f"[<= {show_duration(high_us)}]"
+        case ir.Gap(low_us=low_us, high_us=None):
+            return f"[>= {show_duration(low_us)}]"
+        case ir.Gap(low_us=low_us, high_us=high_us):
+            assert high_us is not None
+            return f"[{show_duration(low_us)}, {show_duration(high_us)}]"
+
+
+def _bound_of(window: ir.Window | ir.EventWindow) -> str:
+    if isinstance(window, ir.EventWindow):
+        return f"{window.count} EVENTS"
+    return f"{'' if window.inclusive else '< '}{show_duration(window.length_us)}"
 
 
 def _group(node: ir.Node, *kinds: type) -> str:

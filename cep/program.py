@@ -270,6 +270,23 @@ class RuleTables(NamedTuple):
     update_column: I32  # index into `Program.columns`; -1: none
     update_arg: I32
     update_arg2: I32
+    # Clocks: read only for a rule with `RuleProgram.is_timed`.
+    state_low: I64  # (S,) shortest time since the event taken last; 0: none
+    state_high: I64  # (S,) longest; -1: none
+    state_timer: I64  # (S,) -1: none; else the run goes on by itself after so long ...
+    state_timer_length: I64  # (S,) ... which counts as so long
+    state_timer_after: I32  # (S,) row of `after_ptr`
+    limit_ptr: I32  # (S + 1,)
+    limit_group: I32  # groups whose windows end the wait
+    open_ptr: I32  # (T + 1,)
+    open_group: I32  # groups whose first event a take is
+    look_ptr: I32  # (T + 1,)
+    look_memory: I32  # a run must not begin after what this memory holds ...
+    look_us: I64  # ... if that is at most so old ...
+    look_events: I64  # ... and at most so many events back
+    group_us: I64  # (G,) from the group's first event to its last; -1: no limit in time
+    group_events: I64  # (G,) number of events after the first; -1: no limit in events
+    memory_variable: I32  # (M,) a key remembers its last event of this variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +312,9 @@ class RuleProgram:
     tables: RuleTables
     registers: tuple[Register, ...]
     measures: tuple[tuple[str, Expression], ...]
-    span_us: int  # window, largest distance inside; -1: no window
+    is_timed: bool  # runs carry clocks: more bounds in time than the window, or bounds in events
+    span_us: int  # window, largest distance inside; -1: no window in time
+    span_events: int  # window, number of events after the first; -1: no window in events
     close_us: int  # distance from first event to the stamp of an absence match (the window's length)
     has_closing: bool  # the window's close can complete a run
     selection: SelectionCode

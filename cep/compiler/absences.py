@@ -23,6 +23,8 @@ def hold_in_loops(node: ir.Node, behind: tuple[ir.Item, ...] = ()) -> ir.Node:
                     for number, item in enumerate(items)
                 )
             )
+        case ir.Group(body=body, window=window):
+            return ir.Group(hold_in_loops(body, behind), window)
         case _:
             return node
 

@@ -19,17 +19,18 @@ from cep.compiler.partitioning import Partitioning, read_partitioning
 from cep.compiler.pattern_shape import (
     can_be_empty,
     can_wait_for_ever,
-    closing_absences,
     count_positions,
     event_order,
     first_variables,
+    opening_absences,
     taken_variables,
     variable_names,
     variable_places,
     walk_pattern,
 )
+from cep.compiler.time_limits import check_times, names_limits
 from cep.errors import Diagnostic, Span
-from cep.expression import Expression, Type
+from cep.expression import Expression, Type, is_local
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, in_order
 from cep.language.limits import Problems, TooManyErrorsError
@@ -169,21 +170,8 @@ class _Analysis:
                 "give one of them another name",
             )
 
-    def window(self) -> ir.Window | None:
-        written = self.rule.window
-        if written is None:
-            return None
-        if written.length_us > MAX_DURATION_US:
-            self.diagnostics.append(too_long(self.rule.source, written.span))
-        elif written.length_us == 0 and not written.inclusive:
-            self.problem(
-                "E0312",
-                "no match fits into this window",
-                written.span,
-                "shorter than one event",
-                "write a longer time, or WITHIN 0 SECONDS for events of one instant",
-            )
-        return ir.Window(written.length_us, written.inclusive)
+    def window(self) -> ir.Window | ir.EventWindow | None:
+        return None if self.rule.window is None else _window(self.rule.window)
 
     def report(self) -> ir.Report:
         written = self.rule.report
@@ -194,6 +182,14 @@ class _Analysis:
                 written.timeout.span,
                 "no window, no timeout",
                 "add WITHIN and a time after the pattern, or leave ON TIMEOUT out",
+            )
+        elif written.timeout is not None and names_limits(self.rule):
+            self.problem(
+                "E0150",
+                "ON TIMEOUT beside other limits than WITHIN and a time: not supported yet",
+                written.timeout.span,
+                "part of the language to come",
+                "leave ON TIMEOUT out, or give the rule no limit but WITHIN and a time",
             )
         suppress_us = 0
         if written.suppression is not None:
@@ -381,6 +377,21 @@ class _Analysis:
             return None
         inference = Inference(self.scope(subject), self.diagnostics.append)
         predicate = inference.condition(condition)
+        looked_for = {
+            name.text for absence in opening_absences(self.rule.pattern) for name in absence.variables
+        }
+        if subject in looked_for and predicate is not None and not is_local(predicate):
+            self.problem(
+                "E0323",
+                f"`{subject}` is absent at the start, and its condition reads other events",
+                next(
+                    (read.span for read in inference.reads if read.variable != subject),
+                    condition.span,
+                ),
+                "there is no match yet when this is tested",
+                f"compare with columns of the event itself only, or begin with an event before `!{subject}`",
+            )
+            return predicate
         for read in inference.reads:
             members = self.subsets.get(read.variable, (read.variable,))
             if subject not in members and not any((member, subject) in pairs for member in members):
@@ -476,44 +487,37 @@ class _Analysis:
                 "every part of it may be left out",
                 "make one step necessary: a+ instead of a*",
             )
-        elif self.rule.window is None:
-            for absence in closing_absences(pattern):
-                self.problem(
-                    "E0311",
-                    f"`{absence.text}` at the end needs a time",
-                    absence.span,
-                    "nothing says how long to wait",
-                    "add WITHIN 10 MINUTES; for the very next event only, leave out the arrow",
-                )
+        else:
+            check_times(self.rule, self.problem, self.diagnostics.append)
+            return not any(problem.is_error for problem in self.diagnostics[before:])
         return len(self.diagnostics) == before
 
     def check_absences(self, pattern: ast.Pattern, *, is_start: bool, is_item: bool) -> None:
         """Check that each absence follows something in its own group."""
         match pattern:
-            case ast.Absence(text=text) if is_start:
-                self.problem(
-                    "E0150",
-                    "absence at the start: not supported yet",
-                    pattern.span,
-                    "part of the language to come",
-                    f"begin with an event, for example start -> {text} -> end",
-                )
             case ast.Absence(text=text) if not is_item:
                 self.problem(
                     "E0313",
                     f"`{text}` begins a group",
                     pattern.span,
-                    "nothing comes before it in its parentheses",
+                    "no event comes before it or after it in its parentheses"
+                    if is_start
+                    else "nothing comes before it in its parentheses",
                     f"put it before the parenthesis: a -> {text} -> (...)",
                 )
             case ast.Sequence(items=(first, *rest)):
-                self.check_absences(first.pattern, is_start=is_start, is_item=False)
+                self.check_absences(first.pattern, is_start=is_start, is_item=is_start)
                 for item in rest:
                     self.check_absences(item.pattern, is_start=False, is_item=True)
-            case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
+            case ast.Alternation(branches=branches):
+                for branch in branches:
+                    self.check_absences(branch, is_start=is_start, is_item=False)
+            case ast.Permutation(parts=parts):
                 for part in parts:
-                    self.check_absences(part, is_start=is_start, is_item=False)
-            case ast.Repetition(body=body):
+                    self.check_absences(part, is_start=False, is_item=False)
+            case ast.Repetition(body=body, most=most):
+                self.check_absences(body, is_start=is_start and most == 1, is_item=False)
+            case ast.Group(body=body):
                 self.check_absences(body, is_start=is_start, is_item=False)
 
     def check_quantifiers(self, pattern: ast.Pattern) -> None:
@@ -573,6 +577,7 @@ class _Analysis:
             if (
                 isinstance(node, ast.Absence)
                 and item.joint is not ast.Joint.STRICT
+                and node.period is None
                 and after.joint is ast.Joint.STRICT
                 and not can_be_empty(after.pattern)
             ):
@@ -590,7 +595,7 @@ class _Analysis:
         optional: ast.Pattern | None = None
         for item in reversed(pattern.items):
             if isinstance(item.pattern, ast.Absence):
-                if optional is not None:
+                if optional is not None and item.pattern.period is None:
                     self.problem(
                         "W0505",
                         f"what follows `{item.pattern.text}` may be left out",
@@ -707,6 +712,8 @@ def _node(pattern: ast.Pattern) -> ir.Node:
             return ir.Take(variable.text)
         case ast.Absence():
             raise AssertionError("an absence stands only in a sequence")
+        case ast.Group(body=body, window=window):
+            return ir.Group(_node(body), _window(window))
         case ast.Sequence(items=items):
             return ir.Sequence(tuple(typed for item in items for typed in _items(item)))
         case ast.Alternation(branches=branches):
@@ -718,7 +725,8 @@ def _node(pattern: ast.Pattern) -> ir.Node:
         case ast.Repetition():
             greed = ir.Greed.RELUCTANT if pattern.reluctant else ir.Greed.GREEDY
             joint = _CONTIGUITY[pattern.joint]
-            return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed)
+            gap = _gap(pattern.gap)
+            return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed, gap)
         case _:
             assert_never(pattern)
 
@@ -727,5 +735,20 @@ def _items(item: ast.Item) -> tuple[ir.Item, ...]:
     """Return `item` without places; none of several is each of them absent."""
     contiguity = _CONTIGUITY[item.joint]
     if isinstance(item.pattern, ast.Absence):
+        names = tuple(name.text for name in item.pattern.variables)
+        if item.pattern.period is not None:
+            period = item.pattern.period
+            silence = ir.Silence(names, ir.Window(period.length_us, period.inclusive))
+            return (ir.Item(contiguity, silence),)
         return tuple(ir.Item(contiguity, ir.Absent(name.text)) for name in item.pattern.variables)
-    return (ir.Item(contiguity, _node(item.pattern)),)
+    return (ir.Item(contiguity, _node(item.pattern), _gap(item.gap)),)
+
+
+def _window(window: ast.Window | ast.EventWindow) -> ir.Window | ir.EventWindow:
+    if isinstance(window, ast.EventWindow):
+        return ir.EventWindow(window.count)
+    return ir.Window(window.length_us, window.inclusive)
+
+
+def _gap(gap: ast.Gap | None) -> ir.Gap | None:
+    return None if gap is None else ir.Gap(gap.low_us, gap.high_us)

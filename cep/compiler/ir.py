@@ -37,9 +37,23 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """No event for which `variable` holds; takes no event. Stands only inside a `Sequence`, never first."""
+    """No event for which `variable` holds; takes no event.
+
+    Stands only inside a `Sequence`, and is the first of one only where the pattern begins.
+    """
 
     variable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No event for which any of `variables` holds, for a `period`; what follows begins at its end.
+
+    Stands where an `Absent` can, after an arrow.
+    """
+
+    variables: tuple[str, ...]
+    period: Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class Item:
 
     contiguity: Contiguity
     node: Node
+    gap: Gap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +99,19 @@ class Repeat:
     max: int | None
     contiguity: Contiguity
     greed: Greed
+    gap: Gap | None = None
     behind: tuple[Item, ...] = ()
 
 
-Node = Take | Absent | Sequence | Alternation | Permutation | Repeat
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`body`, its events within `window` of each other; in a loop each repetition has a window of its own."""
+
+    body: Node
+    window: Window | EventWindow
+
+
+Node = Take | Absent | Silence | Sequence | Alternation | Permutation | Repeat | Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +145,21 @@ class Window:
     def span_us(self) -> int:
         """The largest distance still inside: times are whole microseconds."""
         return self.length_us if self.inclusive else self.length_us - 1
+
+
+@dataclass(frozen=True, slots=True)
+class EventWindow:
+    """Bound on the events of the key, taken or not, from the first to the last event of a match."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bounds of the time from one taken event to the next, both inside; None: no upper bound."""
+
+    low_us: int
+    high_us: int | None
 
 
 class Selection(StrEnum):
@@ -208,7 +247,7 @@ class Rule:
     streams: tuple[str, ...]
     key: tuple[str, ...]
     pattern: Node
-    window: Window | None
+    window: Window | EventWindow | None
     variables: tuple[Variable, ...]
     measures: tuple[Measure, ...]
     selection: Selection

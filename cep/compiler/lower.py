@@ -543,7 +543,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     if len(registers.registers) > MAX_REGISTERS:
         raise too_many_registers(rule, len(registers.registers))
 
-    window = rule.window
+    looks = _looks(automaton, rule.window)
     return RuleProgram(
         name=rule.name,
         title=rule.title,
@@ -551,13 +551,15 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         tags=rule.tags,
         word=word,
         event_mask=_or(masks.values()),
-        needs_every_event=_needs_every_event(automaton, masks),
-        tables=_tables(automaton, masks, codes, registers),
+        needs_every_event=_needs_every_event(rule, automaton, masks),
+        tables=_tables(automaton, masks, codes, registers, looks),
         registers=tuple(registers.registers),
         measures=measures,
-        span_us=-1 if window is None else window.span_us,
-        close_us=-1 if window is None else window.length_us,
-        has_closing=window is not None and any(state.closes for state in automaton.states),
+        is_timed=is_timed(rule.window, automaton),
+        span_us=rule.window.span_us if isinstance(rule.window, ir.Window) else -1,
+        span_events=rule.window.count - 1 if isinstance(rule.window, ir.EventWindow) else -1,
+        close_us=rule.window.length_us if isinstance(rule.window, ir.Window) else -1,
+        has_closing=rule.window is not None and any(state.closes for state in automaton.states),
         selection=_SELECTIONS[rule.selection],
         skip=_SKIPS[rule.skip.kind],
         skip_register=skip_register,
@@ -595,16 +597,60 @@ def _or(masks: Iterable[int]) -> int:
     return result
 
 
-def _needs_every_event(automaton: nfa.Nfa, masks: Mapping[str, int]) -> bool:
+def _needs_every_event(rule: ir.Rule, automaton: nfa.Nfa, masks: Mapping[str, int]) -> bool:
     """Say whether an event for which no predicate of the rule holds can still change something.
 
-    It can where a run waits strictly or for "the next event", and where a variable has no local predicate.
+    It can where a run waits strictly or for "the next event", where a variable has no local predicate, and
+    where events are counted.
     """
     waits = automaton.states[1:]
-    return any(mask == 0 for mask in masks.values()) or any(
-        state.contiguity is ir.Contiguity.STRICT or state.guards or state.accepts_after_skip
-        for state in waits
+    return (
+        any(mask == 0 for mask in masks.values())
+        or any(
+            state.contiguity is ir.Contiguity.STRICT or state.guards or state.accepts_after_skip
+            for state in waits
+        )
+        or any(isinstance(window, ir.EventWindow) for window in _windows(rule, automaton))
+        or any(look.adjacent for edge in automaton.states[0].takes for look in edge.looks)
     )
+
+
+def _windows(rule: ir.Rule, automaton: nfa.Nfa) -> list[ir.Window | ir.EventWindow | None]:
+    return [rule.window, *(group.window for group in automaton.groups)]
+
+
+def is_timed(window: ir.Window | ir.EventWindow | None, automaton: nfa.Nfa) -> bool:
+    """Say whether runs need clocks besides the time of their first event."""
+    return (
+        isinstance(window, ir.EventWindow)
+        or bool(automaton.groups)
+        or any(state.gap is not None or state.timer is not None for state in automaton.states)
+        or any(edge.looks for edge in automaton.states[0].takes)
+    )
+
+
+_FOR_EVER_US = np.iinfo(np.int64).max // 4
+_ALL_EVENTS = np.iinfo(np.int64).max // 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """What keys remember for absences before the first event, and how far back each reaches."""
+
+    memories: dict[str, int]  # variable -> place
+    reach: Mapping[nfa.Look, tuple[int, int]]  # microseconds, events
+
+
+def _looks(automaton: nfa.Nfa, window: ir.Window | ir.EventWindow | None) -> _Looks:
+    looks = dict.fromkeys(look for edge in automaton.states[0].takes for look in edge.looks)
+    reach = {}
+    for look in looks:
+        within = look.period or window
+        span_us = within.span_us if isinstance(within, ir.Window) else _FOR_EVER_US
+        n_events = within.count - 1 if isinstance(within, ir.EventWindow) else _ALL_EVENTS
+        reach[look] = (span_us, min(n_events, 1) if look.adjacent else n_events)
+    names = dict.fromkeys(look.variable for look in looks)
+    return _Looks({name: place for place, name in enumerate(names)}, reach)
 
 
 def _tables(
@@ -612,10 +658,15 @@ def _tables(
     masks: Mapping[str, int],
     codes: Mapping[str, _PredicateCode],
     registers: _Registers,
+    looks: _Looks,
 ) -> RuleTables:
     numbers = {name: number for number, name in enumerate(masks)}
     states = automaton.states
-    after = {edge.after: None for state in states for edge in state.takes}
+    edges = [edge for state in states for edge in state.takes]
+    reaches = [looks.reach[look] for edge in edges for look in edge.looks]
+    windows = [group.window for group in automaton.groups]
+    after = {edge.after: None for edge in edges}
+    after |= {state.timer.after: None for state in states if state.timer is not None}
     after_rows = {row: number for number, row in enumerate(after)}
 
     def watched(state: nfa.State) -> list[str]:
@@ -662,11 +713,39 @@ def _tables(
         update_column=_i32(step.column for step in steps),
         update_arg=_i32(step.arg for step in steps),
         update_arg2=_i32(step.arg2 for step in steps),
+        state_low=_i64(0 if state.gap is None else state.gap.low_us for state in states),
+        state_high=_i64(
+            -1 if state.gap is None or state.gap.high_us is None else state.gap.high_us for state in states
+        ),
+        state_timer=_i64(-1 if state.timer is None else state.timer.period.span_us for state in states),
+        state_timer_length=_i64(
+            -1 if state.timer is None else state.timer.period.length_us for state in states
+        ),
+        state_timer_after=_i32(
+            0 if state.timer is None else after_rows[state.timer.after] for state in states
+        ),
+        limit_ptr=_pointers([len(state.limits) for state in states]),
+        limit_group=_i32(group for state in states for group in state.limits),
+        open_ptr=_pointers([len(edge.opens) for edge in edges]),
+        open_group=_i32(group for edge in edges for group in edge.opens),
+        look_ptr=_pointers([len(edge.looks) for edge in edges]),
+        look_memory=_i32(looks.memories[look.variable] for edge in edges for look in edge.looks),
+        look_us=_i64(span_us for span_us, _ in reaches),
+        look_events=_i64(n_events for _, n_events in reaches),
+        group_us=_i64(window.span_us if isinstance(window, ir.Window) else -1 for window in windows),
+        group_events=_i64(
+            window.count - 1 if isinstance(window, ir.EventWindow) else -1 for window in windows
+        ),
+        memory_variable=_i32(numbers[name] for name in looks.memories),
     )
 
 
 def _pointers(lengths: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
+
+
+def _i64(values: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(list(values), np.int64)
 
 
 def _i32(values: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

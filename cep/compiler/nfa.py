@@ -7,19 +7,26 @@ epsilon edges from each take to the next takes (the positions of Glushkov, Russ.
 and gathers on the way the joint that decides (the last one) and the absences (all of them). What is left
 is what a run can be waiting for: `State`.
 
+Time is in it as in timed automata (Alur and Dill, Theor. Comp. Sci. 126(2), 1994), with clocks that only
+such a pattern needs: since the event taken last (`State.gap`), since a group was entered (`TakeEdge.opens`,
+`State.limits`), since the last event or the end of the last timed absence (`State.timer`).
+
 Order is meaning: successors are listed in order of preference, as the threads of Pike's VM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from itertools import groupby
+from typing import TypeVar, assert_never
 
 import networkx as nx
 
 from cep.compiler import ir
+
+_Part = TypeVar("_Part")
 
 ACCEPT = -1
 """Successor of a take: the run is complete."""
@@ -46,33 +53,65 @@ class Mark(StrEnum):
     JOINT = "joint"
     BAR = "bar"  # `-> !b`: no such event may be skipped
     GUARD = "guard"  # ` !b`: the next event is not such a one
+    TIMER = "timer"  # `-> !b FOR d`: no such event for that long
+    OPEN = "open"  # a group with a window of its own begins ...
+    SHUT = "shut"  # ... and ends
     ENTER = "enter"  # an iteration of a loop whose body may take nothing begins ...
     LEAVE = "leave"  # ... and ends: never both without a take between
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An absence before the first event: `variable` must not hold for an earlier event.
+
+    `adjacent`: for the one right before. Else none may lie in the `period` before, or in the rule's window.
+    """
+
+    variable: str
+    period: ir.Window | None
+    adjacent: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TakeEdge:
     """A run that waits in a state may take an event as `variable`; `after` are its successors then.
 
-    Successors are state numbers or `ACCEPT`, most preferred first.
+    Successors are state numbers or `ACCEPT`, most preferred first. `opens` are the groups (of `Nfa.groups`)
+    whose first event this is; `looks` say what must not lie before the first event of a run.
     """
 
     variable: str
+    after: tuple[int, ...]
+    opens: tuple[int, ...] = ()
+    looks: tuple[Look, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """The end of an absence FOR a time: the run goes on with `after` without taking an event."""
+
+    period: ir.Window
     after: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a run waits for. See `cep.program.RuleTables` for the meaning of each part."""
+    """What a run waits for. See `cep.program.RuleTables` for the meaning of each part.
+
+    `limits` are the groups whose windows end the wait.
+    """
 
     contiguity: ir.Contiguity
-    takes: tuple[TakeEdge, ...]
+    takes: tuple[TakeEdge, ...] = ()
     begins: tuple[str, ...] = ()
     bars: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
     next: int = 0
     closes: bool = False
     accepts_after_skip: bool = False
+    gap: ir.Gap | None = None
+    limits: tuple[int, ...] = ()
+    timer: Timer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +119,7 @@ class Nfa:
     """States of one rule; state 0 is the start, from which every event may begin a run."""
 
     states: tuple[State, ...]
+    groups: tuple[ir.Group, ...] = ()
 
     def graph(self) -> nx.MultiDiGraph[int]:
         """Return the automaton as a graph for checks and pictures; the node ``ACCEPT`` is the end."""
@@ -90,6 +130,9 @@ class Nfa:
             for take in state.takes:
                 for successor in take.after:
                     graph.add_edge(number, successor, label=take.variable)
+            if state.timer is not None:
+                for successor in state.timer.after:
+                    graph.add_edge(number, successor, label="time is over")
             if state.closes:
                 graph.add_edge(number, ACCEPT, label="window closes")
             if state.accepts_after_skip:
@@ -102,7 +145,7 @@ def can_be_empty(node: ir.Node) -> bool:
     match node:
         case ir.Take():
             return False
-        case ir.Absent():
+        case ir.Absent() | ir.Silence():
             return True
         case ir.Sequence(items=items):
             return all(can_be_empty(item.node) for item in items)
@@ -112,15 +155,40 @@ def can_be_empty(node: ir.Node) -> bool:
             return all(can_be_empty(part) for part in parts)
         case ir.Repeat(body=body, min=least):
             return least == 0 or can_be_empty(body)
+        case ir.Group(body=body):
+            return can_be_empty(body)
         case _:
             assert_never(node)
 
 
+@dataclass(frozen=True, slots=True)
+class _Joint:
+    """A joint in the graph; `inside` are the groups around it."""
+
+    contiguity: ir.Contiguity
+    gap: ir.Gap | None
+    inside: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """A timed absence in the graph; `inside` are the groups around it."""
+
+    silence: ir.Silence
+    by_arrow: bool
+    inside: tuple[int, ...]
+
+
 class _Builder:
-    """Grows the graph of epsilon edges. Edges of a split carry `order`."""
+    """Grows the graph of epsilon edges. Edges of a split carry `order`.
+
+    Groups that say the same share a number and so a clock: one lies never in the other.
+    """
 
     def __init__(self) -> None:
         self.graph: nx.DiGraph[int] = nx.DiGraph()
+        self.groups: dict[ir.Group, int] = {}
+        self.inside: tuple[int, ...] = ()
 
     def add(self, mark: Mark, *successors: int, value: object = None) -> int:
         node = self.graph.number_of_nodes()
@@ -134,8 +202,10 @@ class _Builder:
         match node:
             case ir.Take(variable=variable):
                 return self.add(Mark.TAKE, after, value=variable)
-            case ir.Absent(variable=variable):
-                return self.add(Mark.BAR, after, value=variable)
+            case ir.Absent() | ir.Silence():
+                return self._absent(node, after, by_arrow=False)
+            case ir.Group():
+                return self._group(node, after)
             case ir.Sequence(items=items):
                 return self._sequence(items, after)
             case ir.Alternation(branches=branches):
@@ -149,13 +219,13 @@ class _Builder:
 
     def _sequence(self, items: tuple[ir.Item, ...], after: int) -> int:
         for index, item in reversed(list(enumerate(items))):
-            if isinstance(item.node, ir.Absent):
-                mark = Mark.GUARD if item.contiguity is ir.Contiguity.STRICT else Mark.BAR
-                after = self.add(mark, after, value=item.node.variable)
+            if isinstance(item.node, ir.Absent | ir.Silence):
+                by_arrow = index > 0 and item.contiguity is not ir.Contiguity.STRICT
+                after = self._absent(item.node, after, by_arrow=by_arrow)
                 continue
             after = self.fragment(item.node, after)
             if index > 0:
-                after = self.add(Mark.JOINT, after, value=item.contiguity)
+                after = self._joint(item.contiguity, item.gap, after)
         return after
 
     def _permutation(self, parts: tuple[ir.Node, ...], contiguity: ir.Contiguity, after: int) -> int:
@@ -168,8 +238,25 @@ class _Builder:
                     choices.append(self.fragment(part, entries[left ^ (1 << number)]))
             entries[left] = self.add(Mark.SPLIT, *choices)
             if left != (1 << len(parts)) - 1:
-                entries[left] = self.add(Mark.JOINT, entries[left], value=contiguity)
+                entries[left] = self._joint(contiguity, None, entries[left])
         return entries[(1 << len(parts)) - 1]
+
+    def _joint(self, contiguity: ir.Contiguity, gap: ir.Gap | None, after: int) -> int:
+        return self.add(Mark.JOINT, after, value=_Joint(contiguity, gap, self.inside))
+
+    def _absent(self, node: ir.Absent | ir.Silence, after: int, *, by_arrow: bool) -> int:
+        if isinstance(node, ir.Silence):
+            return self.add(Mark.TIMER, after, value=_Pause(node, by_arrow, self.inside))
+        return self.add(Mark.BAR if by_arrow else Mark.GUARD, after, value=node.variable)
+
+    def _group(self, node: ir.Group, after: int) -> int:
+        around = self.inside
+        number = self.groups.setdefault(node, len(self.groups))
+        shut = self.add(Mark.SHUT, after, value=number)
+        self.inside = (*around, number)
+        body = self.fragment(node.body, shut)
+        self.inside = around
+        return self.add(Mark.OPEN, body, value=number)
 
     def _repeat(self, node: ir.Repeat, after: int) -> int:
         hollow = can_be_empty(node.body)
@@ -205,7 +292,7 @@ class _Builder:
 
     def _again(self, node: ir.Repeat, entry: int, *, may_leave: bool) -> int:
         """Return the way to one more repetition: its joint, and the absences behind the loop."""
-        after = self.add(Mark.JOINT, entry, value=node.contiguity)
+        after = self._joint(node.contiguity, node.gap, entry)
         for item in node.behind:
             assert isinstance(item.node, ir.Absent)
             if item.contiguity is not ir.Contiguity.STRICT:
@@ -217,12 +304,30 @@ class _Builder:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """What was met since the last take. `joint` is a node of the graph; -1: none yet."""
+    """What was met since the last take. `joint` is a node of the graph; -1: none yet.
+
+    `looks` gathers absences as long as nothing was taken at all (`at_start`).
+    """
 
     joint: int = -1
     bars: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
     entered: frozenset[int] = frozenset()
+    opened: tuple[int, ...] = ()
+    at_start: bool = False
+    looks: tuple[Look, ...] = ()
+
+    def looking(self, variables: tuple[str, ...], period: ir.Window | None, *, by_arrow: bool) -> _Path:
+        before = self.past_arrow() if by_arrow else self
+        looks = before.looks
+        for variable in variables:
+            looks = _with(looks, Look(variable, period, adjacent=period is None))
+        return replace(before, looks=looks)
+
+    def past_arrow(self) -> _Path:
+        """Return the path behind an arrow: what lies before it need not lie right before."""
+        looks = tuple(dict.fromkeys(replace(look, adjacent=False) for look in self.looks))
+        return self if looks == self.looks else replace(self, looks=looks)
 
 
 def build(pattern: ir.Node) -> Nfa:
@@ -238,7 +343,7 @@ def build(pattern: ir.Node) -> Nfa:
     builder = _Builder()
     accept = builder.add(Mark.ACCEPT)
     entry = builder.fragment(pattern, accept)
-    return _simplify(builder.graph, entry)
+    return Nfa(_Simplifier(builder.graph).states(entry), tuple(builder.groups))
 
 
 def _successors(graph: nx.DiGraph[int], node: int) -> list[int]:
@@ -252,13 +357,13 @@ def _successors(graph: nx.DiGraph[int], node: int) -> list[int]:
     return found
 
 
-def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
-    """Yield the takes and accepts that epsilon edges lead to from `entry`, most preferred first.
+def _reach(graph: nx.DiGraph[int], entry: int, path: _Path) -> Iterator[tuple[int, _Path]]:
+    """Yield the takes, timers and accepts that epsilon edges lead to from `entry`, most preferred first.
 
     Depth first with an explicit stack; a place seen under the same circumstances is not entered again, so
     that ``(a?|b?) (c?|d?) ...`` stays linear and the more preferred way in wins.
     """
-    stack = [(entry, _Path())]
+    stack = [(entry, path)]
     seen: set[tuple[int, _Path]] = set()
     while stack:
         node, path = stack.pop()
@@ -273,21 +378,35 @@ def _reach(graph: nx.DiGraph[int], entry: int) -> Iterator[tuple[int, _Path]]:
             case Mark.ACCEPT | Mark.TAKE:
                 yield node, path
                 continue
+            case Mark.TIMER if not path.at_start:
+                yield node, path
+                continue
+            case Mark.TIMER:
+                silence = value.silence
+                path = path.looking(silence.variables, silence.period, by_arrow=value.by_arrow)
+            case Mark.BAR | Mark.GUARD if path.at_start:
+                path = path.looking((value,), None, by_arrow=mark is Mark.BAR)
+            case Mark.JOINT if path.at_start:
+                path = path if value.contiguity is ir.Contiguity.STRICT else path.past_arrow()
             case Mark.JOINT:
-                path = _Path(node, path.bars, path.guards, path.entered)
+                path = replace(path, joint=node)
             case Mark.BAR:
-                path = _Path(path.joint, _with(path.bars, value), path.guards, path.entered)
+                path = replace(path, bars=_with(path.bars, value))
             case Mark.GUARD:
-                path = _Path(path.joint, path.bars, _with(path.guards, value), path.entered)
+                path = replace(path, guards=_with(path.guards, value))
+            case Mark.OPEN:
+                path = replace(path, opened=_with(path.opened, value))
+            case Mark.SHUT:
+                path = replace(path, opened=tuple(group for group in path.opened if group != value))
             case Mark.ENTER:
-                path = _Path(path.joint, path.bars, path.guards, path.entered | {value})
+                path = replace(path, entered=path.entered | {value})
             case Mark.LEAVE if value in path.entered:
                 continue  # an iteration that took nothing is none
         stack.extend((successor, path) for successor in _successors(graph, node))
 
 
-def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return names if name in names else (*names, name)
+def _with(parts: tuple[_Part, ...], part: _Part) -> tuple[_Part, ...]:
+    return parts if part in parts else (*parts, part)
 
 
 def _begins(graph: nx.DiGraph[int], joint: int) -> tuple[str, ...]:
@@ -295,10 +414,19 @@ def _begins(graph: nx.DiGraph[int], joint: int) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             graph.nodes[node]["value"]
-            for node, path in _reach(graph, joint)
+            for node, path in _reach(graph, joint, _Path())
             if path.joint == joint and graph.nodes[node]["mark"] is Mark.TAKE
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A state before its successors are known: what makes it this one and no other."""
+
+    state: State
+    takes: tuple[tuple[int, tuple[int, ...]], ...] = ()  # nodes, and the groups each opens
+    pause: tuple[int, _Path] | None = None  # a timer, and what holds on beyond it
 
 
 class _Simplifier:
@@ -306,94 +434,122 @@ class _Simplifier:
 
     def __init__(self, graph: nx.DiGraph[int]) -> None:
         self.graph = graph
-        self.numbers: dict[object, int] = {}
-        self.pending: list[tuple[int, tuple[int, ...], State]] = []
+        self.numbers: dict[_Wait, int] = {}
+        self.pending: list[_Wait] = []
         self.begins: dict[int, tuple[str, ...]] = {}
-        self.after: dict[int, tuple[int, ...]] = {}
+        self.after: dict[tuple[int, _Path], tuple[int, ...]] = {}
         self.n_successors = 0
 
-    def number(self, takes: tuple[int, ...], state: State) -> int:
-        key = (takes, state)
-        if key not in self.numbers:
-            self.numbers[key] = len(self.numbers) + 1
-            self.pending.append((self.numbers[key], takes, state))
-        return self.numbers[key]
+    def states(self, entry: int) -> tuple[State, ...]:
+        starts = dict.fromkeys(
+            (node, path.opened, path.looks)
+            for node, path in _reach(self.graph, entry, _Path(at_start=True))
+            if self.graph.nodes[node]["mark"] is Mark.TAKE
+        )
+        begin = State(ir.Contiguity.STRICT, self._edges(starts))
+        found: dict[int, State] = {0: begin}
+        while self.pending:
+            wait = self.pending.pop(0)
+            found[self.numbers[wait]] = self._state(wait)
+        return tuple(found[number] for number in range(len(found)))
 
-    def begins_of(self, joint: int) -> tuple[str, ...]:
+    def _edges(self, takes: Iterable[tuple[int, tuple[int, ...], tuple[Look, ...]]]) -> tuple[TakeEdge, ...]:
+        return tuple(
+            dict.fromkeys(
+                TakeEdge(self.graph.nodes[node]["value"], self._waits_after(node, _Path()), opens, looks)
+                for node, opens, looks in takes
+            )
+        )
+
+    def _state(self, wait: _Wait) -> State:
+        following = self.numbers[wait]
+        # A guard looks at one event only.
+        state = wait.state
+        if state.guards and state.contiguity is not ir.Contiguity.STRICT and not state.accepts_after_skip:
+            following = self._number(self._unguarded(wait))
+        timer = None
+        if wait.pause is not None:
+            node, path = wait.pause
+            timer = Timer(self.graph.nodes[node]["value"].silence.period, self._waits_after(node, path))
+        takes = self._edges((node, opens, ()) for node, opens in wait.takes)
+        return replace(wait.state, takes=takes, next=following, timer=timer)
+
+    def _unguarded(self, wait: _Wait) -> _Wait:
+        pause = None
+        if wait.pause is not None:
+            node, path = wait.pause
+            pause = (node, replace(path, guards=()))
+        is_end = not wait.takes and pause is None
+        return _Wait(replace(wait.state, guards=(), closes=is_end), wait.takes, pause)
+
+    def _number(self, wait: _Wait) -> int:
+        if wait not in self.numbers:
+            self.numbers[wait] = len(self.numbers) + 1
+            self.pending.append(wait)
+        return self.numbers[wait]
+
+    def _begins_of(self, joint: int) -> tuple[str, ...]:
         if joint not in self.begins:
             self.begins[joint] = _begins(self.graph, joint)
         return self.begins[joint]
 
-    def waits_after(self, take: int) -> tuple[int, ...]:
-        """Return the successors of `take`: neighbours in preference that wait alike share a state."""
-        if take in self.after:
-            return self.after[take]
-        (entry,) = self.graph.successors(take)
-        groups: list[tuple[_Path | None, list[int]]] = []
-        for node, reached in _reach(self.graph, entry):
-            path = _Path(reached.joint, reached.bars, reached.guards)
-            if self.graph.nodes[node]["mark"] is Mark.ACCEPT:
-                groups.append((path, []))
-            elif groups and groups[-1][0] == path and groups[-1][1]:
-                groups[-1][1].append(node)
+    def _waits_after(self, node: int, path: _Path) -> tuple[int, ...]:
+        """Return the successors of a take or timer: neighbours that wait alike share a state."""
+        if (node, path) in self.after:
+            return self.after[node, path]
+        (entry,) = self.graph.successors(node)
+        numbers: list[int] = []
+        groups = groupby(_reach(self.graph, entry, path), key=lambda found: self._kind(*found))
+        for kind, members in groups:
+            nodes = list(members)
+            if kind is None:  # an end or a timer: each a wait of its own
+                numbers += [self._lone_wait(*member) for member in nodes]
             else:
-                groups.append((path, [node]))
-        numbers = [self._wait(path, tuple(takes)) for path, takes in groups if path is not None]
-        self.after[take] = tuple(dict.fromkeys(numbers))
-        self.n_successors += len(self.after[take])
+                takes = tuple(dict.fromkeys((node, path.opened) for node, path in nodes))
+                numbers.append(self._wait(nodes[0][1], takes))
+        self.after[node, path] = tuple(dict.fromkeys(numbers))
+        self.n_successors += len(self.after[node, path])
         if self.n_successors > MAX_SUCCESSORS:
             raise AutomatonTooLargeError
-        return self.after[take]
+        return self.after[node, path]
 
-    def _wait(self, path: _Path, takes: tuple[int, ...]) -> int:
-        if not takes:
-            return self._ending(path)
-        contiguity = self.graph.nodes[path.joint]["value"]
-        taken = {self.graph.nodes[take]["value"] for take in takes}
+    def _kind(self, node: int, path: _Path) -> tuple[object, ...] | None:
+        """Return what takes of one wait have in common."""
+        if self.graph.nodes[node]["mark"] is not Mark.TAKE:
+            return None
+        inside = self.graph.nodes[path.joint]["value"].inside
+        return path.joint, path.bars, path.guards, _running(inside, path)
+
+    def _wait(self, path: _Path, takes: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
+        joint: _Joint = self.graph.nodes[path.joint]["value"]
+        taken = {self.graph.nodes[node]["value"] for node, _ in takes}
         others: tuple[str, ...] = ()
-        if contiguity is ir.Contiguity.NEXT:
-            others = tuple(name for name in self.begins_of(path.joint) if name not in taken)
-        strict = contiguity is ir.Contiguity.STRICT
-        state = State(contiguity, (), others, () if strict else path.bars, path.guards)
-        return self.number(takes, state)
+        if joint.contiguity is ir.Contiguity.NEXT:
+            others = tuple(name for name in self._begins_of(path.joint) if name not in taken)
+        bars = () if joint.contiguity is ir.Contiguity.STRICT else path.bars
+        limits = _running(joint.inside, path)
+        state = State(
+            joint.contiguity, begins=others, bars=bars, guards=path.guards, gap=joint.gap, limits=limits
+        )
+        return self._number(_Wait(state, takes))
 
-    def _ending(self, path: _Path) -> int:
+    def _lone_wait(self, node: int, path: _Path) -> int:
+        if self.graph.nodes[node]["mark"] is Mark.TIMER:
+            pause: _Pause = self.graph.nodes[node]["value"]
+            bars = tuple(dict.fromkeys((*path.bars, *pause.silence.variables)))
+            limits = _running(pause.inside, path)
+            state = State(ir.Contiguity.ANY, bars=bars, guards=path.guards, limits=limits)
+            return self._number(_Wait(state, pause=(node, replace(path, joint=-1))))
         if path.bars:
-            closes = not path.guards  # a strict absence waits for the next event
-            return self.number((), State(ir.Contiguity.ANY, (), (), path.bars, path.guards, closes=closes))
+            # A strict absence waits for the next event.
+            state = State(ir.Contiguity.ANY, bars=path.bars, guards=path.guards, closes=not path.guards)
+            return self._number(_Wait(state))
         if path.guards:
-            return self.number((), State(ir.Contiguity.ANY, (), (), (), path.guards, accepts_after_skip=True))
+            state = State(ir.Contiguity.ANY, guards=path.guards, accepts_after_skip=True)
+            return self._number(_Wait(state))
         return ACCEPT
 
 
-def _simplify(graph: nx.DiGraph[int], entry: int) -> Nfa:
-    simplifier = _Simplifier(graph)
-    starts = tuple(
-        dict.fromkeys(node for node, _ in _reach(graph, entry) if graph.nodes[node]["mark"] is Mark.TAKE)
-    )
-
-    def edges(takes: tuple[int, ...]) -> tuple[TakeEdge, ...]:
-        return tuple(
-            dict.fromkeys(
-                TakeEdge(graph.nodes[take]["value"], simplifier.waits_after(take)) for take in takes
-            )
-        )
-
-    states: dict[int, State] = {0: State(ir.Contiguity.STRICT, edges(starts))}
-    while simplifier.pending:
-        number, takes, state = simplifier.pending.pop(0)
-        following = number
-        if state.guards and state.contiguity is not ir.Contiguity.STRICT:  # a guard looks at one event only
-            unguarded = State(state.contiguity, (), state.begins, state.bars, (), closes=not takes)
-            following = number if state.accepts_after_skip else simplifier.number(takes, unguarded)
-        states[number] = State(
-            state.contiguity,
-            edges(takes),
-            state.begins,
-            state.bars,
-            state.guards,
-            following,
-            state.closes,
-            state.accepts_after_skip,
-        )
-    return Nfa(tuple(states[number] for number in range(len(states))))
+def _running(inside: tuple[int, ...], path: _Path) -> tuple[int, ...]:
+    """Return the groups of `inside` that have taken an event."""
+    return tuple(group for group in inside if group not in path.opened)

@@ -24,7 +24,7 @@ def walk_pattern(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
         case ast.Permutation(parts=parts):
             for part in parts:
                 yield from walk_pattern(part)
-        case ast.Repetition(body=body):
+        case ast.Repetition(body=body) | ast.Group(body=body):
             yield from walk_pattern(body)
 
 
@@ -61,6 +61,8 @@ def count_positions(pattern: ast.Pattern) -> int:
             return sum(count_positions(part) for part in parts) << min(len(parts) - 1, 40)
         case ast.Repetition(body=body, least=least, most=most):
             return count_positions(body) * (max(least, 1) if most is None else most)
+        case ast.Group(body=body):
+            return count_positions(body)
         case _:
             assert_never(pattern)
 
@@ -80,19 +82,21 @@ def can_be_empty(pattern: ast.Pattern) -> bool:
             return all(can_be_empty(part) for part in parts)
         case ast.Repetition(body=body, least=least):
             return least == 0 or can_be_empty(body)
+        case ast.Group(body=body):
+            return can_be_empty(body)
         case _:
             assert_never(pattern)
 
 
 def closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
-    """Return the absences entered by an arrow after which the pattern can end."""
+    """Return the absences without a time, entered by an arrow, after which the pattern can end."""
     match pattern:
         case ast.Sequence(items=items):
             found: list[ast.Absence] = []
             for item in reversed(items):
                 if not isinstance(item.pattern, ast.Absence):
                     found += closing_absences(item.pattern)
-                elif item.joint is not ast.Joint.STRICT:
+                elif item.joint is not ast.Joint.STRICT and item.pattern.period is None:
                     found.append(item.pattern)
                 if not can_be_empty(item.pattern):
                     break
@@ -101,8 +105,28 @@ def closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
             return [absence for branch in branches for absence in closing_absences(branch)]
         case ast.Permutation(parts=parts):
             return [absence for part in parts for absence in closing_absences(part)]
-        case ast.Repetition(body=body):
+        case ast.Repetition(body=body) | ast.Group(body=body):
             return closing_absences(body)
+        case _:
+            return []
+
+
+def opening_absences(pattern: ast.Pattern) -> list[ast.Absence]:
+    """Return the absences that can be met before any event is taken."""
+    match pattern:
+        case ast.Absence():
+            return [pattern]
+        case ast.Sequence(items=items):
+            found: list[ast.Absence] = []
+            for item in items:
+                found += opening_absences(item.pattern)
+                if not can_be_empty(item.pattern):
+                    break
+            return found
+        case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
+            return [absence for part in parts for absence in opening_absences(part)]
+        case ast.Repetition(body=body) | ast.Group(body=body):
+            return opening_absences(body)
         case _:
             return []
 
@@ -114,7 +138,9 @@ def can_wait_for_ever(pattern: ast.Pattern) -> bool:
             return False
         case ast.Sequence(items=(first, *rest)):
             return can_wait_for_ever(first.pattern) or any(
-                item.joint is not ast.Joint.STRICT or can_wait_for_ever(item.pattern) for item in rest
+                _waits_for_ever(item.joint, item.gap) or can_wait_for_ever(item.pattern)
+                for item in rest
+                if not (isinstance(item.pattern, ast.Absence) and item.pattern.period is not None)
             )
         case ast.Alternation(branches=branches):
             return any(can_wait_for_ever(branch) for branch in branches)
@@ -122,10 +148,30 @@ def can_wait_for_ever(pattern: ast.Pattern) -> bool:
             arrows = joint is not ast.Joint.STRICT and len(parts) > 1
             return arrows or any(can_wait_for_ever(part) for part in parts)
         case ast.Repetition(body=body, most=most, joint=joint):
-            loops = most is None or (most > 1 and joint is not ast.Joint.STRICT)
+            loops = most is None or (most > 1 and _waits_for_ever(joint, pattern.gap))
             return loops or can_wait_for_ever(body)
+        case ast.Group(body=body):
+            # Its window runs from its first event: before that only the joints around it bound the wait.
+            return _may_begin_late(body) and can_wait_for_ever(body)
         case _:
             raise AssertionError(pattern)
+
+
+def _waits_for_ever(joint: ast.Joint, gap: ast.Gap | None) -> bool:
+    return joint is not ast.Joint.STRICT and (gap is None or gap.high_us is None)
+
+
+def _may_begin_late(pattern: ast.Pattern) -> bool:
+    """Say whether joints inside `pattern` can lie before its first event."""
+    match pattern:
+        case ast.Sequence(items=(first, *_)):
+            return can_be_empty(first.pattern) or _may_begin_late(first.pattern)
+        case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
+            return any(can_be_empty(part) or _may_begin_late(part) for part in parts)
+        case ast.Repetition(body=body) | ast.Group(body=body):
+            return can_be_empty(body) or _may_begin_late(body)
+        case _:
+            return False
 
 
 def taken_variables(pattern: ast.Pattern) -> dict[str, None]:
@@ -141,7 +187,7 @@ def taken_variables(pattern: ast.Pattern) -> dict[str, None]:
             return _merged(taken_variables(branch) for branch in branches)
         case ast.Permutation(parts=parts):
             return _merged(taken_variables(part) for part in parts)
-        case ast.Repetition(body=body):
+        case ast.Repetition(body=body) | ast.Group(body=body):
             return taken_variables(body)
         case _:
             assert_never(pattern)
@@ -169,7 +215,7 @@ def first_variables(pattern: ast.Pattern) -> set[str]:
             return set().union(*(first_variables(branch) for branch in branches))
         case ast.Permutation(parts=parts):
             return set().union(*(first_variables(part) for part in parts))
-        case ast.Repetition(body=body):
+        case ast.Repetition(body=body) | ast.Group(body=body):
             return first_variables(body)
         case _:
             assert_never(pattern)
@@ -204,6 +250,8 @@ def event_order(pattern: ast.Pattern) -> EventOrder:
         case ast.Repetition(body=body, most=most):
             once = event_order(body)
             return once if most == 1 else _joined([once, once], in_sequence=True)
+        case ast.Group(body=body):
+            return event_order(body)
         case _:
             assert_never(pattern)
 

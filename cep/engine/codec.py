@@ -57,8 +57,8 @@ def encode(snapshot: Snapshot) -> bytes:
     return _HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, zlib.crc32(body)) + body
 
 
-def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
-    """Return the snapshot in `data`; `widths` are the fields per run of each rule.
+def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -> Snapshot:
+    """Return the snapshot in `data`; `widths` are the fields per key and per run of each rule.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def decode(data: bytes, widths: Sequence[int], fingerprint: bytes) -> Snapshot:
         pending=_table(sections[1]),
         keys=_table(sections[2]),
         strings=_table(sections[3]).column("strings").combine_chunks(),
-        runs=tuple(_runs(section, width) for section, width in zip(of_rules[::2], widths, strict=True)),
+        runs=tuple(_runs(section, *width) for section, width in zip(of_rules[::2], widths, strict=True)),
         suppressed_until=tuple(_numbers(section) for section in of_rules[1::2]),
     )
 
@@ -125,13 +125,14 @@ def _numbers(section: memoryview) -> I64:
 
 
 def _runs_bytes(runs: StoredRuns) -> bytes:
-    """Counts per key, then the fields of the runs column by column."""
-    parts = [np.array([len(runs.n_runs)]), runs.n_runs, runs.rows.T]
+    """The number of keys, the fields of the keys column by column, those of the runs likewise."""
+    parts = [np.array([len(runs.keys)]), runs.keys.T, runs.rows.T]
     return b"".join(np.ascontiguousarray(part, "<i8").tobytes() for part in parts)
 
 
-def _runs(section: memoryview, width: int) -> StoredRuns:
+def _runs(section: memoryview, key_width: int, width: int) -> StoredRuns:
     cells = _numbers(section)
     n_slots = int(cells[0])
-    n_runs, columns = cells[1 : 1 + n_slots], cells[1 + n_slots :]
-    return StoredRuns(n_runs, columns.reshape(width, -1).T)
+    size = n_slots * key_width
+    keys, runs = cells[1 : 1 + size], cells[1 + size :]
+    return StoredRuns(keys.reshape(key_width, n_slots).T, runs.reshape(width, -1).T)

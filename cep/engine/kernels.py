@@ -20,6 +20,7 @@ the event and says where; the driver makes room and goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -49,14 +50,26 @@ KERNELS: dict[str, Any] = {}
 """The kernels of all modules, by name."""
 
 
+def _source_stamp() -> tuple[tuple[str, float, int], ...]:
+    """Return what changes when a source of any kernel does: parts and numbers come from several files."""
+    here = Path(__file__).parent
+    files = [*sorted(here.glob("*.py")), here.parent / "program.py"]
+    return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files if file.exists())
+
+
+_STAMP = _source_stamp()
+
+
 def kernel(function: _F) -> _F:
     """Compile a loop that Python calls, at its first call; the machine code is kept on disk.
 
-    No fastmath: NaN and times are exact.
+    No fastmath: NaN and times are exact. numba looks only at the file a kernel stands in to see whether the
+    code on disk is still good; with the layout of another file's changed it would run on wrong memory.
     """
-    compiled = numba.njit(cache=True, nogil=True)(function)
+    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    compiled._cache._cache_file._source_stamp = _STAMP
     KERNELS[function.__name__] = compiled
-    return compiled  # type: ignore[return-value]
+    return compiled
 
 
 def part(function: _F) -> _F:
@@ -82,8 +95,17 @@ VALID = 6  # bit r: register r is not NULL
 END_US, AT_INSTANT = 7, 8  # of a HELD run: its match_end, and the instant at which it completed
 REGISTER = 9
 
-# Columns of `keys`: a key's list of runs and its length.
+# A run's clocks, from column ``rule[CLOCK]`` on (`cep.engine.clocks`): the wait ends after the last event of
+# time WAIT_US and after the key's event number WAIT_EVENT; the event taken last was of LAST_US; what follows
+# it, or the timed absence behind it, began at MOMENT_US; the first event had number START_EVENT. Then for
+# each group the time or the number of its first event.
+WAIT_US, WAIT_EVENT, LAST_US, MOMENT_US, START_EVENT, GROUP_CLOCK = range(6)
+
+# Columns of `keys`: a key's list of runs and its length. For a rule with clocks also: no wait ends before
+# EARLIEST_US; how many events there were; then, from MEMORY on, time and number of remembered events.
 HEAD, N_RUNS = 0, 1
+EARLIEST_US, N_EVENTS = 2, 3
+MEMORY = 4
 
 # Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
@@ -103,7 +125,8 @@ MATCH_REGISTER = 6
 # Places in a packed rule (`pack_rule`): scalars, then where each table begins.
 SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
 OVERFLOW, TIMEOUTS = 8, 9
-N_SCALARS = 10
+SPAN_EVENTS, CLOCK = 10, 11
+N_SCALARS = 12
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -134,8 +157,24 @@ N_SCALARS = 10
     UPDATE_COLUMN,
     UPDATE_ARG,
     UPDATE_ARG2,
-) = range(N_SCALARS, N_SCALARS + 29)
-N_HEADER = N_SCALARS + 29
+    STATE_LOW,
+    STATE_HIGH,
+    STATE_TIMER,
+    STATE_TIMER_LENGTH,
+    STATE_TIMER_AFTER,
+    LIMIT_PTR,
+    LIMIT_GROUP,
+    OPEN_PTR,
+    OPEN_GROUP,
+    LOOK_PTR,
+    LOOK_MEMORY,
+    LOOK_US,
+    LOOK_EVENTS,
+    GROUP_US,
+    GROUP_EVENTS,
+    MEMORY_VARIABLE,
+) = range(N_SCALARS, N_SCALARS + 45)
+N_HEADER = N_SCALARS + 45
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL = int(SelectionCode.ALL)
@@ -144,6 +183,7 @@ _DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
 _POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
 _INT64_MIN = np.iinfo(np.int64).min
 _INT64_MAX = np.iinfo(np.int64).max
+NEVER = _INT64_MAX
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B = np.uint64(0x94D049BB133111EB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -607,6 +647,68 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
     return reached
 
 
+# ---------------------------------------------------------------- clocks
+
+
+@part
+def set_waits(rule: I64, runs: I64, run: int, state: int) -> None:
+    """Find out until when `run` may wait in `state`: the first of all its limits."""
+    clock = rule[CLOCK]
+    wait_us, wait_event = NEVER, NEVER
+    if rule[SPAN_US] >= 0:
+        wait_us = runs[run, START_US] + rule[SPAN_US]
+    if rule[SPAN_EVENTS] >= 0:
+        wait_event = runs[run, clock + START_EVENT] + rule[SPAN_EVENTS]
+    if rule[rule[STATE_HIGH] + state] >= 0:
+        wait_us = min(wait_us, runs[run, clock + LAST_US] + rule[rule[STATE_HIGH] + state])
+    if rule[rule[STATE_TIMER] + state] >= 0:
+        wait_us = min(wait_us, runs[run, clock + MOMENT_US] + rule[rule[STATE_TIMER] + state])
+    for at in range(rule[rule[LIMIT_PTR] + state], rule[rule[LIMIT_PTR] + state + 1]):
+        group = rule[rule[LIMIT_GROUP] + at]
+        opened = runs[run, clock + GROUP_CLOCK + group]
+        if rule[rule[GROUP_US] + group] >= 0:
+            wait_us = min(wait_us, opened + rule[rule[GROUP_US] + group])
+        else:
+            wait_event = min(wait_event, opened + rule[rule[GROUP_EVENTS] + group])
+    runs[run, clock + WAIT_US] = wait_us
+    runs[run, clock + WAIT_EVENT] = wait_event
+
+
+@part
+def set_clocks(rule: I64, runs: I64, run: int, take: int, time_us: int, event: int) -> None:
+    """The run took an event by edge `take`."""
+    clock = rule[CLOCK]
+    runs[run, clock + LAST_US] = time_us
+    runs[run, clock + MOMENT_US] = time_us
+    for at in range(rule[rule[OPEN_PTR] + take], rule[rule[OPEN_PTR] + take + 1]):
+        group = rule[rule[OPEN_GROUP] + at]
+        in_time = rule[rule[GROUP_US] + group] >= 0
+        runs[run, clock + GROUP_CLOCK + group] = time_us if in_time else event
+
+
+@part
+def may_begin(rule: I64, keys: I64, slot: int, take: int, time_us: int) -> bool:
+    """Say whether no event that a run must not begin after lies before this one."""
+    for at in range(rule[rule[LOOK_PTR] + take], rule[rule[LOOK_PTR] + take + 1]):
+        memory = MEMORY + 2 * rule[rule[LOOK_MEMORY] + at]
+        if (
+            keys[slot, memory] + rule[rule[LOOK_US] + at] >= time_us
+            and keys[slot, memory + 1] + rule[rule[LOOK_EVENTS] + at] >= keys[slot, N_EVENTS]
+        ):
+            return False
+    return True
+
+
+@part
+def remember(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None:
+    """Keep time and number of the event where it is one that later runs must not begin after."""
+    for memory in range((keys.shape[1] - MEMORY) // 2):
+        mask = rule[rule[VARIABLE_MASK] + rule[rule[MEMORY_VARIABLE] + memory]]
+        if mask == 0 or word & mask != 0:
+            keys[slot, MEMORY + 2 * memory] = time_us
+            keys[slot, MEMORY + 2 * memory + 1] = keys[slot, N_EVENTS]
+
+
 # ---------------------------------------------------------------- one event
 
 
@@ -753,6 +855,7 @@ def spread(
     time_us: int,
     reported: int,
     floor: int,
+    timed: bool,
 ) -> tuple[int, int, int]:
     """Give the spare run's take its successors, behind `previous`, in order of preference."""
     spare = runs.shape[0] - 1
@@ -763,6 +866,15 @@ def spread(
                 rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
             )
         else:
+            if timed:
+                set_waits(rule, runs, spare, state)
+                if runs[spare, rule[CLOCK] + WAIT_EVENT] <= keys[slot, N_EVENTS]:  # over as it begins
+                    if rule[rule[STATE_CLOSES] + state] != 0:
+                        previous, reported, floor = complete(
+                            rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
+                        )
+                    continue
+                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[spare, rule[CLOCK] + WAIT_US])
             run = allocate(runs, meta)
             copy_run(runs, spare, run)
             runs[run, STATE] = state
@@ -788,9 +900,16 @@ def step(
     slot: int,
     row: int,
     position: int,
+    timed: bool,
 ) -> None:
-    """Offer event `row` to every run of its key, in order, then let it begin new ones."""
+    """Offer event `row` to every run of its key, in order, then let it begin new ones.
+
+    `timed` is a constant in each caller: for a rule without clocks what they need is not even compiled.
+    """
     word, time_us = bits[row], events[row, TIME_US]
+    clock = rule[CLOCK]
+    if timed:
+        keys[slot, N_EVENTS] += 1
     meta[INSTANT] += 1
     meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE
@@ -799,7 +918,9 @@ def step(
         following = runs[run, NEXT]
         state = runs[run, STATE]
         if state == HELD or (
-            rule[rule[STATE_ALWAYS] + state] == 0 and word & rule[rule[STATE_INTEREST] + state] == 0
+            rule[rule[STATE_ALWAYS] + state] == 0
+            and word & rule[rule[STATE_INTEREST] + state] == 0
+            and not (timed and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS])
         ):
             previous, run = run, following
             continue
@@ -808,11 +929,12 @@ def step(
             run = following
             continue
         mode = rule[rule[STATE_MODE] + state]
+        early = timed and time_us < runs[run, clock + LAST_US] + rule[rule[STATE_LOW] + state]
         stays = not holds_any(
             rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[GUARD_VARIABLE],
             rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
         )  # fmt: skip
-        if stays:
+        if stays and not early:
             for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
                 variable = rule[rule[TAKE_VARIABLE] + take]
                 if try_take(
@@ -832,13 +954,15 @@ def step(
                     False,
                 ):
                     stays = stays and mode == _ANY
+                    if timed:
+                        set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
                     previous, reported, floor = spread(
                         rule, runs, keys, meta, matches, slot, previous,
-                        rule[rule[TAKE_AFTER] + take], time_us, reported, floor,
+                        rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                     )  # fmt: skip
         if mode == _STRICT:
             stays = False
-        if stays and mode == _NEXT:
+        if stays and mode == _NEXT and not early:
             stays = not holds_any(
                 rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BEGIN_VARIABLE],
                 rule[rule[BEGIN_PTR] + state], rule[rule[BEGIN_PTR] + state + 1], run, row, position,
@@ -853,6 +977,12 @@ def step(
                 rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
             )
             stays = False
+        if timed and stays and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS]:
+            if rule[rule[STATE_CLOSES] + rule[rule[STATE_NEXT] + state]] != 0:
+                previous, reported, floor = complete(
+                    rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
+                )
+            stays = False  # here a count of events ends a run
         if stays:
             runs[run, STATE] = rule[rule[STATE_NEXT] + state]
             previous = run
@@ -863,6 +993,8 @@ def step(
     if position >= floor:
         for take in range(rule[rule[TAKE_PTR] + 0], rule[rule[TAKE_PTR] + 1]):
             variable = rule[rule[TAKE_VARIABLE] + take]
+            if timed and not may_begin(rule, keys, slot, take, time_us):
+                continue
             if try_take(
                 rule,
                 events,
@@ -879,10 +1011,15 @@ def step(
                 position,
                 False,
             ):
+                if timed:
+                    runs[runs.shape[0] - 1, clock + START_EVENT] = keys[slot, N_EVENTS]
+                    set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
                 previous, reported, floor = spread(
                     rule, runs, keys, meta, matches, slot, previous,
-                    rule[rule[TAKE_AFTER] + take], time_us, reported, floor,
+                    rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                 )  # fmt: skip
+    if timed:
+        remember(rule, keys, slot, word, time_us)
     prune(runs, keys, meta, slot, floor)
     if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
         release_held(rule, runs, keys, meta, matches, slot)
@@ -1068,6 +1205,7 @@ def run_events(
             slot,
             row,
             base + row,
+            False,
         )
     return rows.shape[0]
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine import codec
+from cep.engine.clocks import earliest_due, expire_all, remembers, run_timed_events
 from cep.engine.kernels import (
     DROPPED,
     IDENTITY,
@@ -40,6 +41,7 @@ from cep.engine.predicates import from_arrow
 from cep.engine.runs import (
     StoredRuns,
     fan_out,
+    key_width,
     make_pool,
     new_matches,
     new_stack,
@@ -94,6 +96,7 @@ class _RuleState:
         self.packed = pack(program, rule)
         self.fan_out = fan_out(rule)
         self.suppression = Suppression(rule.suppress_us)
+        self.run_events = run_timed_events if rule.is_timed else run_events
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""
@@ -124,7 +127,7 @@ class _RuleState:
         done = 0
         while True:
             pool = self.pool
-            done = run_events(
+            done = self.run_events(
                 self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys,
                 pool.meta, self.matches, self.stack, self.stack.view(np.float64), self.null,
                 rows, done, base, self.fan_out,
@@ -140,14 +143,31 @@ class _RuleState:
         slot = int(self.pool.meta[OVERFLOWED]) - 1
         return slot if slot >= 0 else None
 
-    def close(self, bound_us: int, found: list[I64]) -> None:
-        """Close the windows that end at or before `bound_us`."""
+    def next_end_us(self) -> int:
+        """Return a time before which no wait ends; at least `END_OF_TIME_US`: none ever does."""
+        if self.rule.is_timed:
+            return earliest_due(self.pool.keys)
         if self.rule.span_us < 0:
+            return END_OF_TIME_US
+        return int(earliest_close(self.pool.runs, self.pool.keys, self.rule.span_us))
+
+    def live(self, watermark_us: int) -> npt.NDArray[np.bool_]:
+        """Return which keys have an open run, matches to suppress, or an event to remember."""
+        live: npt.NDArray[np.bool_] = self.pool.keys[:, N_RUNS] > 0
+        live = live | self.suppression.matters(watermark_us)
+        if self.rule.is_timed:
+            live = live | remembers(self.rule.tables, self.pool.keys, watermark_us)
+        return live
+
+    def close(self, bound_us: int, found: list[I64]) -> None:
+        """Close the windows, and end all waits, that end at or before `bound_us`."""
+        if self.rule.span_us < 0 and not self.rule.is_timed:
             return
         done = 0
         while True:
             pool = self.pool
-            done = close_all(self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, bound_us)
+            rule = (self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, bound_us)
+            done = expire_all(*rule, self.fan_out) if self.rule.is_timed else close_all(*rule)
             if done == len(pool.keys):
                 break
             self.make_room(done, found)
@@ -232,11 +252,7 @@ class Matcher:
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
-        deadlines += [
-            int(earliest_close(state.pool.runs, state.pool.keys, state.rule.span_us))
-            for state in self._rules
-            if state.rule.span_us >= 0
-        ]
+        deadlines += [state.next_end_us() for state in self._rules]
         earliest = min(deadlines, default=END_OF_TIME_US)
         return earliest if earliest < END_OF_TIME_US else None
 
@@ -334,12 +350,11 @@ class Matcher:
     # ------------------------------------------------------------ memory
 
     def _live_slots(self) -> npt.NDArray[np.bool_]:
-        """Return which keys have an open run of any rule, or matches to suppress."""
+        """Return which keys have state of any rule that may still matter."""
         live = np.zeros(self._n_slots, np.bool_)
         for state in self._rules:
             state.set_slots(self._n_slots)
-            live |= state.pool.keys[:, N_RUNS] > 0
-            live |= state.suppression.matters(self.watermark_us)
+            live |= state.live(self.watermark_us)
         return live
 
     def _forget(self) -> None:
@@ -405,7 +420,8 @@ class Matcher:
         StateError
             The bytes are damaged, of an unknown format, or were written by other rules.
         """
-        snapshot = codec.decode(data, [row_width(rule) for rule in program.rules], program.fingerprint)
+        widths = [(key_width(rule) - N_RUNS, row_width(rule)) for rule in program.rules]
+        snapshot = codec.decode(data, widths, program.fingerprint)
         matcher = cls(program)
         matcher.watermark_us = snapshot.watermark_us
         matcher._position = snapshot.position

@@ -14,20 +14,27 @@ import numpy.typing as npt
 
 from cep.engine.kernels import (
     AT_INSTANT,
+    CLOCK,
     CLOSE_US,
     DROPPED,
+    EARLIEST_US,
+    GROUP_CLOCK,
+    HEAD,
     INSTANT,
     MATCH_REGISTER,
     MAX_RUNS,
+    MEMORY,
     N_META,
     N_RUNS,
     N_SCALARS,
+    NEVER,
     NONE,
     OVERFLOW,
     REGISTER,
     SELECTION,
     SKIP,
     SKIP_REGISTER,
+    SPAN_EVENTS,
     SPAN_US,
     STATE,
     TIMEOUTS,
@@ -39,14 +46,14 @@ from cep.engine.kernels import (
 )
 from cep.program import I64, Program, RuleProgram
 
-assert N_SCALARS == 10, "pack() names every scalar"
+assert N_SCALARS == 12, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
     """The open runs of one rule without the pool: key by key, each key's in order of its list."""
 
-    n_runs: I64  # (n_slots,)
+    keys: I64  # (n_slots, columns of `kernels.keys` from N_RUNS on)
     rows: I64  # (total, columns of `kernels.runs` from STATE on)
 
 
@@ -55,7 +62,7 @@ class RunPool:
     """Open runs of all keys: the arrays `runs`, `keys` and `meta` of `cep.engine.kernels`."""
 
     runs: I64  # (capacity + 1, REGISTER + n_registers); the last row is for trying a take
-    keys: I64  # (n_slots, 2)
+    keys: I64  # (n_slots, HEAD and what `StoredRuns.keys` has)
     meta: I64  # (N_META,)
 
     @property
@@ -86,20 +93,21 @@ class RunPool:
 
     def stored(self) -> StoredRuns:
         """Return the open runs in order."""
-        return StoredRuns(self.keys[:, N_RUNS].copy(), self.runs[self.live_rows(), STATE:])
+        return StoredRuns(self.keys[:, N_RUNS:].copy(), self.runs[self.live_rows(), STATE:])
 
     def with_slots(self, n_slots: int) -> RunPool:
         """Return the same pool with room for `n_slots` keys."""
         added = n_slots - len(self.keys)
         if added <= 0:
             return self
-        return RunPool(self.runs, np.concatenate((self.keys, _empty_keys(added))), self.meta)
+        return RunPool(
+            self.runs, np.concatenate((self.keys, _empty_keys(added, self.keys.shape[1]))), self.meta
+        )
 
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
         """Return a pool with the keys of `kept` only; the others have no runs."""
         stored = self.stored()
-        n_runs = stored.n_runs[kept]
-        return make_pool(StoredRuns(n_runs, stored.rows), 2 * len(stored.rows), self.meta)
+        return make_pool(StoredRuns(stored.keys[kept], stored.rows), 2 * len(stored.rows), self.meta)
 
     def grown(self, n_free: int) -> RunPool:
         """Return the same runs in a pool at least twice as large, with `n_free` runs free."""
@@ -117,9 +125,15 @@ class RunPool:
 _FIRST_CAPACITY = 64
 
 
-def _empty_keys(n_slots: int) -> I64:
-    keys = np.zeros((n_slots, 2), np.int64)
-    keys[:, 0] = NONE
+_FORGOTTEN = np.iinfo(np.int64).min // 2
+"""Time and number of a remembered event before there is one."""
+
+
+def _empty_keys(n_slots: int, width: int) -> I64:
+    keys = np.zeros((n_slots, width), np.int64)
+    keys[:, HEAD] = NONE
+    keys[:, EARLIEST_US : EARLIEST_US + 1] = NEVER
+    keys[:, MEMORY:] = _FORGOTTEN
     return keys
 
 
@@ -128,14 +142,24 @@ def n_registers(rule: RuleProgram) -> int:
     return max(len(rule.registers), 1)
 
 
+def n_clocks(rule: RuleProgram) -> int:
+    """Return the number of columns behind a run's registers."""
+    return GROUP_CLOCK + len(rule.tables.group_us) if rule.is_timed else 0
+
+
+def key_width(rule: RuleProgram) -> int:
+    """Return the number of columns of a key."""
+    return MEMORY + 2 * len(rule.tables.memory_variable) if rule.is_timed else N_RUNS + 1
+
+
 def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> RunPool:
     """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
     total = len(stored.rows)
     rows = max(capacity, total, _FIRST_CAPACITY) + 1
     runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64, order="F")
     runs[:total, STATE:] = stored.rows
-    keys = _empty_keys(len(stored.n_runs))
-    keys[:, N_RUNS] = stored.n_runs
+    keys = np.empty((len(stored.keys), 1 + stored.keys.shape[1]), np.int64)
+    keys[:, N_RUNS:] = stored.keys
     counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
     if meta is None and total:  # instants go on where they were: held matches are ordered by theirs
         counters[INSTANT] = runs[:total, AT_INSTANT].max()
@@ -145,12 +169,13 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
     """Return what a rule holds before the first event."""
-    return StoredRuns(np.zeros(0, np.int64), np.zeros((0, row_width(rule)), np.int64))
+    n_columns = key_width(rule) - N_RUNS
+    return StoredRuns(np.zeros((0, n_columns), np.int64), np.zeros((0, row_width(rule)), np.int64))
 
 
 def row_width(rule: RuleProgram) -> int:
     """Return the number of 64-bit fields stored per open run."""
-    return REGISTER - STATE + n_registers(rule)
+    return REGISTER - STATE + n_registers(rule) + n_clocks(rule)
 
 
 def pack(program: Program, rule: RuleProgram) -> I64:
@@ -166,13 +191,15 @@ def pack(program: Program, rule: RuleProgram) -> I64:
         OVERFLOW: int(rule.overflow),
         TIMEOUTS: int(rule.timeouts),
         ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
+        SPAN_EVENTS: rule.span_events,
+        CLOCK: REGISTER + n_registers(rule),
     }
     return pack_rule(scalars, rule.tables, len(program.columns))
 
 
 def new_matches(rule: RuleProgram, capacity: int) -> I64:
     """Return room for `capacity` matches."""
-    return np.zeros((capacity, MATCH_REGISTER + n_registers(rule)), np.int64)
+    return np.zeros((capacity, MATCH_REGISTER + n_registers(rule) + n_clocks(rule)), np.int64)
 
 
 def new_stack(rule: RuleProgram) -> I64:
@@ -183,6 +210,8 @@ def new_stack(rule: RuleProgram) -> I64:
 def fan_out(rule: RuleProgram) -> int:
     """Return the largest number of runs that one run can become at one event."""
     tables = rule.tables
-    sizes = np.diff(tables.after_ptr)[tables.take_after]
-    ends = tables.take_ptr
-    return max(int(sizes[a:b].sum()) for a, b in pairwise(ends)) + 1
+    sizes = np.diff(tables.after_ptr)
+    takes = sizes[tables.take_after]
+    by_take = max(int(takes[a:b].sum()) for a, b in pairwise(tables.take_ptr))
+    by_time = int(sizes[tables.state_timer_after[tables.state_timer >= 0]].max(initial=0))
+    return max(by_take, by_time) + 1

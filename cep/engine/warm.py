@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,10 @@ from cep.schema import Field, Role, Stream
 
 
 def smallest_program() -> Program:
-    """Return a program whose one rule matches every event, with all kinds of columns that kernels meet."""
+    """Return a program of two rules that match every event, with all kinds of columns that kernels meet.
+
+    Only the second has clocks: the two kinds have kernels of their own.
+    """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
     sizes |= {name: [0] for name in sizes if name.startswith("state_")}
@@ -49,7 +53,9 @@ def smallest_program() -> Program:
         tables=tables,
         registers=(Register(Type.BIGINT, "unused"),),
         measures=(),
+        is_timed=False,
         span_us=1,
+        span_events=-1,
         close_us=1,
         has_closing=False,
         selection=SelectionCode.EARLIEST,
@@ -60,7 +66,8 @@ def smallest_program() -> Program:
         suppress_us=1,
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
-    return Program((stream,), ("key",), (Role("warm", ("key",)),), ((),), (), (), (rule,))
+    timed = dataclasses.replace(rule, name="timed", is_timed=True)
+    return Program((stream,), ("key",), (Role("warm", ("key",)),), ((),), (), (), (rule, timed))
 
 
 def warm_up() -> None:

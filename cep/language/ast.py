@@ -191,6 +191,45 @@ class Joint(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """``[<=|<] duration`` after WITHIN or FOR."""
+
+    length_us: int
+    inclusive: bool
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EventWindow:
+    """``n EVENTS`` after WITHIN."""
+
+    count: int
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """``[<= d]``, ``[< d]``, ``[>= d]``, ``[> d]`` or, with the sign ``,`` and a `second_us`, ``[d, e]``."""
+
+    sign: str
+    first_us: int
+    second_us: int | None
+    span: Span = field(compare=False)
+
+    @property
+    def low_us(self) -> int:
+        """The shortest time inside: times are whole microseconds."""
+        return self.first_us + (self.sign == ">") if self.sign in (">", ">=", ",") else 0
+
+    @property
+    def high_us(self) -> int | None:
+        """The longest time inside; None: there is none."""
+        if self.second_us is not None:
+            return self.second_us
+        return self.first_us - (self.sign == "<") if self.sign in ("<", "<=") else None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One event, taken as a variable."""
 
@@ -200,10 +239,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """``!v``, or ``!(v | w)``: none of them."""
+    """``!v``, or ``!(v | w)``: none of them; with a `period`, ``!v FOR d``."""
 
     variables: tuple[Name, ...]
     span: Span = field(compare=False)
+    period: Window | None = None
 
     @property
     def text(self) -> str:
@@ -218,6 +258,7 @@ class Item:
 
     joint: Joint
     pattern: Pattern
+    gap: Gap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,21 +297,22 @@ class Repetition:
     reluctant: bool
     quantifier_span: Span = field(compare=False)
     span: Span = field(compare=False)
-
-
-Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition
-
-
-# Rules
+    gap: Gap | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """``WITHIN [<=|<] duration``."""
+class Group:
+    """``(p WITHIN d)``. Parentheses without WITHIN are there only as nesting."""
 
-    length_us: int
-    inclusive: bool
+    body: Pattern
+    window: Window | EventWindow
     span: Span = field(compare=False)
+
+
+Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition | Group
+
+
+# Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +440,7 @@ class Rule:
     streams: tuple[Name, ...]
     key: tuple[KeyPart, ...]
     pattern: Pattern
-    window: Window | None
+    window: Window | EventWindow | None
     definitions: tuple[Definition, ...]
     measures: tuple[Measure, ...]
     mode: Mode | None

@@ -39,7 +39,7 @@ _FORMS = {
     "FROM": "FROM stream, or FROM stream, other_stream",
     "PARTITION": "PARTITION BY column, or PARTITION BY stream.column = other_stream.column",
     "PATTERN": "PATTERN a -> b",
-    "WITHIN": "WITHIN 10 MINUTES",
+    "WITHIN": "WITHIN 10 MINUTES or WITHIN 20 EVENTS",
     "SUBSET": "SUBSET u = (a, b)",
     "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
     "MEASURES": "MEASURES COUNT(a.*) AS n, b.amount AS loss",
@@ -189,7 +189,7 @@ class _RuleReader:
         self.streams: tuple[ast.Name, ...] = ()
         self.key: tuple[ast.KeyPart, ...] = ()
         self.pattern: ast.Pattern | None = None
-        self.window: ast.Window | None = None
+        self.window: ast.Window | ast.EventWindow | None = None
         self.subsets: tuple[ast.Subset, ...] = ()
         self.definitions: tuple[ast.Definition, ...] = ()
         self.measures: tuple[ast.Measure, ...] = ()
@@ -351,19 +351,7 @@ class _RuleReader:
         self.may_follow = "`->`, `|`, a variable"
 
     def read_window(self) -> None:
-        parser = self.parser
-        sign = parser.accept_sign("<=", "<")
-        start = parser.now
-        if start.kind is Lexeme.NUMBER and parser.ahead().word in ("EVENT", "EVENTS", "ROW", "ROWS"):
-            unit = parser.ahead()
-            parser.later(
-                "WITHIN a number of events",
-                Span(start.start, unit.end),
-                "bound the match in time: WITHIN 10 MINUTES",
-            )
-        length = parser.duration()
-        inclusive = sign is None or sign.text == "<="
-        self.window = ast.Window(length, inclusive, parser.span_from(start.start))
+        self.window = self.parser.window()
 
     def read_subsets(self) -> None:
         parser = self.parser

@@ -10,6 +10,7 @@ from cep.language.cursor import Cursor
 from cep.language.grammar import Lexeme, Token
 
 _QUANTIFIERS = frozenset("?*+{")
+_IN_GAP = frozenset(("[", "<", "<=", ">", ">=", ","))
 
 
 class PatternReader(Cursor):
@@ -40,10 +41,9 @@ class PatternReader(Cursor):
         start = self.now.start
         items = [ast.Item(ast.Joint.STRICT, self.element())]
         while True:
-            if self.is_sign("->", "->>"):
-                joint = ast.Joint(self.take().text)
-                self.refuse_gap()
-                items.append(ast.Item(joint, self.element()))
+            if self.is_sign("->", "->>", "["):
+                joint, gap = self.joint()
+                items.append(ast.Item(joint, self.element(), gap))
             elif self.begins_element():
                 items.append(ast.Item(ast.Joint.STRICT, self.element()))
             else:
@@ -56,15 +56,51 @@ class PatternReader(Cursor):
         """Say whether an element is next."""
         return self.is_sign("(", "!", "{", "^", "$") or (self.is_name() and not self.starts_clause())
 
-    def refuse_gap(self) -> None:
-        """Refuse ``[`` after an arrow."""
-        if self.is_sign("["):
-            token = self.now
-            self.later(
-                "a limit on one gap",
-                Span(token.start, token.end),
-                "compare times in DEFINE: b AS ts - a.ts <= 5 SECONDS",
-            )
+    def joint(self) -> tuple[ast.Joint, ast.Gap | None]:
+        """Read an arrow, if there is one, and the limit on its gap, if there is one."""
+        joint = ast.Joint(self.take().text) if self.is_sign("->", "->>") else ast.Joint.STRICT
+        opening = self.accept_sign("[")
+        if opening is None:
+            return joint, None
+        sign = self.accept_sign("<=", "<", ">=", ">")
+        first = self.duration()
+        second = None
+        if sign is None:
+            if not self.accept_sign(","):
+                self.unexpected("`,`", "write [<= 5 SECONDS], [>= 5 SECONDS] or [1 SECOND, 5 SECONDS]")
+            second = self.duration()
+        self.expect_sign("]")
+        span = self.span_from(opening.start)
+        return joint, ast.Gap(sign.text if sign is not None else ",", first, second, span)
+
+    def joint_size(self) -> int:
+        """Return how many tokens a joint at the cursor has."""
+        size = 1 if self.is_sign("->", "->>") else 0
+        if self.ahead(size).text != "[":
+            return size
+        while self.ahead(size).kind in (Lexeme.NUMBER, Lexeme.WORD) or self.ahead(size).text in _IN_GAP:
+            size += 1
+        return size + 1
+
+    def window(self) -> ast.Window | ast.EventWindow:
+        """Read what follows WITHIN: a duration or a number of events."""
+        sign = self.accept_sign("<=", "<")
+        start = self.now
+        if start.kind is Lexeme.NUMBER and self.ahead().word in ("EVENT", "EVENTS"):
+            count = self.integer("a number of events")
+            self.take()
+            span = self.span_from(start.start)
+            if sign is not None and sign.text == "<":
+                self.fail(
+                    "E0104",
+                    "a number of events is a limit that is still inside",
+                    Span(sign.start, span.end),
+                    "events are counted, not measured",
+                    f"write WITHIN {max(count - 1, 1)} EVENTS",
+                )
+            return ast.EventWindow(count, span)
+        length = self.duration()
+        return ast.Window(length, sign is None or sign.text == "<=", self.span_from(start.start))
 
     def element(self) -> ast.Pattern:
         """Read an absence, a variable or a group, with its quantifier."""
@@ -95,12 +131,13 @@ class PatternReader(Cursor):
         names = self.absent_names() if self.is_sign("(") else [self.name("the name of a variable or `(`")]
         found = ast.Absence(tuple(names), self.span_from(bang.start))
         token = self.now
-        if token.word == "FOR":
-            self.later(
-                "absence FOR a time",
-                Span(token.start, token.end),
-                "end the pattern here and use WITHIN for the time",
-            )
+        if self.accept_word("FOR"):
+            sign = self.accept_sign("<=", "<")
+            start = self.now
+            length = self.duration()
+            period = ast.Window(length, sign is None or sign.text == "<=", self.span_from(start.start))
+            found = ast.Absence(tuple(names), self.span_from(bang.start), period)
+            token = self.now
         if self.begins_quantifier():
             self.fail(
                 "E0313",
@@ -144,18 +181,15 @@ class PatternReader(Cursor):
         """Read what follows ``(``."""
         self.deeper(opening)
         body = self.pattern()
-        token = self.now
-        if self.accept_word("WITHIN"):
-            self.later(
-                "WITHIN for a group", Span(token.start, token.end), "put one WITHIN after the whole pattern"
-            )
+        window = self.window() if self.accept_word("WITHIN") else None
         self.expect_sign(")", "`->`, `|`, `&` or `)`")
         self.nesting -= 1
-        return dataclasses.replace(body, span=self.span_from(opening.start))
+        span = self.span_from(opening.start)
+        return dataclasses.replace(body, span=span) if window is None else ast.Group(body, window, span)
 
     def begins_quantifier(self) -> bool:
-        """Say whether a quantifier is next; an arrow right before it is the joint inside it."""
-        by = 1 if self.is_sign("->", "->>") else 0
+        """Say whether a quantifier is next; a joint right before it is the one inside it."""
+        by = self.joint_size()
         token = self.ahead(by)
         if token.text == "{" and self.ahead(by + 1).text == "-":  # exclusion
             return False
@@ -164,19 +198,16 @@ class PatternReader(Cursor):
     def quantified(self, body: ast.Pattern) -> ast.Pattern:
         """Read the quantifier of `body`, if there is one."""
         token = self.now
-        if self.is_sign("->", "->>") and self.ahead().text == "[":
-            self.take()
-            self.refuse_gap()
         if not self.begins_quantifier():
             self.refuse_until()
             return body
-        joint = ast.Joint.STRICT
-        if self.is_sign("->", "->>"):
-            joint = ast.Joint(self.take().text)
+        joint, gap = self.joint()
         least, most = self.bounds()
         reluctant = self.accept_sign("?") is not None
         span = self.span_from(token.start)
-        found = ast.Repetition(body, least, most, joint, reluctant, span, self.span_from(body.span.start))
+        found = ast.Repetition(
+            body, least, most, joint, reluctant, span, self.span_from(body.span.start), gap
+        )
         if not reluctant and self.is_sign("+"):
             sign = self.take()
             self.later(

@@ -32,7 +32,7 @@ def print_rule(rule: ast.Rule) -> str:
     lines.append(f"PARTITION BY {', '.join(_key_part(part) for part in rule.key)}")
     lines.append(f"PATTERN {print_pattern(rule.pattern)}")
     if rule.window is not None:
-        lines.append(f"WITHIN {'' if rule.window.inclusive else '< '}{print_duration(rule.window.length_us)}")
+        lines.append(f"WITHIN {_window(rule.window)}")
     if rule.subsets:
         items = [f"{_name(s.name)} = ({', '.join(_name(name) for name in s.members)})" for s in rule.subsets]
         lines.append(f"SUBSET {', '.join(items)}")
@@ -94,11 +94,13 @@ def print_pattern(pattern: ast.Pattern) -> str:
             return _name(variable)
         case ast.Absence(variables=variables):
             names = " | ".join(_name(variable) for variable in variables)
-            return f"!({names})" if len(variables) > 1 else f"!{names}"
+            text = f"!({names})" if len(variables) > 1 else f"!{names}"
+            return text if pattern.period is None else f"{text} FOR {_window(pattern.period)}"
         case ast.Sequence(items=(first, *rest)):
             text = _element(first.pattern)
             for item in rest:
-                text += f" {item.joint} " if item.joint else " "
+                joint = f"{item.joint}{_gap(item.gap)}"
+                text += f" {joint} " if joint else " "
                 text += _element(item.pattern)
             return text
         case ast.Alternation(branches=branches):
@@ -112,7 +114,10 @@ def print_pattern(pattern: ast.Pattern) -> str:
             )
         case ast.Repetition(body=body):
             inner = _element(body, ast.Repetition, ast.Absence)
-            return f"{inner}{pattern.joint}{_quantifier(pattern)}{'?' if pattern.reluctant else ''}"
+            joint = f"{pattern.joint}{_gap(pattern.gap)}"
+            return f"{inner}{joint}{_quantifier(pattern)}{'?' if pattern.reluctant else ''}"
+        case ast.Group(body=body, window=window):
+            return f"({print_pattern(body)} WITHIN {_window(window)})"
         case _:
             raise AssertionError(pattern)
 
@@ -130,6 +135,19 @@ def _is_conjunction(pattern: ast.Pattern) -> bool:
 def _grouped(pattern: ast.Pattern, *kinds: type[object]) -> str:
     text = print_pattern(pattern)
     return f"({text})" if isinstance(pattern, kinds) else text
+
+
+def _gap(gap: ast.Gap | None) -> str:
+    if gap is None:
+        return ""
+    first = print_duration(gap.first_us)
+    return f"[{gap.sign} {first}]" if gap.second_us is None else f"[{first}, {print_duration(gap.second_us)}]"
+
+
+def _window(window: ast.Window | ast.EventWindow) -> str:
+    if isinstance(window, ast.EventWindow):
+        return f"{window.count} {'EVENT' if window.count == 1 else 'EVENTS'}"
+    return f"{'' if window.inclusive else '< '}{print_duration(window.length_us)}"
 
 
 def _quantifier(pattern: ast.Repetition) -> str:

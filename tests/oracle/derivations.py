@@ -22,7 +22,7 @@ MAX_WAITS = 2000
 """Waits of one rule and key. Loops of `->>` double with each event."""
 
 Instant = tuple[int, int, int]
-"""(time, 0, position) of an event or (time, 1, 0) of a window's close: order of happening ("Instants")."""
+"""(time, 0, position) of an event or (time, 1, 0) of what time brings: order of happening ("Instants")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +32,60 @@ class Joint:
     place: tuple[int, ...]
     contiguity: ir.Contiguity
     begins: frozenset[str]
+    gap: ir.Gap | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An absence before the first event; `past_arrow`: with an arrow between the two."""
+
+    absent: ir.Absent | ir.Silence
+    past_arrow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A repetition of a group with a window; it was entered when `n_taken` events had been taken."""
+
+    place: tuple[int, ...]
+    window: ir.Window | ir.EventWindow
+    n_taken: int
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What stands in the pattern between the event taken last and the next: the last joint, all absences."""
+    """What stands in the pattern between the event taken last and the next: the last joint, all absences.
+
+    `groups` are those around the place that has been reached.
+    """
 
     n_taken: int = 0
     joint: Joint | None = None
     bars: frozenset[str] = frozenset()
     guards: frozenset[str] = frozenset()
+    groups: tuple[Inside, ...] = ()
+    looks: tuple[Look, ...] = ()
+
+    def past_arrow(self) -> Link:
+        """Return the link behind an arrow."""
+        return replace(self, looks=tuple(replace(look, past_arrow=True) for look in self.looks))
+
+    def running(self) -> Link:
+        """Return the link with those groups only that have taken an event."""
+        return replace(self, groups=tuple(group for group in self.groups if group.n_taken < self.n_taken))
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """By `link` to an event taken as `variable`, then on with `rest`; without variable: to the end."""
+    """By `link` to an event taken as `variable`, then on with `rest`; without variable: to the end.
+
+    With a `pause` it leads through that timed absence first.
+    """
 
     link: Link
     variable: str | None
     rest: Rest
+    pause: ir.Silence | None = None
 
 
 Rest = Callable[[Link], Iterator[Way]]
@@ -67,10 +102,10 @@ def begins(node: ir.Node) -> frozenset[str]:
             return frozenset().union(*(begins(branch) for branch in branches))
         case ir.Permutation(parts=parts):
             return frozenset().union(*(begins(part) for part in parts))
-        case ir.Repeat(body=body):
+        case ir.Repeat(body=body) | ir.Group(body=body):
             return begins(body)
-        case ir.Absent():
-            raise AssertionError("an absence is never the first of a sequence")
+        case ir.Absent() | ir.Silence():
+            return frozenset()  # it is the first only where the pattern begins, and no joint is read there
         case _:
             assert_never(node)
 
@@ -89,7 +124,15 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
             yield from _any_order(node, tuple(range(len(parts))), place, link, rest)
         case ir.Repeat():
             yield from _repetitions(node, 0, place, link, rest)
-        case ir.Absent():
+        case ir.Group(body=body, window=window):
+            inside = Inside(place, window, link.n_taken)
+
+            def left(reached: Link) -> Iterator[Way]:
+                outside = tuple(group for group in reached.groups if group != inside)
+                return rest(replace(reached, groups=outside))
+
+            yield from ways(body, (*place, 0), replace(link, groups=(*link.groups, inside)), left)
+        case ir.Absent() | ir.Silence():
             raise AssertionError("an absence stands only in a sequence")
         case _:
             assert_never(node)
@@ -107,6 +150,15 @@ def _items(
     def onward(link: Link) -> Iterator[Way]:
         return _items(items, index + 1, place, link, rest)
 
+    is_arrow = index > 0 and item.contiguity is not ir.Contiguity.STRICT
+    if is_arrow:
+        link = link.past_arrow()
+    if isinstance(item.node, ir.Absent | ir.Silence) and link.n_taken == 0:  # "Absence at the start"
+        yield from onward(replace(link, looks=(*link.looks, Look(item.node, past_arrow=False))))
+        return
+    if isinstance(item.node, ir.Silence):
+        yield Way(link, None, onward, pause=item.node)
+        return
     if isinstance(item.node, ir.Absent):
         name = {item.node.variable}
         if item.contiguity is ir.Contiguity.STRICT:
@@ -116,7 +168,7 @@ def _items(
         return
     here = (*place, index)
     if index > 0:
-        link = replace(link, joint=Joint(here, item.contiguity, begins(item.node)))
+        link = replace(link, joint=Joint(here, item.contiguity, begins(item.node), item.gap))
     yield from ways(item.node, here, link, onward)
 
 
@@ -129,7 +181,9 @@ def _any_order(
         return
     if len(left) < len(node.parts):
         first = frozenset().union(*(begins(node.parts[number]) for number in left))
-        link = replace(link, joint=Joint((*place, -1, *left), node.contiguity, first))
+        link = replace(link, joint=Joint((*place, -1, *left), node.contiguity, first, None))
+        if node.contiguity is not ir.Contiguity.STRICT:
+            link = link.past_arrow()
     for number in left:
 
         def onward(reached: Link, number: int = number) -> Iterator[Way]:
@@ -152,7 +206,9 @@ def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link,
     def more() -> Iterator[Way]:
         entered = link
         if done > 0:
-            entered = replace(link, joint=Joint(place, node.contiguity, begins(node.body)))
+            entered = replace(link, joint=Joint(place, node.contiguity, begins(node.body), node.gap))
+            if node.contiguity is not ir.Contiguity.STRICT:
+                entered = entered.past_arrow()
             for item in node.behind:  # "Absence": what is absent behind a loop is so between its repetitions
                 assert isinstance(item.node, ir.Absent)
                 if item.contiguity is not ir.Contiguity.STRICT:
@@ -202,6 +258,14 @@ class Wait:
         return self.assignment[0][1]
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """From where a wait begins: an instant, and the time it stands for."""
+
+    instant: Instant
+    time_us: int
+
+
 class TooManyRunsError(Exception):
     """This rule has so many runs in these events that following each of them takes too long."""
 
@@ -229,8 +293,8 @@ class Derivations:
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
         self.waits: list[Wait] = []
 
-    def _record(self, assignment: Assignment, until: Instant | None) -> None:
-        self.waits.append(Wait(assignment, self.at(assignment[-1][1]), until))
+    def _record(self, assignment: Assignment, since: Moment, until: Instant | None) -> None:
+        self.waits.append(Wait(assignment, since.instant, until))
         if len(self.waits) > MAX_WAITS:
             raise TooManyRunsError
 
@@ -239,8 +303,10 @@ class Derivations:
         found: dict[tuple[Assignment, Instant], Derivation] = {}
         for way in ways(self.rule.pattern, (), Link(), _end):
             assert way.variable is not None, "a pattern takes at least one event"
+            if any(self._lies_before(look) for look in way.link.looks):
+                continue
             if self.holds(way.variable, self.start, ()):  # "Starts": no joint is read before the first event
-                for derivation in self._onward(((way.variable, self.start),), way.rest):
+                for derivation in self._after_take(((way.variable, self.start),), way):
                     found.setdefault((derivation.assignment, derivation.instant), derivation)
         return list(found.values())
 
@@ -256,37 +322,84 @@ class Derivations:
         """Return the events by variable."""
         return events_by_name(self.rule, self.events, assignment)
 
+    def _lies_before(self, look: Look) -> bool:
+        """Say whether an event that must not lie before the first one does ("Absence at the start")."""
+        absent = look.absent
+        is_silence = isinstance(absent, ir.Silence)
+        names = absent.variables if isinstance(absent, ir.Silence) else (absent.variable,)
+        within = absent.period if isinstance(absent, ir.Silence) else self.rule.window
+        for position in range(self.start):
+            is_adjacent = position == self.start - 1
+            if not is_silence and not look.past_arrow and not is_adjacent:
+                continue
+            if isinstance(within, ir.EventWindow):
+                is_inside = self.start - position <= within.count - 1
+            else:
+                assert within is not None
+                is_inside = self.times[self.start] - self.times[position] <= within.span_us
+            if is_inside and any(self.holds(name, position, ()) for name in names):
+                return True
+        return False
+
+    def _end_of(self, window: ir.Window | ir.EventWindow, first: int) -> Instant | None:
+        """Return when a window closes that the event at `first` opened ("Window"); None: not in sight."""
+        if isinstance(window, ir.Window):
+            return (self.times[first] + window.span_us, 1, 0)
+        last = first + window.count - 1
+        return self.at(last) if last < len(self.times) else None
+
     @property
     def close(self) -> Instant | None:
         """When the window closes: after all events of its last moment ("Window")."""
-        window = self.rule.window
-        return None if window is None else (self.times[self.start] + window.span_us, 1, 0)
+        return None if self.rule.window is None else self._end_of(self.rule.window, self.start)
+
+    def _end_of_wait(self, assignment: Assignment, link: Link) -> Instant | None:
+        """Return the first of all limits of a wait, None: it has none ("Limits of a wait")."""
+        groups = link.running().groups
+        ends = [self.close, *(self._end_of(group.window, assignment[group.n_taken][1]) for group in groups)]
+        if link.joint is not None and link.joint.gap is not None and link.joint.gap.high_us is not None:
+            ends.append((self.times[assignment[-1][1]] + link.joint.gap.high_us, 1, 0))
+        return min((end for end in ends if end is not None), default=None)
 
     def at(self, position: int) -> Instant:
         """Return the instant of an event."""
         return (self.times[position], 0, position)
 
-    def _onward(self, assignment: Assignment, rest: Rest) -> Iterator[Derivation]:
-        """Go on behind the last taken event: one wait after another ("Waits")."""
-        onward = rest(Link(len(assignment)))
-        for (is_end, link), group in groupby(onward, key=lambda way: (way.variable is None, way.link)):
-            if is_end:
-                yield from self._ending(assignment, link)
+    def _after_take(self, assignment: Assignment, way: Way) -> Iterator[Derivation]:
+        """Go on behind an event just taken."""
+        last = assignment[-1][1]
+        moment = Moment(self.at(last), self.times[last])
+        return self._onward(assignment, way.rest(Link(len(assignment), groups=way.link.groups)), moment)
+
+    def _onward(self, assignment: Assignment, onward: Iterator[Way], since: Moment) -> Iterator[Derivation]:
+        """Go on from a moment: one wait after another ("Waits")."""
+        for (variable, pause, link), group in groupby(onward, key=_wait_of):
+            if pause is not None:
+                for way in group:
+                    yield from self._pause(assignment, way, pause, since)
+            elif variable is None:
+                yield from self._ending(assignment, link, since)
             else:
-                yield from self._wait(assignment, link, list(group))
+                yield from self._wait(assignment, link, list(group), since)
 
-    def _candidates(self, assignment: Assignment) -> Iterator[int]:
-        """Yield the positions behind the last taken event that lie in the window."""
-        close = self.close
-        for position in range(assignment[-1][1] + 1, len(self.events)):
-            if close is not None and self.at(position) > close:
+    def _candidates(self, since: Moment, until: Instant | None) -> Iterator[int]:
+        """Yield the positions of the events that happen after one instant and not after another."""
+        for position in range(len(self.events)):
+            if until is not None and self.at(position) > until:
                 return
-            yield position
+            if self.at(position) > since.instant:
+                yield position
 
-    def _is_guarded(self, assignment: Assignment, link: Link, position: int) -> bool:
+    def _is_guarded(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
         """Say whether a strict absence forbids the event: it looks at the very next one ("Absence")."""
-        is_next = position == assignment[-1][1] + 1
+        is_next = position == next(self._candidates(since, None))
         return is_next and any(self.holds(name, position, assignment) for name in link.guards)
+
+    def _may_take(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Say whether the gap before the event is long enough ("Gaps")."""
+        assert link.joint is not None
+        gap = link.joint.gap
+        return gap is None or self.times[position] - self.times[assignment[-1][1]] >= gap.low_us
 
     def _may_skip(self, assignment: Assignment, link: Link, position: int) -> bool:
         """Say whether the wait may pass over the event ("What an arrow skips", "Absence")."""
@@ -297,50 +410,81 @@ class Derivations:
             case ir.Contiguity.STRICT:
                 return False
             case ir.Contiguity.NEXT:
-                return not any(self.holds(name, position, assignment) for name in link.joint.begins)
+                could_be_taken = any(self.holds(name, position, assignment) for name in link.joint.begins)
+                return not (could_be_taken and self._may_take(assignment, link, position))
             case ir.Contiguity.ANY:
                 return True
             case _:
                 assert_never(link.joint.contiguity)
 
-    def _wait(self, assignment: Assignment, link: Link, group: list[Way]) -> Iterator[Derivation]:
+    def _wait(
+        self, assignment: Assignment, link: Link, group: list[Way], since: Moment
+    ) -> Iterator[Derivation]:
         """Wait by one joint: at each event take, in the order of the ways, before skipping."""
-        until = self.close
-        for position in self._candidates(assignment):
-            if self._is_guarded(assignment, link, position):
+        until = self._end_of_wait(assignment, link)
+        for position in self._candidates(since, until):
+            if self._is_guarded(assignment, link, position, since):
                 until = self.at(position)
                 break
             for way in group:
                 assert way.variable is not None
+                if not self._may_take(assignment, link, position):
+                    continue
                 if self.holds(way.variable, position, assignment):
-                    yield from self._onward((*assignment, (way.variable, position)), way.rest)
+                    yield from self._after_take((*assignment, (way.variable, position)), way)
             if not self._may_skip(assignment, link, position):
                 until = self.at(position)
                 break
-        self._record(assignment, until)
+        self._record(assignment, since, until)
 
-    def _ending(self, assignment: Assignment, link: Link) -> Iterator[Derivation]:
+    def _pause(
+        self, assignment: Assignment, way: Way, silence: ir.Silence, since: Moment
+    ) -> Iterator[Derivation]:
+        """Wait until a timed absence is certain, then go on ("Absence for a time")."""
+        link = replace(way.link, bars=way.link.bars.union(silence.variables))
+        end: Instant = (since.time_us + silence.period.span_us, 1, 0)
+        limit = self._end_of_wait(assignment, replace(link, joint=None))
+        until = end if limit is None else min(end, limit)
+        lying_between = list(self._candidates(since, until))
+        for position in lying_between:
+            guarded = self._is_guarded(assignment, link, position, since)
+            if guarded or any(self.holds(name, position, assignment) for name in link.bars):
+                self._record(assignment, since, self.at(position))
+                return
+        self._record(assignment, since, until)
+        if until == end:
+            guards = way.link.guards if not lying_between else frozenset()
+            onward = way.rest(replace(way.link, joint=None, guards=guards))
+            moment = Moment(end, since.time_us + silence.period.length_us)
+            yield from self._onward(assignment, onward, moment)
+
+    def _ending(self, assignment: Assignment, link: Link, since: Moment) -> Iterator[Derivation]:
         """Complete the derivation: at once, or when an absence is certain ("Absence at the end")."""
         if not link.bars and not link.guards:
-            last = assignment[-1][1]
-            yield Derivation(assignment, self.at(last), self.times[last])
+            yield Derivation(assignment, since.instant, since.time_us)
             return
         until = self.close
-        for position in self._candidates(assignment):
-            guarded = self._is_guarded(assignment, link, position)
+        for position in self._candidates(since, until):
+            guarded = self._is_guarded(assignment, link, position, since)
             if guarded or any(self.holds(name, position, assignment) for name in link.bars):
-                self._record(assignment, self.at(position))
+                self._record(assignment, since, self.at(position))
                 return
             if not link.bars:  # the very next event was not the forbidden one: that is all there is to know
-                self._record(assignment, self.at(position))
+                self._record(assignment, since, self.at(position))
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
-        self._record(assignment, until)
-        decided = not link.guards or any(True for _ in self._candidates(assignment))
+        self._record(assignment, since, until)
+        decided = not link.guards or any(True for _ in self._candidates(since, until))
         if until is not None and decided:
             window = self.rule.window
-            assert window is not None
-            yield Derivation(assignment, until, self.times[self.start] + window.length_us)
+            length_us = window.length_us if isinstance(window, ir.Window) else None
+            end_us = until[0] if length_us is None else self.times[self.start] + length_us
+            yield Derivation(assignment, until, end_us)
+
+
+def _wait_of(way: Way) -> tuple[str | None, ir.Silence | None, Link]:
+    """Return what neighbouring ways of one wait share."""
+    return ("" if way.variable is not None else None, way.pause, way.link.running())
 
 
 def _end(link: Link) -> Iterator[Way]:

@@ -113,8 +113,7 @@ def _matches_of_key(
         chosen = sorted(candidates, key=lambda c: (c.derivation.instant, c.start, c.preference))
     else:
         instants = {(time, 0, position) for position, time in enumerate(times)}
-        if rule.window is not None:
-            instants |= {(time + rule.window.span_us, 1, 0) for time in times}
+        instants |= {wait.until for wait in waits if wait.until is not None}
         chosen = _held(rule.skip, candidates, waits, sorted(instants), resumes)
     derivations_reported = _unsuppressed(rule.report.suppress_us, [c.derivation for c in chosen])
     found = [_match(rule, key, times, events, derivation) for derivation in derivations_reported]
@@ -141,7 +140,7 @@ def _timeouts(
     resumes: Sequence[_Resume],
 ) -> list[Derivation]:
     """Return what was taken by runs that the close of the window ended ("Timeouts"), each once."""
-    assert rule.window is not None
+    assert isinstance(rule.window, ir.Window)
     complete = {(each.derivation.assignment, each.derivation.instant) for each in candidates}
     found: dict[Assignment, Derivation] = {}
     for wait in waits:

@@ -22,8 +22,7 @@ def rule_text(rule: ir.Rule) -> str:
     lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {', '.join(rule.key)}"]
     lines.append(f"PATTERN {_pattern(rule.pattern)}")
     if rule.window is not None:
-        sign = "<=" if rule.window.inclusive else "<"
-        lines.append(f"WITHIN {sign} {rule.window.length_us} MICROSECONDS")
+        lines.append(f"WITHIN {_window(rule.window)}")
     if rule.subsets:
         unions = [f"{subset.name} = ({', '.join(subset.members)})" for subset in rule.subsets]
         lines.append("SUBSET " + ", ".join(unions))
@@ -46,9 +45,18 @@ def _pattern(node: ir.Node) -> str:
             return name
         case ir.Absent(variable=name):
             return f"!{name}"
+        case ir.Silence(variables=(name,), period=period):
+            return f"!{name} FOR {_window(period)}"
+        case ir.Silence(variables=names, period=period):
+            return f"!({' | '.join(names)}) FOR {_window(period)}"
+        case ir.Group(body=body, window=window):
+            return f"({_pattern(body)} WITHIN {_window(window)})"
         case ir.Sequence(items=items):
             parts = [_atom(items[0].node)]
-            parts += [_JOINTS[item.contiguity] + _atom(item.node) for item in items[1:]]
+            parts += [
+                _JOINTS[item.contiguity].rstrip() + _gap(item.gap) + " " + _atom(item.node)
+                for item in items[1:]
+            ]
             return "".join(parts)
         case ir.Alternation(branches=branches):
             return " | ".join(_atom(branch) for branch in branches)
@@ -60,7 +68,25 @@ def _pattern(node: ir.Node) -> str:
             most = "" if node.max is None else node.max
             lazy = "?" if node.greed is ir.Greed.RELUCTANT else ""
             body = _pattern(node.body) if isinstance(node.body, ir.Take) else f"({_pattern(node.body)})"
-            return f"{body}{_INNER[node.contiguity]}{{{node.min},{most}}}{lazy}"
+            return f"{body}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{lazy}"
+
+
+def _gap(gap: ir.Gap | None) -> str:
+    match gap:
+        case None:
+            return ""
+        case ir.Gap(low_us=0, high_us=int() as high_us):
+            return f"[< {high_us + 1} MICROSECONDS]"
+        case ir.Gap(low_us=low_us, high_us=None):
+            return f"[>= {low_us} MICROSECONDS]"
+        case ir.Gap(low_us=low_us, high_us=high_us):
+            return f"[{low_us} MICROSECONDS, {high_us} MICROSECONDS]"
+
+
+def _window(window: ir.Window | ir.EventWindow) -> str:
+    if isinstance(window, ir.EventWindow):
+        return f"{window.count} EVENTS"
+    return f"{'<=' if window.inclusive else '<'} {window.length_us} MICROSECONDS"
 
 
 def _atom(node: ir.Node) -> str:

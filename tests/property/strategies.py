@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir, nfa
 from cep.compiler.absences import hold_in_loops
+from cep.compiler.lower import is_timed
 from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
 from cep.schema import Field, Stream
 from tests.function_calls import EXACT, call, constant
@@ -293,6 +294,50 @@ def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | N
 # ---------------------------------------------------------------- patterns
 
 _JOINTS = st.sampled_from(list(ir.Contiguity))
+_ARROWS = st.sampled_from([ir.Contiguity.NEXT, ir.Contiguity.ANY])
+
+
+@st.composite
+def _gaps(draw: st.DrawFn) -> ir.Gap | None:
+    """Draw bounds of the time between two events, seldom any."""
+    if draw(st.integers(0, 4)):
+        return None
+    low_us = draw(st.sampled_from([0, 0, 1, SECOND_US, 2 * SECOND_US]))
+    more_us = draw(st.sampled_from([None, 0, 2 * SECOND_US, 4 * SECOND_US]))
+    return ir.Gap(low_us, None if more_us is None else low_us + more_us)
+
+
+@st.composite
+def _periods(draw: st.DrawFn) -> ir.Window:
+    """Draw for how long nothing must come."""
+    return ir.Window(draw(st.sampled_from([1, 2, 2, 3, 5])) * SECOND_US, draw(st.booleans()))
+
+
+@st.composite
+def _group_windows(draw: st.DrawFn) -> ir.Window | ir.EventWindow:
+    if draw(st.integers(0, 3)) == 0:
+        return ir.EventWindow(draw(st.integers(1, 5)))
+    return ir.Window(draw(st.sampled_from([1, 2, 3, 4, 6])) * SECOND_US, draw(st.booleans()))
+
+
+def _item(draw: st.DrawFn, node: ir.Node) -> ir.Item:
+    """Draw the joint of `node`; that of an absence FOR a time is an arrow."""
+    if isinstance(node, ir.Absent):
+        return ir.Item(draw(_JOINTS), node)
+    if isinstance(node, ir.Silence):
+        return ir.Item(draw(_ARROWS), node)
+    return ir.Item(draw(_JOINTS), node, draw(_gaps()))
+
+
+@st.composite
+def _absences(draw: st.DrawFn, names: list[str]) -> ir.Absent | ir.Silence:
+    """Draw an absence, of one variable or, for a time, perhaps of two."""
+    if draw(st.integers(0, 2)):
+        return ir.Absent(draw(st.sampled_from(names)))
+    several = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    return ir.Silence(tuple(several), draw(_periods()))
+
+
 _QUANTIFIERS: list[tuple[int, int | None]] = [
     (0, 1),
     (0, 1),
@@ -311,7 +356,9 @@ _QUANTIFIERS: list[tuple[int, int | None]] = [
 @st.composite
 def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
     """Draw a pattern of about `size` steps."""
-    shape = draw(st.integers(0, 6))
+    shape = draw(st.integers(0, 7))
+    if shape == 7:
+        return ir.Group(draw(nodes(names, size)), draw(_group_windows()))
     if size <= 1:
         take = ir.Take(draw(st.sampled_from(names)))
         return draw(_repeated(take)) if shape >= 4 else take
@@ -330,11 +377,10 @@ def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
 def _items(draw: st.DrawFn, names: list[str], size: int, n_parts: int) -> list[ir.Item]:
     items = [ir.Item(draw(_JOINTS), draw(nodes(names, max(1, size // n_parts))))]
     while len(items) < n_parts:
-        joint = draw(_JOINTS)
         if draw(st.integers(0, 3)) == 0:
-            items.append(ir.Item(joint, ir.Absent(draw(st.sampled_from(names)))))
+            items.append(_item(draw, draw(_absences(names))))
         else:
-            items.append(ir.Item(joint, draw(nodes(names, max(1, size // n_parts)))))
+            items.append(_item(draw, draw(nodes(names, max(1, size // n_parts)))))
     return items
 
 
@@ -342,7 +388,7 @@ def _items(draw: st.DrawFn, names: list[str], size: int, n_parts: int) -> list[i
 def _repeated(draw: st.DrawFn, body: ir.Node) -> ir.Node:
     least, most = draw(st.sampled_from(_QUANTIFIERS))
     greed = draw(st.sampled_from([ir.Greed.GREEDY, ir.Greed.GREEDY, ir.Greed.RELUCTANT]))
-    return ir.Repeat(body, least, most, draw(_JOINTS), greed)
+    return ir.Repeat(body, least, most, draw(_JOINTS), greed, draw(_gaps()))
 
 
 def variables_of(node: ir.Node) -> set[str]:
@@ -350,13 +396,15 @@ def variables_of(node: ir.Node) -> set[str]:
     match node:
         case ir.Take(variable=name) | ir.Absent(variable=name):
             return {name}
+        case ir.Silence(variables=names):
+            return set(names)
         case ir.Sequence(items=items):
             return set().union(*(variables_of(item.node) for item in items))
         case ir.Alternation(branches=branches):
             return set().union(*(variables_of(branch) for branch in branches))
         case ir.Permutation(parts=parts):
             return set().union(*(variables_of(part) for part in parts))
-        case ir.Repeat(body=body):
+        case ir.Repeat(body=body) | ir.Group(body=body):
             return variables_of(body)
 
 
@@ -364,7 +412,7 @@ def _taken_variables(node: ir.Node) -> set[str]:
     match node:
         case ir.Take(variable=name):
             return {name}
-        case ir.Absent():
+        case ir.Absent() | ir.Silence():
             return set()
         case ir.Sequence(items=items):
             return set().union(*(_taken_variables(item.node) for item in items))
@@ -372,7 +420,7 @@ def _taken_variables(node: ir.Node) -> set[str]:
             return set().union(*(_taken_variables(branch) for branch in branches))
         case ir.Permutation(parts=parts):
             return set().union(*(_taken_variables(part) for part in parts))
-        case ir.Repeat(body=body):
+        case ir.Repeat(body=body) | ir.Group(body=body):
             return _taken_variables(body)
 
 
@@ -383,10 +431,10 @@ def _plain_sequences(draw: st.DrawFn) -> ir.Node:
     absent = draw(st.sampled_from([None, *names[1:]]))
     items = [ir.Item(draw(_JOINTS), ir.Take(names[0]))]
     for name in names[1:]:
-        step: ir.Node = ir.Absent(name) if name == absent else ir.Take(name)
+        step: ir.Node = draw(_absences([name])) if name == absent else ir.Take(name)
         if name != absent and draw(st.integers(0, 2)) == 0:
             step = draw(_repeated(step))
-        items.append(ir.Item(draw(_JOINTS), step))
+        items.append(_item(draw, step))
     return ir.Sequence(tuple(items))
 
 
@@ -401,15 +449,27 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
     if nfa.can_be_empty(pattern):
         first = ir.Item(ir.Contiguity.STRICT, ir.Take(draw(st.sampled_from(names))))
         pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
+    if draw(st.integers(0, 9)) == 0:
+        pattern = _after_absence(draw, names, pattern)
     return pattern
+
+
+def _after_absence(draw: st.DrawFn, names: list[str], pattern: ir.Node) -> ir.Node:
+    """Draw one absence or two before the first event, seldom of one branch only."""
+    first = ir.Item(ir.Contiguity.STRICT, draw(_absences(names)))
+    more = [_item(draw, draw(_absences(names)))] if draw(st.booleans()) else []
+    found = ir.Sequence((first, *more, ir.Item(draw(_JOINTS), pattern)))
+    return ir.Alternation((found, pattern)) if draw(st.integers(0, 3)) == 0 else found
 
 
 # ---------------------------------------------------------------- rules
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> ir.Window:
+def windows(draw: st.DrawFn) -> ir.Window | ir.EventWindow:
     """Draw a window that some of the streams' events do not fit into."""
+    if draw(st.integers(0, 4)) == 0:
+        return ir.EventWindow(draw(st.integers(1, 8)))
     length_us = draw(st.sampled_from([2, 4, 8, 12, 20])) * SECOND_US
     return ir.Window(length_us, draw(st.booleans()))
 
@@ -425,10 +485,15 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         members = draw(st.lists(st.sampled_from(taken), min_size=1, max_size=3, unique=True))
         subsets = (ir.Subset("u", tuple(members)),)
     unions = ["u" for _ in subsets]
-    variables = tuple(
-        ir.Variable(name, draw(predicates([*names, *unions], number))) for number, name in enumerate(names)
+    automaton = nfa.build(pattern)
+    needs_window = any(state.closes and state.bars for state in automaton.states) or any(
+        look.period is None for edge in automaton.states[0].takes for look in edge.looks
     )
-    needs_window = any(state.closes and state.bars for state in nfa.build(pattern).states)
+    looked_for = {look.variable for edge in automaton.states[0].takes for look in edge.looks}
+    variables = tuple(
+        ir.Variable(name, draw(predicates([] if name in looked_for else [*names, *unions], number)))
+        for number, name in enumerate(names)
+    )
     window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
     measures = [
         ir.Measure(f"took_{name}", Aggregate("SUM", name, COLUMNS["w"], 0, Type.BIGINT)) for name in taken
@@ -454,16 +519,16 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         variables=variables,
         measures=tuple(measures),
         selection=selection,
-        report=draw(reports(has_window=window is not None)),
         skip=ir.Skip(kind_of_skip, target, subsets[0].members if target == "u" else ()),
         subsets=subsets,
+        report=draw(reports(may_time_out=window is not None and not is_timed(window, automaton))),
     )
 
 
 @st.composite
-def reports(draw: st.DrawFn, *, has_window: bool) -> ir.Report:
+def reports(draw: st.DrawFn, *, may_time_out: bool) -> ir.Report:
     """Draw what is reported: mostly matches only. (Runs are too few to reach a limit.)"""
-    timeouts = has_window and draw(st.integers(0, 3)) == 0
+    timeouts = may_time_out and draw(st.integers(0, 3)) == 0
     suppress_us = draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8])) * SECOND_US
     return ir.Report(timeouts, suppress_us)
 

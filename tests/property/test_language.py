@@ -101,22 +101,36 @@ _bounds = st.one_of(
 )
 
 
+_durations = st.integers(0, 10**15)
+_windows = st.builds(ast.Window, _durations, st.booleans(), st.just(_AT))
+_bounds_of_matches = _windows | st.builds(ast.EventWindow, st.integers(0, 99), st.just(_AT))
+_gaps = st.none() | st.one_of(
+    st.builds(ast.Gap, st.sampled_from(["<=", "<", ">=", ">"]), _durations, st.none(), st.just(_AT)),
+    st.builds(ast.Gap, st.just(","), _durations, _durations, st.just(_AT)),
+)
+
+
 def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Pattern]:
     at = st.just(_AT)
-    absences = st.builds(ast.Absence, st.lists(_names, min_size=1, max_size=3).map(tuple), at)
-    steps = st.lists(st.builds(ast.Item, _joints, parts | absences), max_size=3)
+    absent = st.lists(_names, min_size=1, max_size=3).map(tuple)
+    absences = st.builds(ast.Absence, absent, at, st.none() | _windows)
+    steps = st.lists(st.builds(ast.Item, _joints, parts | absences, _gaps), max_size=3)
+    groups = st.builds(ast.Group, parts, _bounds_of_matches, at)
     sequences = st.builds(
         lambda first, second, rest: ast.Sequence((ast.Item(ast.Joint.STRICT, first), second, *rest), _AT),
         parts,
-        st.builds(ast.Item, _joints, parts),
+        st.builds(ast.Item, _joints, parts, _gaps),
         steps,
     )
     repetitions = st.builds(
-        lambda body, bounds, joint, reluctant: ast.Repetition(body, *bounds, joint, reluctant, _AT, _AT),
+        lambda body, bounds, joint, reluctant, gap: ast.Repetition(
+            body, *bounds, joint, reluctant, _AT, _AT, gap
+        ),
         parts,
         _bounds,
         _joints,
         st.booleans(),
+        _gaps,
     )
     branches = st.lists(parts, min_size=2, max_size=3).map(lambda found: ast.Alternation(tuple(found), _AT))
     orders = st.builds(
@@ -126,7 +140,7 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         st.lists(parts, min_size=2, max_size=3),
         st.booleans(),
     )
-    return sequences | branches | orders | repetitions
+    return sequences | branches | orders | repetitions | groups
 
 
 _patterns = st.recursive(st.builds(ast.Step, _names, st.just(_AT)), _larger, max_leaves=8)
@@ -164,7 +178,7 @@ _rules = st.builds(
     st.lists(_names, min_size=1, max_size=2).map(tuple),
     st.lists(_key_parts, min_size=1, max_size=2).map(tuple),
     _patterns,
-    st.none() | st.builds(ast.Window, st.integers(0, 10**15), st.booleans(), st.just(_AT)),
+    st.none() | _bounds_of_matches,
     st.lists(_definitions, max_size=3).map(tuple),
     st.lists(st.builds(ast.Measure, _expressions, _names), max_size=2).map(tuple),
     st.none() | st.sampled_from(list(ast.Mode)),

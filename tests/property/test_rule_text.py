@@ -15,10 +15,12 @@ from tests.property.strategies import Case, cases
 from tests.property.test_engine import GATE, is_small
 
 REFUSED = {
+    "E0150",  # ON TIMEOUT beside other limits
     "E0202",  # an aggregate over a variable that is only absent
     "E0206",  # an operation on a bare NULL
     "E0212",  # a measure that is NULL
     "E0310",  # a skip to the first event of the match
+    "E0322",  # an absence at the end of a group with a window
 }
 """What a drawn rule may have that the language rightly refuses."""
 

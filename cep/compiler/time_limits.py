@@ -1,0 +1,194 @@
+"""Checks of the limits in time a rule names: gaps, periods of absence, windows of groups and of the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cep.compiler.checker import too_long
+from cep.compiler.pattern_shape import closing_absences, opening_absences, walk_pattern
+from cep.errors import Diagnostic, Source, Span
+from cep.language import ast
+from cep.language.time_literals import MAX_DURATION_US, print_duration
+
+Report = Callable[[str, str, Span, str, str], None]
+"""Called with code, title, place, label and help of a problem."""
+
+
+def check_times(rule: ast.Rule, report: Report, add: Callable[[Diagnostic], None]) -> None:
+    """Report what is wrong with the limits of `rule`'s pattern and window."""
+    if rule.window is not None:
+        check_window(rule.window, rule.source, report, add)
+    in_groups: set[ast.Absence] = set()
+    for node in walk_pattern(rule.pattern):
+        match node:
+            case ast.Sequence(items=items):
+                for index, item in enumerate(items):
+                    _check_item(item, index, rule.source, report, add)
+            case ast.Repetition(gap=gap) if gap is not None:
+                _check_gap(gap, rule.source, report, add)
+            case ast.Group(body=body, window=window):
+                check_window(window, rule.source, report, add)
+                in_groups |= _check_end_of_group(body, report)
+    if rule.window is None:
+        _check_open_absences(rule.pattern, in_groups, report)
+    elif isinstance(rule.window, ast.Window):
+        _warn_of_idle_limits(rule.pattern, rule.window, report)
+
+
+def names_limits(rule: ast.Rule) -> bool:
+    """Say whether `rule` has limits besides a window in time."""
+    if isinstance(rule.window, ast.EventWindow) or opening_absences(rule.pattern):
+        return True
+    for node in walk_pattern(rule.pattern):
+        match node:
+            case ast.Group():
+                return True
+            case ast.Absence(period=period) if period is not None:
+                return True
+            case ast.Repetition(gap=gap) if gap is not None:
+                return True
+            case ast.Sequence(items=items) if any(item.gap is not None for item in items):
+                return True
+    return False
+
+
+def check_window(
+    window: ast.Window | ast.EventWindow, source: Source, report: Report, add: Callable[[Diagnostic], None]
+) -> None:
+    """Report a window that nothing fits into, or that is too long."""
+    if isinstance(window, ast.EventWindow):
+        if window.count == 0:
+            report(
+                "E0312",
+                "no match fits into this window",
+                window.span,
+                "a match has at least one event",
+                "write a larger number",
+            )
+    elif window.length_us > MAX_DURATION_US:
+        add(too_long(source, window.span))
+    elif window.length_us == 0 and not window.inclusive:
+        report(
+            "E0312",
+            "no match fits into this window",
+            window.span,
+            "shorter than one event",
+            "write a longer time, or WITHIN 0 SECONDS for events of one instant",
+        )
+
+
+def _check_item(
+    item: ast.Item, index: int, source: Source, report: Report, add: Callable[[Diagnostic], None]
+) -> None:
+    absence = item.pattern if isinstance(item.pattern, ast.Absence) else None
+    if item.gap is not None:
+        _check_gap(item.gap, source, report, add)
+        if absence is not None:
+            report(
+                "E0321",
+                f"a limit on the gap before `{absence.text}`",
+                item.gap.span,
+                "an absence takes no event",
+                f"put the limit before the next event, or write -> {absence.text} FOR and a time",
+            )
+    if absence is None or absence.period is None:
+        return
+    if index > 0 and item.joint is ast.Joint.STRICT:
+        report(
+            "E0320",
+            f"`{absence.text} FOR` a time needs an arrow before it",
+            absence.span,
+            "without one only the very next event is looked at",
+            f"write -> {absence.text} FOR and the time; or leave the time out",
+        )
+    if absence.period.length_us > MAX_DURATION_US:
+        add(too_long(source, absence.period.span))
+    elif absence.period.length_us - (not absence.period.inclusive) < 1:
+        report(
+            "E0312",
+            "an absence for no time at all",
+            absence.period.span,
+            "nothing can come in it",
+            "write a longer time",
+        )
+
+
+def _check_gap(gap: ast.Gap, source: Source, report: Report, add: Callable[[Diagnostic], None]) -> None:
+    if max(gap.first_us, gap.second_us or 0) > MAX_DURATION_US:
+        add(too_long(source, gap.span))
+    elif gap.high_us is not None and gap.high_us < gap.low_us:
+        wrong_way = gap.second_us is not None
+        report(
+            "E0312",
+            "no time fits into this gap",
+            gap.span,
+            "the shorter time comes first" if wrong_way else "shorter than no time at all",
+            f"write [{print_duration(gap.second_us or 0)}, {print_duration(gap.first_us)}]"
+            if wrong_way
+            else "write [<= 0 SECONDS] for events of one instant",
+        )
+
+
+def _check_end_of_group(body: ast.Pattern, report: Report) -> set[ast.Absence]:
+    found = closing_absences(body)
+    for absence in found:
+        report(
+            "E0322",
+            f"`{absence.text}` at the end of a group with WITHIN",
+            absence.span,
+            "the group's window says nothing about what comes after its last event",
+            f"write how long: {absence.text} FOR 5 MINUTES",
+        )
+    return set(found)
+
+
+def _check_open_absences(pattern: ast.Pattern, in_groups: set[ast.Absence], report: Report) -> None:
+    """Without a window an absence at either end needs a time of its own."""
+    for absence in closing_absences(pattern):
+        if absence not in in_groups:
+            report(
+                "E0311",
+                f"`{absence.text}` at the end needs a time",
+                absence.span,
+                "nothing says how long to wait",
+                f"write {absence.text} FOR 10 MINUTES, or add WITHIN; for the very next event only, "
+                "leave out the arrow",
+            )
+    for absence in opening_absences(pattern):
+        if absence.period is None:
+            report(
+                "E0311",
+                f"`{absence.text}` at the start needs a time",
+                absence.span,
+                "nothing says how far to look back",
+                f"write {absence.text} FOR 10 MINUTES, or add WITHIN and a time",
+            )
+
+
+def _warn_of_idle_limits(pattern: ast.Pattern, window: ast.Window, report: Report) -> None:
+    """Warn of limits that the rule's window makes pointless, or that make a match impossible."""
+    span_us = window.length_us - (not window.inclusive)
+    opening = opening_absences(pattern)
+
+    def warn(span: Span, *, is_impossible: bool) -> None:
+        label = "no match can contain it" if is_impossible else "the window always ends first"
+        title = "a limit longer than the window of the rule"
+        report("W0508", title, span, label, "write a shorter time here, or a longer one after WITHIN")
+
+    for node in walk_pattern(pattern):
+        gaps: list[ast.Gap | None] = []
+        match node:
+            case ast.Sequence(items=items):
+                gaps = [item.gap for item in items]
+            case ast.Repetition(gap=gap):
+                gaps = [gap]
+            case ast.Absence(period=period) if period is not None and node not in opening:
+                if period.length_us - (not period.inclusive) > span_us:
+                    warn(period.span, is_impossible=True)
+            case ast.Group(window=ast.Window() as inner) if inner.length_us > window.length_us:
+                warn(inner.span, is_impossible=False)
+        for one in gaps:
+            if one is not None and one.low_us > span_us:
+                warn(one.span, is_impossible=True)
+            elif one is not None and one.high_us is not None and one.high_us > span_us:
+                warn(one.span, is_impossible=False)

@@ -1,0 +1,239 @@
+"""The loops of rules with clocks: waits that end at times of their own, and timers.
+
+The runs of a key are ordered by start; here that is not the order in which their waits end. `EARLIEST_US` of
+the key says when the next one may, so an event that comes before it scans nothing. What is due happens before
+an event of a later time is offered, the earliest first, each time an instant of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cep.engine.kernels import (
+    _ALL,
+    _NO_SKIP,
+    AFTER_PTR,
+    AFTER_STATE,
+    CLOCK,
+    CLOSE_US,
+    EARLIEST_US,
+    F64,
+    HEAD,
+    HELD,
+    INSTANT,
+    INSTANT_OUT,
+    MEMORY,
+    MOMENT_US,
+    N_EVENTS,
+    N_OUT,
+    NEVER,
+    NEXT,
+    NONE,
+    SELECTION,
+    SKIP,
+    SLOT,
+    SPAN_US,
+    START_POS,
+    START_US,
+    STATE,
+    STATE_CLOSES,
+    STATE_TIMER,
+    STATE_TIMER_AFTER,
+    STATE_TIMER_LENGTH,
+    TIME_US,
+    WAIT_US,
+    allocate,
+    complete,
+    copy_run,
+    has_room,
+    insert_after,
+    kernel,
+    part,
+    prune,
+    release_held,
+    remove_after,
+    set_waits,
+    step,
+)
+from cep.program import I64, U8, RuleTables
+
+
+@part
+def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bool:
+    """Say whether `run` is complete in `state` because the rule's window closed at or before `now_us`."""
+    return (
+        rule[rule[STATE_CLOSES] + state] != 0
+        and rule[SPAN_US] >= 0
+        and runs[run, START_US] + rule[SPAN_US] <= now_us
+    )
+
+
+@part
+def fire(
+    rule: I64,
+    runs: I64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    slot: int,
+    previous: int,
+    run: int,
+    now_us: int,
+    reported: int,
+    floor: int,
+) -> tuple[int, int, int]:
+    """The time of `run`'s timed absence is over: give it its successors, behind `previous`.
+
+    A successor whose wait is over at this instant too is dealt with at once, so that what is complete comes
+    in order of preference.
+    """
+    spare = runs.shape[0] - 1
+    clock = rule[CLOCK]
+    timer = runs[run, STATE]
+    copy_run(runs, run, spare)
+    runs[spare, clock + MOMENT_US] += rule[rule[STATE_TIMER_LENGTH] + timer]
+    end_us = runs[spare, clock + MOMENT_US]
+    after = rule[rule[STATE_TIMER_AFTER] + timer]
+    for at in range(rule[rule[AFTER_PTR] + after], rule[rule[AFTER_PTR] + after + 1]):
+        state = rule[rule[AFTER_STATE] + at]
+        if state == NONE:  # ACCEPT
+            previous, reported, floor = complete(
+                rule, runs, keys, meta, matches, slot, previous, spare, end_us, reported, floor
+            )
+            continue
+        set_waits(rule, runs, spare, state)
+        wait_us = runs[spare, clock + WAIT_US]
+        if wait_us <= now_us:
+            if window_closes(rule, runs, spare, state, now_us):
+                previous, reported, floor = complete(
+                    rule, runs, keys, meta, matches, slot, previous, spare,
+                    runs[spare, START_US] + rule[CLOSE_US], reported, floor,
+                )  # fmt: skip
+            continue
+        keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], wait_us)
+        successor = allocate(runs, meta)
+        copy_run(runs, spare, successor)
+        runs[successor, STATE] = state
+        insert_after(runs, keys, slot, previous, successor)
+        previous = successor
+    return previous, reported, floor
+
+
+@part
+def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
+    """Let happen what is due at the key's `EARLIEST_US`: one instant."""
+    now_us = keys[slot, EARLIEST_US]
+    keys[slot, EARLIEST_US] = NEVER
+    clock = rule[CLOCK]
+    meta[INSTANT] += 1
+    meta[INSTANT_OUT] = meta[N_OUT]
+    reported, floor = NONE, NONE
+    previous, run = NONE, keys[slot, HEAD]
+    while run != NONE:
+        following = runs[run, NEXT]
+        state = runs[run, STATE]
+        if state == HELD or runs[run, clock + WAIT_US] > now_us:
+            if state != HELD:
+                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[run, clock + WAIT_US])
+            previous, run = run, following
+            continue
+        if runs[run, START_POS] >= floor:
+            timer = rule[rule[STATE_TIMER] + state]
+            if timer >= 0 and runs[run, clock + MOMENT_US] + timer <= now_us:
+                previous, reported, floor = fire(
+                    rule, runs, keys, meta, matches, slot, previous, run, now_us, reported, floor
+                )
+            elif window_closes(rule, runs, run, state, now_us):
+                previous, reported, floor = complete(
+                    rule, runs, keys, meta, matches, slot, previous, run,
+                    runs[run, START_US] + rule[CLOSE_US], reported, floor,
+                )  # fmt: skip
+            # else: here a limit in time ends a run
+        remove_after(runs, keys, meta, slot, previous)
+        run = following
+    prune(runs, keys, meta, slot, floor)
+    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+        release_held(rule, runs, keys, meta, matches, slot)
+    if keys[slot, HEAD] == NONE:
+        keys[slot, EARLIEST_US] = NEVER
+
+
+@kernel
+def run_timed_events(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    rows: I64,
+    first: int,
+    base: int,
+    fan_out: int,
+) -> int:
+    """Do what `run_events` does, for a rule with clocks."""
+    for index in range(first, rows.shape[0]):
+        row = rows[index]
+        slot = events[row, SLOT]
+        while keys[slot, EARLIEST_US] < events[row, TIME_US]:
+            if not has_room(keys, meta, matches, slot, fan_out):
+                return index
+            expire(rule, runs, keys, meta, matches, slot)
+        if not has_room(keys, meta, matches, slot, fan_out):
+            return index
+        step(
+            rule,
+            events,
+            events_f,
+            bits,
+            runs,
+            runs_f,
+            keys,
+            meta,
+            matches,
+            stack,
+            stack_f,
+            null,
+            slot,
+            row,
+            base + row,
+            True,
+        )
+        if keys[slot, HEAD] == NONE:
+            keys[slot, EARLIEST_US] = NEVER
+    return rows.shape[0]
+
+
+@kernel
+def expire_all(
+    rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int, bound_us: int, fan_out: int
+) -> int:
+    """Let happen what is due up to `bound_us`, from slot `first` on; return where room is needed."""
+    for slot in range(first, keys.shape[0]):
+        while keys[slot, EARLIEST_US] <= bound_us:
+            if not has_room(keys, meta, matches, slot, fan_out):
+                return slot
+            expire(rule, runs, keys, meta, matches, slot)
+    return keys.shape[0]
+
+
+def earliest_due(keys: I64) -> int:
+    """Return a time before which no wait of any key ends; the largest int64: none ever does."""
+    return int(keys[:, EARLIEST_US].min(initial=NEVER))
+
+
+def remembers(tables: RuleTables, keys: I64, watermark_us: int) -> npt.NDArray[np.bool_]:
+    """Return which keys remember an event that a run may still not begin after."""
+    result = np.zeros(len(keys), np.bool_)
+    for memory, span_us, n_events in zip(tables.look_memory, tables.look_us, tables.look_events, strict=True):
+        column = MEMORY + 2 * int(memory)
+        in_time = keys[:, column] + span_us > watermark_us
+        result |= in_time & (keys[:, column + 1] + n_events > keys[:, N_EVENTS])
+    return result
