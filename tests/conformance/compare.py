@@ -46,8 +46,23 @@ def judge(case: Mapping[str, Any]) -> Verdict:
     else:
         outcome = AGREES if "error" in theirs or all(found[key] == theirs[key] for key in theirs) else DIFFERS
     why = ours["unsupported"] or (ours["error"] and f"{ours['error']['code']}: {ours['error']['message']}")
-    documented = tuple(differences_of(case))
+    documented = _documented(case, outcome, found, theirs)
     return Verdict(case["name"], outcome, found, theirs, ours["rule"], why, documented, _features(case))
+
+
+def _documented(
+    case: Mapping[str, Any], outcome: str, found: Mapping[str, Any], theirs: Mapping[str, Any] | None
+) -> tuple[str, ...]:
+    """Return the documented differences that explain what differs."""
+    if outcome not in (DIFFERS, UNSUPPORTED) or theirs is None:
+        return ()
+    same_matches = all(found[key] == theirs[key] for key in ("matches", "ids") if key in theirs)
+    same_sets = all(set(found[key]) == set(theirs[key]) for key in theirs if key in found)
+    return tuple(
+        one.name
+        for one in differences_of(case)
+        if not (one.only_timeouts and not same_matches) and not (one.only_repeats and not same_sets)
+    )
 
 
 def _theirs(case: Mapping[str, Any], same: Mapping[Any, Any]) -> dict[str, Any] | None:

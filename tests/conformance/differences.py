@@ -1,21 +1,199 @@
-"""Where a rule differs from Flink on purpose: docs/flink.md gives the reasons, this page who is concerned."""
+"""Where a rule differs from Flink on purpose: docs/flink.md gives the reasons, this page the patterns.
+
+Each difference is decided from the pattern alone. Some touch a part of the answer only: the timeouts, or how
+often one and the same match is reported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tests.conformance.stages import Pattern, UntranslatableError, read_pattern
+from tests.conformance.stages import (
+    NOT_FOLLOWED_BY,
+    NOT_NEXT,
+    Expression,
+    Pattern,
+    Stage,
+    UntranslatableError,
+    read_pattern,
+)
 
-Test = Callable[[Pattern, Mapping[str, Any]], bool]
 
-DIFFERENCES: dict[str, Test] = {}
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One decision: its name in docs/flink.md, and the patterns it concerns."""
+
+    name: str
+    concerns: Callable[[Pattern], bool]
+    only_timeouts: bool = False
+    only_repeats: bool = False
 
 
-def differences_of(case: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the differences that the case's pattern can show."""
+def differences_of(case: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the differences that the case's pattern can show."""
     try:
         pattern = read_pattern(case["pattern"])
     except UntranslatableError:
         return
-    yield from (name for name, applies in DIFFERENCES.items() if applies(pattern, case))
+    yield from (one for one in DIFFERENCES if one.concerns(pattern))
+
+
+# ---------------------------------------------------------------- absences
+
+
+def _may_be_empty(stage: Stage) -> bool:
+    if stage.is_absence:
+        return True
+    return stage.optional or (bool(stage.stages) and all(_may_be_empty(inner) for inner in stage.stages))
+
+
+def _optional_end(pattern: Pattern) -> bool:
+    """An absence, and something behind it that takes events, all of which may be left out."""
+
+    def found(stages: tuple[Stage, ...], *, ends: bool) -> bool:
+        for number, stage in enumerate(stages):
+            behind = stages[number + 1 :]
+            may_end = ends and all(_may_be_empty(one) for one in behind)
+            if stage.stages and found(stage.stages, ends=may_end):
+                return True
+            if stage.is_absence and may_end and not _ends_here(pattern, stage):
+                return True
+        return False
+
+    return found(pattern.stages, ends=True)
+
+
+def _ends_here(pattern: Pattern, stage: Stage) -> bool:
+    """Say whether nothing in the whole pattern that takes events can follow `stage`."""
+    leaves = pattern.every_stage()
+    place = leaves.index(stage)
+    return all(leaf.is_absence for leaf in leaves[place + 1 :]) and not _repeats_around(pattern.stages, stage)
+
+
+def _repeats_around(stages: tuple[Stage, ...], leaf: Stage) -> bool:
+    around = [stage for stage in stages if stage.stages and leaf in _leaves(stage)]
+    return any(stage.most != 1 or _repeats_around(stage.stages, leaf) for stage in around)
+
+
+def _leaves(stage: Stage) -> list[Stage]:
+    return [leaf for inner in stage.stages for leaf in _leaves(inner)] if stage.stages else [stage]
+
+
+def _lost_absence(pattern: Pattern) -> bool:
+    """A notFollowedBy before another absence that ends the pattern or is strict, or at the end of a group."""
+
+    def found(stages: tuple[Stage, ...], *, in_group: bool) -> bool:
+        for number, stage in enumerate(stages):
+            if stage.stages and found(stage.stages, in_group=True):
+                return True
+            if stage.contiguity != NOT_FOLLOWED_BY:
+                continue
+            behind = [one for one in stages[number + 1 :] if one.contiguity != NOT_FOLLOWED_BY]
+            at_end = in_group or number < len(stages) - 1
+            if behind[0].contiguity == NOT_NEXT if behind else at_end:
+                return True
+        return False
+
+    return found(pattern.stages, in_group=False)
+
+
+def _loop_before_end(pattern: Pattern) -> bool:
+    """A notFollowedBy at the end, right behind a stage that could still go on."""
+    *before, last = pattern.stages
+    return bool(before) and last.contiguity == NOT_FOLLOWED_BY and _could_go_on(before[-1])
+
+
+def _could_go_on(stage: Stage) -> bool:
+    if stage.most != stage.least or stage.optional:
+        return True
+    return bool(stage.stages) and _could_go_on(stage.stages[-1])
+
+
+def _shared_event(pattern: Pattern) -> bool:
+    """An absence and a stage before or behind it that the same event can satisfy."""
+    leaves = pattern.every_stage()
+    return any(
+        leaf.is_absence and not _exclude_each_other(leaf.where, other.where)
+        for number, leaf in enumerate(leaves)
+        for other in _neighbours(leaves, number)
+    )
+
+
+def _neighbours(leaves: list[Stage], number: int) -> Iterator[Stage]:
+    """Yield the stages for which an event can be tested while the absence is: up to one that is necessary."""
+    for side in (leaves[:number][::-1], leaves[number + 1 :]):
+        for leaf in side:
+            if leaf.is_absence:
+                continue
+            yield leaf
+            if not leaf.optional:
+                break
+
+
+def _exclude_each_other(one: Expression, other: Expression) -> bool:
+    """Say whether two conditions demand different values of one field."""
+    ours, theirs = _demands(one), _demands(other)
+    return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
+
+
+def _demands(expression: Expression) -> dict[str, Any]:
+    if not isinstance(expression, list):
+        return {}
+    if expression[0] == "and":
+        found: dict[str, Any] = {}
+        for part in expression[1:]:
+            found |= _demands(part)
+        return found
+    if expression[0] == "==" and isinstance(expression[1], list) and expression[1][0] == "field":
+        return {} if isinstance(expression[2], list) else {expression[1][1]: expression[2]}
+    return {}
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _repeated_group(pattern: Pattern) -> bool:
+    """A group that repeats: each way to cut the same events into repetitions is a match in Flink."""
+
+    def found(stages: tuple[Stage, ...]) -> bool:
+        return any(
+            stage.stages and (stage.most != 1 or stage.optional or found(stage.stages)) for stage in stages
+        )
+
+    return found(pattern.stages)
+
+
+def _behind_repeated_group(pattern: Pattern) -> bool:
+    """A group that may go on or be left, and something behind it."""
+
+    def found(stages: tuple[Stage, ...], *, is_last: bool) -> bool:
+        for number, stage in enumerate(stages):
+            last = is_last and number == len(stages) - 1
+            if stage.stages and stage.most != stage.least and not last:
+                return True
+            if stage.stages and found(stage.stages, is_last=last and stage.most == 1):
+                return True
+        return False
+
+    return found(pattern.stages, is_last=True)
+
+
+# ---------------------------------------------------------------- time
+
+
+def _pruned_timeouts(pattern: Pattern) -> bool:
+    """A window and a skip strategy that prunes."""
+    return pattern.skip.kind != "NO_SKIP" and bool(pattern.window_ms)
+
+
+DIFFERENCES = (
+    Difference("absence before an optional end", _optional_end),
+    Difference("absence before an absence", _lost_absence),
+    Difference("absence at the end behind a loop", _loop_before_end),
+    Difference("an event both forbidden and wanted", _shared_event),
+    Difference("the joint behind a repeated group", _behind_repeated_group),
+    Difference("one match, reported more than once", _repeated_group, only_repeats=True),
+    Difference("timeouts of pruned runs", _pruned_timeouts, only_timeouts=True),
+)

@@ -17,6 +17,9 @@ from tests.conformance.stages import (
     UntranslatableError,
 )
 
+_NOWHERE = "nowhere"
+"""A variable that takes no event: the goal of a skip to a stage that takes none. It prunes nothing."""
+
 _JOINTS = {NEXT: "", FOLLOWED_BY: "->", FOLLOWED_BY_ANY: "->>", NOT_NEXT: "", NOT_FOLLOWED_BY: "->"}
 
 
@@ -33,13 +36,15 @@ def rule_text(pattern: Pattern, fields: dict[str, str], measures: list[str], n_e
         "DEFINE\n  " + ",\n  ".join(writer.definitions()),
         "MEASURES\n  " + ",\n  ".join(measures) if measures else "",
         "MATCH ALL",
-        _skip(pattern.skip),
+        _skip(pattern.skip, writer.taken),
         "ON TIMEOUT" if window else "",
     ]
     return "\n".join(clause for clause in clauses if clause) + "\n"
 
 
-def _skip(skip: Skip) -> str:
+def _skip(skip: Skip, taken: frozenset[str]) -> str:
+    if skip.stage is not None and skip.stage not in taken:
+        skip = Skip(skip.kind, _NOWHERE)
     match skip.kind:
         case "NO_SKIP":
             return "NO SKIP"
@@ -50,6 +55,11 @@ def _skip(skip: Skip) -> str:
         case _:
             assert skip.stage is not None
             return f"AFTER MATCH SKIP TO {skip.kind.rsplit('_', 1)[1]} {quoted(skip.stage)}"
+
+
+def _skips_nowhere(pattern: Pattern) -> bool:
+    name = pattern.skip.stage
+    return any(stage.name == name and stage.is_absence for stage in pattern.every_stage())
 
 
 def _duration(length_ms: int) -> str:
@@ -65,15 +75,17 @@ class _Writer:
         self.pattern = pattern
         self.fields = fields
         self.n_events = n_events
+        self.skips_nowhere = _skips_nowhere(pattern)
         self.taken = frozenset(stage.name for stage in pattern.every_stage() if not stage.is_absence)
 
     # ------------------------------------------------------------ conditions
 
     def definitions(self) -> list[str]:
-        return [
+        found = [
             f"{quoted(stage.name)} AS {condition(stage.where, self._scope(stage.name))}"
             for stage in self.pattern.every_stage()
         ]
+        return [*found, f"{_NOWHERE} AS FALSE"] if self.skips_nowhere else found
 
     def _scope(self, own: str | None) -> Scope:
         """Return the scope of a condition; an absence holds no events, so it has none of its own."""
@@ -83,8 +95,8 @@ class _Writer:
 
     def pattern_text(self) -> str:
         """Return the pattern; one that may be empty as the ways to begin it, since a match has an event."""
-        ways = _not_empty(self.pattern.stages)
-        return " | ".join(self.sequence(way, ends=True) for way in ways)
+        ways = [self.sequence(way, ends=True) for way in _not_empty(self.pattern.stages)]
+        return " | ".join([*ways, _NOWHERE] if self.skips_nowhere else ways)
 
     def sequence(self, stages: tuple[Stage, ...], *, ends: bool) -> str:
         """Return stages one after another; `ends`: the pattern ends with the last one."""

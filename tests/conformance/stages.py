@@ -106,9 +106,25 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
     stages = _read_stages(given["stages"], "")
     if given.get("within") is not None:
         stages = (*stages[:-1], _within(stages[-1], given["within"], given.get("withinType")))
-    pattern = Pattern(stages, _read_skip(given.get("skip")))
+    pattern = Pattern(tuple(_as_read(stage) for stage in stages), _read_skip(given.get("skip")))
     _check(pattern)
     return pattern
+
+
+def _as_read(stage: Stage) -> Stage:
+    """Return a group as Flink reads it: its first stage repeats as the group does.
+
+    What the first stage itself says of its repetitions (consecutive, allowCombinations) is not looked at, nor
+    the contiguity of a group that begins with another group: that one is strict.
+    """
+    if not stage.stages:
+        return stage
+    first, *others = stage.stages
+    if first.stages:
+        stage = replace(stage, contiguity=NEXT, inner=NEXT)
+    elif first.has_quantifier:
+        first = replace(first, inner=stage.inner)
+    return replace(stage, stages=tuple(_as_read(one) for one in (first, *others)))
 
 
 def _read_stages(given: Sequence[Mapping[str, Any]], prefix: str) -> tuple[Stage, ...]:
