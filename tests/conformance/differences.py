@@ -111,6 +111,18 @@ def _could_go_on(stage: Stage) -> bool:
     return bool(stage.stages) and _could_go_on(stage.stages[-1])
 
 
+def _behind_open_group(pattern: Pattern) -> bool:
+    """An absence behind a group whose last stage may be left out."""
+
+    def found(stages: tuple[Stage, ...]) -> bool:
+        pairs = zip(stages, stages[1:], strict=False)
+        return any(
+            stage.is_absence and before.stages and _may_be_empty(before.stages[-1]) for before, stage in pairs
+        ) or any(found(stage.stages) for stage in stages)
+
+    return found(pattern.stages)
+
+
 def _shared_event(pattern: Pattern) -> bool:
     """An absence and a stage before or behind it that the same event can satisfy."""
     leaves = pattern.every_stage()
@@ -166,12 +178,14 @@ def _repeated_group(pattern: Pattern) -> bool:
 
 
 def _behind_repeated_group(pattern: Pattern) -> bool:
-    """A group that may go on or be left, and something behind it."""
+    """A group that may go on or be left, and something behind it; or one whose repetitions may be empty."""
 
     def found(stages: tuple[Stage, ...], *, is_last: bool) -> bool:
         for number, stage in enumerate(stages):
             last = is_last and number == len(stages) - 1
             if stage.stages and stage.most != stage.least and not last:
+                return True
+            if stage.stages and stage.most != 1 and all(_may_be_empty(one) for one in stage.stages):
                 return True
             if stage.stages and found(stage.stages, is_last=last and stage.most == 1):
                 return True
@@ -192,6 +206,7 @@ DIFFERENCES = (
     Difference("absence before an optional end", _optional_end),
     Difference("absence before an absence", _lost_absence),
     Difference("absence at the end behind a loop", _loop_before_end),
+    Difference("absence behind a group with an optional end", _behind_open_group),
     Difference("an event both forbidden and wanted", _shared_event),
     Difference("the joint behind a repeated group", _behind_repeated_group),
     Difference("one match, reported more than once", _repeated_group, only_repeats=True),
