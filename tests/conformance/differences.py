@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tests.conformance.stages import (
@@ -115,7 +116,7 @@ def _behind_open_group(pattern: Pattern) -> bool:
     """An absence behind a group whose last stage may be left out."""
 
     def found(stages: tuple[Stage, ...]) -> bool:
-        pairs = zip(stages, stages[1:], strict=False)
+        pairs = pairwise(stages)
         return any(
             stage.is_absence and before.stages and _may_be_empty(before.stages[-1]) for before, stage in pairs
         ) or any(found(stage.stages) for stage in stages)
