@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.conformance.answers import answer
+from tests.conformance.case_files import read_cases
 
 
 def main(arguments: list[str]) -> int:
@@ -26,8 +27,7 @@ def _cases(arguments: list[str]) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in sys.stdin if line.strip())
         return
     for name in arguments:
-        with open(name, encoding="utf-8") as lines:
-            yield from (json.loads(line) for line in lines if line.strip())
+        yield from read_cases(name)
 
 
 if __name__ == "__main__":

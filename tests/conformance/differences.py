@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.conformance.stages import (
+    FOLLOWED_BY_ANY,
     NOT_FOLLOWED_BY,
     NOT_NEXT,
     Expression,
@@ -30,6 +31,7 @@ class Difference:
     concerns: Callable[[Pattern], bool]
     only_timeouts: bool = False
     only_repeats: bool = False
+    only_choice: bool = False  # matches begin with the same events, but are others
 
 
 def differences_of(case: Mapping[str, Any]) -> Iterator[Difference]:
@@ -103,13 +105,7 @@ def _lost_absence(pattern: Pattern) -> bool:
 def _loop_before_end(pattern: Pattern) -> bool:
     """A notFollowedBy at the end, right behind a stage that could still go on."""
     *before, last = pattern.stages
-    return bool(before) and last.contiguity == NOT_FOLLOWED_BY and _could_go_on(before[-1])
-
-
-def _could_go_on(stage: Stage) -> bool:
-    if stage.most != stage.least or stage.optional:
-        return True
-    return bool(stage.stages) and _could_go_on(stage.stages[-1])
+    return bool(before) and last.contiguity == NOT_FOLLOWED_BY and before[-1].could_go_on
 
 
 def _behind_open_group(pattern: Pattern) -> bool:
@@ -119,6 +115,18 @@ def _behind_open_group(pattern: Pattern) -> bool:
         pairs = pairwise(stages)
         return any(
             stage.is_absence and before.stages and _may_be_empty(before.stages[-1]) for before, stage in pairs
+        ) or any(found(stage.stages) for stage in stages)
+
+    return found(pattern.stages)
+
+
+def _absence_before_range(pattern: Pattern) -> bool:
+    """A notFollowedBy, and behind it a stage that may occur n to m times."""
+
+    def found(stages: tuple[Stage, ...]) -> bool:
+        return any(
+            before.contiguity == NOT_FOLLOWED_BY and not stage.loops and stage.most != stage.least
+            for before, stage in pairwise(stages)
         ) or any(found(stage.stages) for stage in stages)
 
     return found(pattern.stages)
@@ -164,7 +172,45 @@ def _demands(expression: Expression) -> dict[str, Any]:
     return {}
 
 
+# ---------------------------------------------------------------- greedy and skip
+
+
+def _greedy_before_optional_end(pattern: Pattern) -> bool:
+    """A greedy stage, and something behind it, all of which may be left out."""
+
+    def found(stages: tuple[Stage, ...]) -> bool:
+        return any(
+            (stage.greedy and stage.most != stage.least and bool(stages[number + 1 :])
+             and all(_may_be_empty(one) for one in stages[number + 1 :]))
+            or found(stage.stages)
+            for number, stage in enumerate(stages)
+        )  # fmt: skip
+
+    return found(pattern.stages)
+
+
+def _choice(pattern: Pattern) -> bool:
+    """A skip strategy, and a pattern that can match several times from one start."""
+    return pattern.skip.kind != "NO_SKIP" and any(
+        stage.could_go_on or stage.contiguity == FOLLOWED_BY_ANY or stage.inner == FOLLOWED_BY_ANY
+        for stage in pattern.every_stage()
+    )
+
+
 # ---------------------------------------------------------------- groups
+
+
+def _loop_in_repeated_group(pattern: Pattern) -> bool:
+    """A greedy stage, or one with `until`, in a group that repeats."""
+
+    def found(stages: tuple[Stage, ...], *, repeats: bool) -> bool:
+        return any(
+            (repeats and (stage.until is not None or (stage.greedy and stage.most != stage.least)))
+            or found(stage.stages, repeats=repeats or stage.most != 1)
+            for stage in stages
+        )
+
+    return found(pattern.stages, repeats=False)
 
 
 def _repeated_group(pattern: Pattern) -> bool:
@@ -198,6 +244,27 @@ def _behind_repeated_group(pattern: Pattern) -> bool:
 # ---------------------------------------------------------------- time
 
 
+def _limit_of_absence(pattern: Pattern) -> bool:
+    """PREVIOUS_AND_CURRENT on a notNext: the limit of an event that is not taken."""
+    return any(leaf.contiguity == NOT_NEXT and leaf.gap_ms for leaf in pattern.every_stage())
+
+
+def _limit_behind_loop(pattern: Pattern) -> bool:
+    """A limit on the gap before a stage that may be left out or is behind one that could go on."""
+
+    def found(stages: tuple[Stage, ...]) -> bool:
+        for before, stage in zip((None, *stages), stages, strict=False):
+            limited = (stage.gap_ms and not stage.has_quantifier) or stage.repeat_gap_ms
+            open_before = before is not None and (before.could_go_on or before.is_absence)
+            if limited and (open_before or stage.optional or stage.most != stage.least):
+                return True
+            if found(stage.stages):
+                return True
+        return False
+
+    return found(pattern.stages)
+
+
 def _pruned_timeouts(pattern: Pattern) -> bool:
     """A window and a skip strategy that prunes."""
     return pattern.skip.kind != "NO_SKIP" and bool(pattern.window_ms)
@@ -209,7 +276,13 @@ DIFFERENCES = (
     Difference("absence at the end behind a loop", _loop_before_end),
     Difference("absence behind a group with an optional end", _behind_open_group),
     Difference("an event both forbidden and wanted", _shared_event),
+    Difference("absence before times(n, m)", _absence_before_range),
+    Difference("greedy before an optional end", _greedy_before_optional_end),
+    Difference("greedy and until in a group that repeats", _loop_in_repeated_group),
+    Difference("the order of matches that begin together", _choice, only_choice=True),
     Difference("the joint behind a repeated group", _behind_repeated_group),
     Difference("one match, reported more than once", _repeated_group, only_repeats=True),
+    Difference("the limit of an event that is not taken", _limit_of_absence),
+    Difference("a limit behind a loop or an option", _limit_behind_loop),
     Difference("timeouts of pruned runs", _pruned_timeouts, only_timeouts=True),
 )

@@ -116,7 +116,7 @@ class _Writer:
             if stage.gap_ms:
                 raise UntranslatableError(
                     f"a limit on the gap before {stage.name}: the event that a strict absence looks at may "
-                    "come at any time, since only events that are taken have a gap"
+                    "come at any time, since only events that are taken have a gap (docs/flink.md)"
                 )
             return [negated]
         # Only at the end is there a state that the limit of a notFollowedBy applies to.
@@ -132,7 +132,7 @@ class _Writer:
         if not stage.optional:
             return f"({text})" if len(parts) > 1 else text
         if stage.least == 1 and len(parts) == 1:
-            return self._repeated(replace(stage, least=0), body)
+            return self._repeated(replace(stage, least=0, greedy=_is_greedy(stage)), body)
         return f"({text})?{claims}"
 
     def _repeated(self, stage: Stage, body: str) -> str:

@@ -49,6 +49,13 @@ class Stage:
         return self.contiguity in (NOT_NEXT, NOT_FOLLOWED_BY)
 
     @property
+    def could_go_on(self) -> bool:
+        """Say whether the stage, as it ends, could take more events instead."""
+        if self.most != self.least or self.optional:
+            return True
+        return bool(self.stages) and self.stages[-1].could_go_on
+
+    @property
     def loops(self) -> bool:
         """Say whether the stage repeats without an upper bound."""
         return self.most is None
@@ -106,7 +113,7 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
     stages = _read_stages(given["stages"], "")
     if given.get("within") is not None:
         stages = (*stages[:-1], _within(stages[-1], given["within"], given.get("withinType")))
-    pattern = Pattern(tuple(_as_read(stage) for stage in stages), _read_skip(given.get("skip")))
+    pattern = Pattern(_read_limits(tuple(_as_read(stage) for stage in stages)), _read_skip(given.get("skip")))
     _check(pattern)
     return pattern
 
@@ -125,6 +132,28 @@ def _as_read(stage: Stage) -> Stage:
     elif first.has_quantifier:
         first = replace(first, inner=stage.inner)
     return replace(stage, stages=tuple(_as_read(one) for one in (first, *others)))
+
+
+def _read_limits(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages with the limit before a notNext only where Flink looks at it.
+
+    It does so when the event comes that the notNext tests, and not behind a stage that could go on. Where the
+    pattern takes one event, the limit is the window of the whole.
+    """
+    found: list[Stage] = []
+    for stage in stages:
+        stage = replace(stage, stages=_read_limits(stage.stages))
+        if stage.contiguity == NOT_NEXT and stage.gap_ms and found[-1].could_go_on:
+            stage = replace(stage, gap_ms=None)
+        found.append(stage)
+    if len(found) == 2 and found[1].contiguity == NOT_NEXT and found[1].gap_ms and _is_one_event(found[0]):
+        limits = [limit for limit in (found[1].gap_ms, found[1].window_ms) if limit]
+        found[1] = replace(found[1], gap_ms=None, window_ms=min(limits))
+    return tuple(found)
+
+
+def _is_one_event(stage: Stage) -> bool:
+    return not stage.stages and (stage.least, stage.most) == (1, 1)
 
 
 def _read_stages(given: Sequence[Mapping[str, Any]], prefix: str) -> tuple[Stage, ...]:
