@@ -310,7 +310,8 @@ class _Analysis:
         )
 
     def check_moves_on(self, stuck: bool, name: ast.Name, which: str) -> None:
-        if stuck:
+        # Under ALL a match is reported once wherever matching resumes, and earlier starts are pruned.
+        if stuck and self.rule.mode is not ast.Mode.ALL:
             self.problem(
                 "E0310",
                 f"the {which} `{name.text}` is always the first event of the match",

@@ -310,6 +310,8 @@ def test_a_rule_whose_runs_can_live_for_ever_is_reported(pattern, codes):
         ("PATTERN a b WITHIN 36500 DAYS", []),
         ("PATTERN a b WITHIN 999999999999999999 WEEKS", ["E0907"]),
         ("PATTERN a b AFTER MATCH SKIP TO FIRST a", ["E0310"]),
+        ("PATTERN a b MATCH ALL AFTER MATCH SKIP TO FIRST a", []),
+        ("PATTERN a b MATCH ALL AFTER MATCH SKIP TO LAST a", []),
         ("PATTERN a? b AFTER MATCH SKIP TO FIRST a", []),
         ("PATTERN a{2} b AFTER MATCH SKIP TO LAST a", []),
         ("PATTERN a !b c AFTER MATCH SKIP TO LAST b", ["E0309"]),
