@@ -310,7 +310,7 @@ class _Analysis:
         )
 
     def check_moves_on(self, stuck: bool, name: ast.Name, which: str) -> None:
-        # Under ALL a match is reported once wherever matching resumes, and earlier starts are pruned.
+        """Refuse a skip to the first event; MATCH ALL only prunes what starts earlier, which is nothing."""
         if stuck and self.rule.mode is not ast.Mode.ALL:
             self.problem(
                 "E0310",
