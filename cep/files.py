@@ -336,19 +336,27 @@ def _require_type(name: str, field: Field, kind: pa.DataType) -> None:
             fits = pa.types.is_boolean(kind)
         case Type.BIGINT:
             fits = pa.types.is_integer(kind) and _integer_width(kind) <= INTEGER_BITS[field.ddl]
+        case Type.DOUBLE if field.is_decimal:
+            fits = pa.types.is_decimal(kind)
         case Type.DOUBLE:
             # An integer of 32 bits is a double without loss; Spark widens it, too.
             fits = pa.types.is_floating(kind) or (pa.types.is_integer(kind) and _integer_width(kind) <= 32)
         case Type.STRING:
             fits = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         case _:
-            fits = pa.types.is_timestamp(kind)
+            fits = pa.types.is_date(kind) if field.ddl == "date" else pa.types.is_timestamp(kind)
     if not fits:
         raise InputError(
             "E0605",
             f"column `{field.name}` of `{name}` is {kind}, the stream declares {field.ddl}",
-            f"the column must be {_PARQUET_TYPES[field.type]} that fits; change the file or the declaration",
+            f"the column must be {_word_of(field)} that fits; change the file or the declaration",
         )
+
+
+def _word_of(field: Field) -> str:
+    if field.is_decimal:
+        return "a decimal"
+    return "a date" if field.ddl == "date" else _PARQUET_TYPES[field.type]
 
 
 def _integer_width(kind: pa.DataType) -> int:
@@ -357,6 +365,10 @@ def _integer_width(kind: pa.DataType) -> int:
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(values.type):  # by its digits: the nearest DOUBLE, as Spark has it
+        values = pc.cast(values, pa.string())
+    if pa.types.is_date(values.type):
+        values = pc.cast(values, pa.timestamp("us"))
     if pa.types.is_timestamp(values.type):
         # Without a zone: UTC. Nanoseconds are cut to microseconds.
         values = pc.cast(values, pa.timestamp("us", tz=values.type.tz), safe=False)

@@ -23,7 +23,14 @@ import pyarrow.json
 from cep import dead_letter
 from cep.expression import Type
 from cep.schema import Field, Stream
-from cep.text_values import column_from_text, event_table_schema, fit_column, integer_range, timestamp_us
+from cep.text_values import (
+    DATE_LENGTH,
+    column_from_text,
+    event_table_schema,
+    fit_column,
+    integer_range,
+    timestamp_us,
+)
 
 ONE_BY_ONE = 32
 """Lines below which a call into Arrow costs more than reading each line in Python."""
@@ -211,7 +218,7 @@ def _typed(value: object, field: Field) -> object:
         case Type.STRING, str():
             return value if _is_text(value) else None
         case Type.TIMESTAMP, str():
-            return timestamp_us(value)
+            return timestamp_us(value) if field.ddl != "date" or len(value) == DATE_LENGTH else None
         case ((Type.BIGINT | Type.DOUBLE), bool()):
             return None
         case Type.BIGINT, int():

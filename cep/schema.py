@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cep.expression import Type
@@ -16,8 +17,27 @@ DDL_TYPES: dict[str, Type] = {
     "double": Type.DOUBLE,
     "string": Type.STRING,
     "timestamp": Type.TIMESTAMP,
+    "date": Type.TIMESTAMP,  # its midnight in UTC
 }
-"""Spark DDL type of a field -> type of the rule language."""
+"""Spark DDL type of a field -> type of the rule language; ``decimal(p,s)`` is DOUBLE, too."""
+
+MAX_DIGITS = 38
+"""Of a decimal, as in Spark."""
+
+_DECIMAL = re.compile(r"decimal(?:\s*\(\s*([0-9]{1,3})\s*(?:,\s*([0-9]{1,3})\s*)?\))?")
+
+
+def canonical_ddl(text: str) -> str | None:
+    """Return a DDL type as `Field.ddl` has it: lower case, decimals with both numbers; None: no such type."""
+    kind = text.strip().lower()
+    if kind in DDL_TYPES:
+        return kind
+    found = _DECIMAL.fullmatch(kind)
+    if found is None:
+        return None
+    digits, places = int(found[1] or 10), int(found[2] or 0)
+    return f"decimal({digits},{places})" if places <= digits <= MAX_DIGITS and digits else None
+
 
 MIN_VALID_US = 0
 """Default earliest event time taken as real: 1970-01-01T00:00Z."""
@@ -29,7 +49,7 @@ drag the watermark along and make all that follow late."""
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a stream; `ddl` is a key of `DDL_TYPES`."""
+    """A column of a stream; `ddl` is a key of `DDL_TYPES` or ``decimal(p,s)``."""
 
     name: str
     ddl: str
@@ -37,7 +57,12 @@ class Field:
     @property
     def type(self) -> Type:
         """The field's type in rules."""
-        return DDL_TYPES[self.ddl]
+        return Type.DOUBLE if self.is_decimal else DDL_TYPES[self.ddl]
+
+    @property
+    def is_decimal(self) -> bool:
+        """Whether rules see the nearest DOUBLE of the field's values."""
+        return self.ddl.startswith("decimal")
 
 
 @dataclass(frozen=True, slots=True)

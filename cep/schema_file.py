@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -11,7 +12,7 @@ from cep.language.diagnostics import did_you_mean, in_order
 from cep.language.limits import TooManyErrorsError
 from cep.language.source_file import read_source
 from cep.language.time_literals import MAX_DURATION_US, parse_duration, parse_timestamp
-from cep.schema import DDL_TYPES, MAX_VALID_US, MIN_VALID_US, Field, Stream
+from cep.schema import DDL_TYPES, MAX_DIGITS, MAX_VALID_US, MIN_VALID_US, Field, Stream, canonical_ddl
 from cep.yaml_document import MAX_BYTES, Document
 
 _SETTINGS = ("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "schema")
@@ -22,10 +23,9 @@ _OTHER_TYPES = {
     "short": "smallint",
     "byte": "tinyint",
     "real": "float",
-    "decimal": "double",
+    "numeric": "decimal(10, 2)",
     "text": "string",
     "varchar": "string",
-    "date": "timestamp",
     "datetime": "timestamp",
     "timestamp_ntz": "timestamp",
     "bool": "boolean",
@@ -158,16 +158,21 @@ def _fields(document: Document, node: yaml.Node) -> list[Field] | None:
         kind = document.text(entry.value, f"the type of `{entry.name}`")
         if kind is None:
             continue
-        if kind.lower() not in DDL_TYPES:
+        ddl = canonical_ddl(kind)
+        if ddl is None:
             _refuse_type(document, kind, entry.value)
             continue
-        fields.append(Field(entry.name, kind.lower()))
+        fields.append(Field(entry.name, ddl))
     return fields if len(fields) == len(entries) else None
 
 
 def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:
-    base = kind.lower().split("(")[0].strip()
-    help_text = did_you_mean(kind, DDL_TYPES, "types")
+    base = re.split("[(<]", kind.lower())[0].strip()
+    help_text = did_you_mean(kind, (*DDL_TYPES, "decimal(p, s)"), "types")
+    if base == "decimal":
+        help_text = f"write decimal(p, s): p digits, at most {MAX_DIGITS}, s of them after the point"
+    if base in ("array", "struct", "map", "binary"):
+        help_text = f"rules read single values: leave the column out, or take a value out of it; {help_text}"
     if base in _OTHER_TYPES:
         help_text = f"write {_OTHER_TYPES[base]}; {help_text.split('? ')[-1]}"
     document.problem("E0406", f"there is no column type `{kind}`", node, "not a type of a column", help_text)

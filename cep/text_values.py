@@ -10,6 +10,7 @@ boolean    ``true``, ``false`` (CSV: in any case)
 timestamp  ISO 8601: ``2024-05-01``, ``2024-05-01T10:00``, ``2024-05-01 10:00:00.123456``, each with a time
            also with ``Z``, ``+02``, ``+0200`` or ``+02:00``. Without a zone: UTC. Digits past the
            microsecond are cut off
+date       ``2024-05-01``
 =========  ==========================================================================================
 
 The patterns are written in the part of the syntax that Python, RE2 (Arrow) and Java (Spark) share.
@@ -39,6 +40,9 @@ TIMESTAMP_PATTERN = (
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
 )
 
+DATE_LENGTH = 10
+"""Characters of a date."""
+
 INTEGER_BITS: dict[str, int] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """DDL integer types and their widths."""
 
@@ -49,7 +53,6 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
     r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(?:(Z)|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
 )
-_HAS_DATE_ONLY = 10  # characters of a date; a zone pattern must not mistake its last part for an offset
 
 
 def event_table_schema(stream: Stream) -> pa.Schema:
@@ -94,6 +97,10 @@ def column_from_text(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
     match field.type:
         case Type.STRING:
             return texts, np.zeros(len(texts), dtype=bool)
+        case Type.TIMESTAMP if field.ddl == "date":
+            no_date = _mask(pc.not_equal(pc.utf8_length(texts), DATE_LENGTH))
+            values, bad = _timestamps(_null_where_bad(texts, no_date)[0])
+            return values, bad | no_date
         case Type.TIMESTAMP:
             return _timestamps(texts)
         case Type.BOOLEAN:
@@ -137,7 +144,8 @@ def _timestamps(texts: pa.Array) -> tuple[pa.Array, Mask]:
         texts = pc.replace_substring_regex(texts, r"(\.[0-9]{6})[0-9]+", r"\1")
     zoned = _mask(
         pc.and_(
-            pc.greater(pc.utf8_length(texts), _HAS_DATE_ONLY),
+            # A zone pattern must not mistake the last part of a date for an offset.
+            pc.greater(pc.utf8_length(texts), DATE_LENGTH),
             pc.match_substring_regex(texts, ZONE_PATTERN),
         )
     )

@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from cep.errors import InputError
 from cep.expression import Type
-from cep.schema import Field, Stream
+from cep.schema import DDL_TYPES, Field, Stream
 
 _DDL_OF: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
@@ -25,6 +25,8 @@ _DDL_OF: dict[type[T.DataType], str] = {
     T.StringType: "string",
     T.TimestampType: "timestamp",
     T.TimestampNTZType: "timestamp",
+    T.DateType: "date",
+    T.DecimalType: "decimal",
 }
 
 _WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -65,7 +67,7 @@ def stream_of_frame(
 ) -> Stream:
     """Return the stream that `frame` is: every column whose type rules can use."""
     fields = [
-        Field(column.name, ddl)
+        Field(column.name, column.dataType.simpleString() if ddl == "decimal" else ddl)
         for column in frame.schema
         if (ddl := _DDL_OF.get(type(column.dataType))) is not None and column.name[0] not in _OUR_OWN
     ]
@@ -121,15 +123,20 @@ def _require_type(field: Field, kind: T.DataType) -> None:
     match field.type:
         case Type.BIGINT:
             fits = _WIDTH.get(ddl or "", 65) <= _WIDTH[field.ddl]
+        case Type.DOUBLE if field.is_decimal:
+            fits = ddl == "decimal"
+        case Type.TIMESTAMP:
+            fits = ddl == field.ddl
         case Type.DOUBLE:
             fits = ddl in ("float", "double", "tinyint", "smallint", "int")
         case declared:
-            fits = ddl is not None and Field(field.name, ddl).type is declared
+            fits = DDL_TYPES.get(ddl or "") is declared
     if not fits:
+        word = "a decimal" if field.is_decimal else "a date" if field.ddl == "date" else _WORD_OF[field.type]
         raise InputError(
             "E0605",
             f"column `{field.name}` of the events is {kind.simpleString()}, the stream declares {field.ddl}",
-            f"the column must be {_WORD_OF[field.type]} that fits; cast it, or change the declaration",
+            f"the column must be {word} that fits; cast it, or change the declaration",
         )
 
 
@@ -141,6 +148,8 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
         case Type.DOUBLE:
             # A `float` has the nearest 32-bit value, however it came.
             return (column.cast("float") if field.ddl == "float" else column).cast("double")
+        case Type.TIMESTAMP if field.ddl == "date":
+            return F.unix_date(column).cast("bigint") * F.lit(86_400_000_000).cast("bigint")
         case Type.TIMESTAMP:
             return F.unix_micros(column.cast("timestamp") if isinstance(kind, T.TimestampNTZType) else column)
         case _:

@@ -231,6 +231,8 @@ class ExpressionReader(Cursor):
                 return self.case()
             case "CAST" | "TRY_CAST" if self.ahead().text == "(":
                 return self.cast()
+            case "DATE" if self.ahead().kind is Lexeme.TEXT:
+                return self.date()
             case "TIMESTAMP" if self.ahead().kind is Lexeme.TEXT:
                 return self.timestamp()
             case "INTERVAL" if self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
@@ -257,6 +259,21 @@ class ExpressionReader(Cursor):
         self.expect_sign(")")
         self.nesting -= 1
         return ast.Cast(operand, ast.Name(kind.text.lower(), kind.span), self.span_from(token.start))
+
+    def date(self) -> ast.Expression:
+        """Read ``DATE 'text'``: its midnight in UTC."""
+        start = self.take().start
+        text = text_of(self.take())
+        value = parse_timestamp(text.text) if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text.text) else None
+        if value is None:
+            self.fail(
+                "E0111",
+                f"'{text.text}' is not a date",
+                text.span,
+                "not a day of the calendar",
+                "write: DATE '2020-01-31', or TIMESTAMP with a time of day",
+            )
+        return ast.Constant(ast.Kind.TIMESTAMP, value, self.span_from(start))
 
     def timestamp(self) -> ast.Expression:
         """Read ``TIMESTAMP 'text'``."""

@@ -453,7 +453,7 @@ def test_every_csv_line_is_an_event_or_a_dead_letter_or_empty(lines: list[bytes]
 
 
 def test_every_declared_type_can_be_read_from_text() -> None:
-    texts = {"boolean": "true", "string": "x", "timestamp": "2024-05-01"}
+    texts = {"boolean": "true", "string": "x", "timestamp": "2024-05-01", "date": "2024-05-01"}
     for ddl in DDL_TYPES:
         values, bad = column_from_text(pa.array([texts.get(ddl, "1"), None]), Field("x", ddl))
         assert not bad.any()
