@@ -21,7 +21,7 @@ def written_out(node: ast.Expression) -> int:
         case ast.In(operand=operand, items=items):
             return 1 + len(items) * (written_out(operand) + 2)
         case ast.Case(operand=operand, whens=whens) if operand is not None:
-            again = (len(whens) - 1) * (1 + written_out(operand))
-            return 2 + again + sum(map(written_out, parts_of(node)))
+            first, *rest = map(written_out, parts_of(node))  # the operand is first, and looked at once
+            return 1 + len(whens) * (1 + first) + sum(rest)
         case _:
             return 1 + sum(map(written_out, parts_of(node)))
