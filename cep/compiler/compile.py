@@ -47,6 +47,8 @@ def compile_sources(sources: Sequence[Source], streams: Mapping[str, Stream]) ->
     return Compiled(rules, compile_rules(rules, streams), problems)
 
 
-def compile_rules(rules: Sequence[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
-    """Return one program for each distinct (stream, partition key) of `rules`."""
-    return lower(rules, streams)
+def compile_rules(
+    rules: Sequence[ir.Rule], streams: Mapping[str, Stream], *, optimize: bool = True
+) -> tuple[Program, ...]:
+    """Return one program for each distinct (stream, partition key) of `rules`; see `lower`."""
+    return lower(rules, streams, optimize=optimize)

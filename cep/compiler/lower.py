@@ -86,9 +86,9 @@ def split_predicate(predicate: Expression | None) -> PredicateParts:
     )
 
 
-def _parts_in_role(variable: ir.Variable) -> PredicateParts:
+def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     """Return the parts of a variable's predicate; its role, if it has one, is asked for by the local part."""
-    parts = split_predicate(variable.predicate)
+    parts = split_predicate(variable.predicate) if optimize else PredicateParts(None, variable.predicate)
     if variable.role < 0:
         return parts
     has_role = Column(role_column(variable.role), Type.BOOLEAN)
@@ -115,6 +115,7 @@ class _Shared:
     """What the rules of one program have in common."""
 
     streams: tuple[Stream, ...]
+    optimize: bool = True
     words: list[dict[Expression, None]] = field(default_factory=list)
     derived: dict[Expression, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
@@ -482,8 +483,13 @@ class _Assembler:
             self.emit(Code.SELECT)
 
 
-def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
+def lower(
+    rules: Iterable[ir.Rule], streams: Mapping[str, Stream], *, optimize: bool = True
+) -> tuple[Program, ...]:
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
+
+    Without `optimize` every predicate is bytecode that is run with the event taken, no event is dropped
+    before matching, and the matches are the same.
 
     Raises
     ------
@@ -497,7 +503,7 @@ def lower(rules: Iterable[ir.Rule], streams: Mapping[str, Stream]) -> tuple[Prog
     programs = []
     problems: list[Diagnostic] = []
     for (names, key, roles), members in groups.items():
-        shared = _Shared(tuple(streams[name] for name in names))
+        shared = _Shared(tuple(streams[name] for name in names), optimize)
         compiled = []
         for rule in members:
             try:
@@ -525,7 +531,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         automaton = nfa.build(rule.pattern)
     except nfa.AutomatonTooLargeError:
         raise too_many_choices(rule) from None
-    parts = {variable.name: _parts_in_role(variable) for variable in rule.variables}
+    parts = {variable.name: _parts_in_role(variable, shared.optimize) for variable in rule.variables}
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:
         raise too_many_predicates(rule, len(local))
@@ -584,7 +590,7 @@ def _predicate_code(
     if correlated is None:
         return _PredicateCode()
     pushed = remember_strings(correlated)
-    before = before_take(pushed, variable, registers.members)
+    before = before_take(pushed, variable, registers.members) if shared.optimize else None
     assembler = _Assembler(shared)
     assembler.write(replace_aggregates(pushed if before is None else before, registers))
     return _PredicateCode(tuple(assembler.code), after_take=before is None)

@@ -107,8 +107,18 @@ def assert_ordered(table: pa.Table) -> None:
 
 def engine_tables(case: Case, steps: Sequence[Step]) -> list[pa.Table]:
     """Return the matches of each program of the case's rules."""
-    programs = compile_rules(case.rules, {case.stream.name: case.stream})
-    return [deliver(program, case, steps) for program in programs]
+    return [deliver(program, case, steps) for program in programs_of(case)]
+
+
+def programs_of(case: Case, *, optimize: bool = True) -> tuple[Program, ...]:
+    """Return the compiled rules of `case`."""
+    return compile_rules(case.rules, {case.stream.name: case.stream}, optimize=optimize)
+
+
+def rows_by(programs: Sequence[Program], case: Case) -> list[Row]:
+    """Return what the engine reports with these `programs` of the rules of `case`."""
+    tables = [deliver(program, case, case.steps) for program in programs]
+    return in_order([row for table in tables for row in rows_of(table, case.rules)])
 
 
 def engine_rows(case: Case, steps: Sequence[Step] | None = None) -> list[Row]:

@@ -596,7 +596,7 @@ def streams(draw: st.DrawFn) -> Stream:
     )
 
 
-def _copies_agree(events: list[dict[str, Any]], stream: Stream) -> list[dict[str, Any]]:
+def copies_agree(events: list[dict[str, Any]], stream: Stream) -> list[dict[str, Any]]:
     """Give events that count as one event the same values: the stream promises it."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:
@@ -622,7 +622,7 @@ def cases(
     )
     events = draw(event_lists(max_events))
     if stream.deduplicate:
-        events = _copies_agree(events, stream)
+        events = copies_agree(events, stream)
         events += [dict(event) for event in draw(st.lists(st.sampled_from(events), max_size=3))]
     if stream.lateness_us:
         held_us = [draw(st.integers(0, stream.lateness_us - 1)) for _ in events]
