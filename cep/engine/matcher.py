@@ -328,7 +328,7 @@ class Matcher:
         """Return the rows that kernels read (`cep.engine.kernels`), one per event, in order."""
         names = self.program.columns
         n_words = (len(names) + 63) // 64
-        events = np.zeros((len(order.rows), VALUE + len(names) + n_words), np.int64, order="F")
+        events = np.zeros((len(order.rows), VALUE + len(names) + n_words), np.int64)
         events[:, TIME_US] = order.time_us
         events[:, SLOT] = self._slots(table, order)[order.codes]
         events[:, IDENTITY] = order.identity.view(np.int64)
