@@ -52,7 +52,8 @@ class Aggregate:
     """What a run holds of the events taken as `variable`, the event under test included.
 
     `variable` may be a subset: the events taken as any of its members.
-    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX or STDDEV. `argument` is an expression over the
+    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX, STDDEV or, as a whole measure only, ARRAY_AGG: a list
+    of values of `type`. `argument` is an expression over the
     columns of one event (no `Aggregate` inside); None only for ``COUNT(v.*)``. `offset` counts from
     the first (FIRST) or back from the last (LAST) event. ``v.x`` is ``LAST(v.x)`` with offset 0.
     The compiler replaces these before anything runs: no evaluator but the oracle sees one.

@@ -19,7 +19,7 @@ from cep.engine.predicates import prepare
 from cep.errors import InputError
 from cep.expression import Type
 from cep.files import Chunk, Format, read_events
-from cep.program import OUTCOME, Program, missing_column
+from cep.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, missing_column
 from cep.schema import Stream
 from cep.text_values import event_table_schema
 
@@ -202,6 +202,8 @@ def match_schema(programs: Sequence[Program]) -> pa.Schema:
             fields[item.name] = pa.field(item.name, pa.float64())
     keys = {name for program in programs for name in program.key}
     outcome = [OUTCOME] if OUTCOME in fields else []
+    of_event = [name for name in EVENT_COLUMNS if name in fields]
+    fields |= {name: fields.pop(name) for name in of_event}  # the last
     first = ["rule", *(name for name in fields if name in keys), *MATCH_COLUMNS, *outcome]
     return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
 
@@ -227,6 +229,7 @@ def in_order(programs: Sequence[Program], tables: Iterable[pa.Table]) -> pa.Tabl
         return schema.empty_table()
     table = pa.concat_tables(widened)
     order = ["match_end", "match_start", "rule", *keys, "match_id"]
+    order += [EVENT_NUMBER] if EVENT_NUMBER in schema.names else []
     return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
 
 

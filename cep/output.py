@@ -13,7 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.expression import Type
 from cep.local import MATCH_COLUMNS, Counts
-from cep.program import OUTCOME, Program
+from cep.program import EVENT_COLUMNS, OUTCOME, Program, is_list
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +42,7 @@ def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, A
                 import pyarrow.csv
 
                 with path.open("wb") as sink:
-                    pyarrow.csv.write_csv(table, sink)
+                    pyarrow.csv.write_csv(_flat(table), sink)
             case ".parquet":
                 import pyarrow.parquet
 
@@ -63,8 +63,8 @@ def match_rows(programs: Sequence[Program], matches: pa.Table) -> Iterator[dict[
             yield {name: row[name] for name in columns[row["rule"]]}
 
 
-def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as one line of JSON; times are ISO 8601 in UTC."""
+def json_line(row: Mapping[str, Any] | list[Any]) -> str:
+    """Return a row (or a list) as one line of JSON; times are ISO 8601 in UTC."""
     return json.dumps(row, ensure_ascii=False, default=_text)
 
 
@@ -99,7 +99,7 @@ def match_tables(programs: Sequence[Program], matches: pa.Table) -> Iterator[Tab
         start, end = row["match_start"], row["match_end"]
         for measure, expression in rules[name].measures:
             if expression.type is Type.INTERVAL and row[measure] is not None:
-                row[measure] = timedelta(microseconds=row[measure])
+                row[measure] = _intervals(row[measure])
         cells = [_cell(start), _cell(end - start), *(_cell(row[column]) for column in shown)]
         tables[name].add_row(*map(Text, cells))
     yield from tables.values()
@@ -127,6 +127,24 @@ def summary_lines(counts: Counts, reasons: Mapping[str, int], seconds: float) ->
     return [*lines, f"{'seconds':<14}{seconds:>12.2f}"]
 
 
+def _flat(table: pa.Table) -> pa.Table:
+    """Return `table` with lists and events as JSON text: CSV has no cells for them."""
+    for number, item in enumerate(table.schema):
+        if pa.types.is_nested(item.type):
+            texts = [
+                None if value is None else json_line(value) for value in table.column(number).to_pylist()
+            ]
+            table = table.set_column(number, item.name, pa.array(texts, pa.string()))
+    return table
+
+
+def _intervals(value: int | list[int | None]) -> Any:
+    """Return microseconds as lengths of time."""
+    if isinstance(value, list):
+        return [None if item is None else timedelta(microseconds=item) for item in value]
+    return timedelta(microseconds=value)
+
+
 def _by_rule(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
@@ -139,6 +157,7 @@ def _columns_of_rules(programs: Sequence[Program]) -> dict[str, tuple[str, ...]]
             *MATCH_COLUMNS,
             *([OUTCOME] if rule.timeouts else []),
             *(name for name, _ in rule.measures),
+            *(EVENT_COLUMNS if rule.all_rows else []),
         )
         for program in programs
         for rule in program.rules
@@ -179,5 +198,9 @@ def _cell(value: object) -> str:
             return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
         case timedelta():
             return _duration(value)
+        case list():
+            return f"[{', '.join(_cell(item) or 'NULL' for item in value)}]"
+        case dict():
+            return ", ".join(f"{name} {_cell(item)}" for name, item in value.items() if item is not None)
         case _:
             return str(value)

@@ -18,11 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.expression import Call, Expression, Literal, Type, column_names
+from cep.expression import Aggregate, Call, Expression, Literal, Type, column_names
 from cep.schema import Field, Role, Stream, qualified
 
 TIME_COLUMN = "_ts_us"
 """Column of a prepared batch: event time, int64 microseconds."""
+
+EVENT_NUMBER, EVENT_VARIABLE, EVENT = EVENT_COLUMNS = ("event_number", "event_variable", "event")
+"""Columns of matches about one event. They exist if a rule of the program has ALL ROWS PER MATCH."""
 
 OUTCOME = "outcome"
 """Column of matches: `MATCH` or `TIMEOUT`. It exists if a rule of the program has ON TIMEOUT."""
@@ -323,6 +326,10 @@ class RuleProgram:
     max_runs: int  # per key
     overflow: OverflowCode = OverflowCode.DROP_OLDEST
     timeouts: bool = False  # a run that the window closes on is reported, too
+    variables: tuple[str, ...] = ()  # names by number
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name, and the variables it stands for
+    node_register: int = -1  # holds the last of the events a run took (`cep.engine.list_kernels`); -1: none
+    all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
 
 
@@ -337,7 +344,7 @@ class Program:
     `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE.
     `derived` are named expressions over one event, computed before matching. `columns` are the
     columns (of the stream or derived) that registers and bytecode read; strings among them are
-    given to the kernels as codes.
+    given to the kernels as codes. `listed` are those that lists (ARRAY_AGG) are made of.
     """
 
     streams: tuple[Stream, ...]
@@ -347,6 +354,17 @@ class Program:
     derived: tuple[tuple[str, Expression], ...]
     columns: tuple[str, ...]
     rules: tuple[RuleProgram, ...]
+    listed: tuple[str, ...] = ()
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether a rule reports each event of a match."""
+        return any(rule.all_rows for rule in self.rules)
+
+    @cached_property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Columns of the events that runs took, for rules that report them."""
+        return tuple(dict.fromkeys((*self.listed, *(self._sources if self.has_all_rows else ()))))
 
     @property
     def stream(self) -> Stream:
@@ -376,6 +394,13 @@ class Program:
             return self.streams[0].tie_break
         ties = (self.column_of(stream, name) for stream in self.streams for name in stream.tie_break)
         return (STREAM_COLUMN, *ties)
+
+    @property
+    def event_type(self) -> pa.StructType:
+        """Type of a whole event: all columns of the streams, each in the type it was declared with."""
+        return pa.struct(
+            [pa.field(name, DDL_ARROW_TYPES[field.ddl]) for name, (_, field) in self._sources.items()]
+        )
 
     @property
     def needs_every_event(self) -> bool:
@@ -466,7 +491,9 @@ class Program:
             pa.field(bits_column(word), pa.int64(), nullable=False) for word in range(len(self.predicates))
         ]
         counted = (COUNTED_COLUMN,) if self.repeats_events else ()
-        names = dict.fromkeys((*self.key_columns, *counted, *self.tie_columns, *self.columns))
+        names = dict.fromkeys(
+            (*self.key_columns, *counted, *self.tie_columns, *self.columns, *self.kept_columns)
+        )
         fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names]
         return pa.schema(fields)
 
@@ -489,14 +516,18 @@ class Program:
         ]
         if self.has_timeouts:
             fields.append(pa.field(OUTCOME, pa.string(), nullable=False))
-        measures: dict[str, Type] = {}
+        measures: dict[str, pa.DataType] = {}
         for rule in self.rules:
             for name, expression in rule.measures:
-                known = measures.setdefault(name, expression.type)
-                if known is not expression.type:
-                    measures[name] = Type.DOUBLE
-        for name, kind in measures.items():
-            fields.append(pa.field(name, time if kind is Type.TIMESTAMP else ARROW_TYPES[kind]))
+                value = time if expression.type is Type.TIMESTAMP else ARROW_TYPES[expression.type]
+                found = pa.list_(value) if is_list(expression) else value
+                if measures.setdefault(name, found) != found:
+                    measures[name] = pa.float64()
+        fields += [pa.field(name, found) for name, found in measures.items()]
+        if self.has_all_rows:
+            fields.append(pa.field(EVENT_NUMBER, pa.int64()))
+            fields.append(pa.field(EVENT_VARIABLE, pa.string()))
+            fields.append(pa.field(EVENT, self.event_type))
         return pa.schema(fields)
 
     @cached_property
@@ -506,6 +537,24 @@ class Program:
         _feed(digest, self)
         return digest.digest()[:16]
 
+
+def is_list(measure: Expression) -> bool:
+    """Say whether a measure is a list: ARRAY_AGG over a column of `Program.kept_columns`."""
+    return isinstance(measure, Aggregate)
+
+
+DDL_ARROW_TYPES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+"""Arrow type of a column as its stream declares it."""
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.BOOLEAN: pa.bool_(),

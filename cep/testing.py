@@ -29,7 +29,7 @@ from cep.errors import Source
 from cep.language import ast
 from cep.language.parser import parse
 from cep.local import in_order
-from cep.program import ARROW_TYPES, OUTCOME, TIMEOUT
+from cep.program import ARROW_TYPES, EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
 from cep.schema import Field, Stream
 
 # ---------------------------------------------------------------- rules over rows
@@ -241,7 +241,8 @@ class LetterRule:
 def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> list[str]:
     """Return the matches of `rule` in a stream of letters, each as `show_match` writes it, in order.
 
-    What ON TIMEOUT reports begins with the word ``timeout``.
+    What ON TIMEOUT reports begins with the word ``timeout``. Under ALL ROWS PER MATCH a row ends with its
+    number, variable and event: ``A B #1 b=B``.
 
     `stream` is `LETTERS`, perhaps with tie breakers.
     """
@@ -250,6 +251,7 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
     shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
     for name in rule.taken:
         shown_by += [f"FIRST({name}.seq, {number}) AS p{number}_{name}" for number in range(n_shown)]
+    extra = {clause.rpartition(" ")[2] for clause in shown_by}
     shown = []
     for match in find_matches(rule.text(shown_by), {stream.name: stream}, events.rows):
         taken = []
@@ -257,9 +259,12 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
             if match[f"n_{name}"] > n_shown:
                 raise ValueError(f"more than {n_shown} events are taken as `{name}`: too many to show")
             taken += [match[f"p{number}_{name}"] for number in range(match[f"n_{name}"])]
-        own = list(match)[list(match).index("match_end") + 1 : -len(shown_by)]
-        measures = {name: match[name] for name in own if name != OUTCOME}
+        own = [name for name in list(match)[list(match).index("match_end") + 1 :] if name not in extra]
+        measures = {name: match[name] for name in own if name not in (OUTCOME, *EVENT_COLUMNS)}
         text = show_match(events, taken, _plain(match["match_end"]), measures, stream)
+        if match.get(EVENT) is not None:
+            name = events.names[match[EVENT]["seq"]]
+            text += f" #{match[EVENT_NUMBER]} {match[EVENT_VARIABLE]}={name}"
         shown.append(f"timeout {text}" if match.get(OUTCOME) == TIMEOUT else text)
     return shown
 
@@ -301,5 +306,7 @@ def _show(value: Any) -> str:
             return f"{value:g}"
         case str():
             return f"'{value}'"
+        case list():
+            return f"[{', '.join(map(_show, value))}]"
         case _:
             return str(value)

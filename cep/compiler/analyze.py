@@ -30,12 +30,12 @@ from cep.compiler.pattern_shape import (
 )
 from cep.compiler.time_limits import check_times, names_limits
 from cep.errors import Diagnostic, Span
-from cep.expression import Expression, Type, is_local
+from cep.expression import Aggregate, Expression, Type, is_local
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean, in_order
 from cep.language.limits import Problems, TooManyErrorsError
 from cep.language.time_literals import MAX_DURATION_US
-from cep.program import OUTCOME
+from cep.program import EVENT_COLUMNS, OUTCOME
 from cep.schema import Stream
 
 MAX_VARIABLES = 200
@@ -106,6 +106,8 @@ def _match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
     columns = list(MATCH_COLUMNS)
     if any(rule.report.timeout is not None for rule in rules):
         columns.append(OUTCOME)
+    if any(rule.report.rows is ast.Rows.ALL for rule in rules):
+        columns += EVENT_COLUMNS
     return tuple(columns)
 
 
@@ -118,7 +120,7 @@ class _Analysis:
     match_columns: tuple[str, ...]
     diagnostics: Problems  # those of the rules before it, too
     partitioning: Partitioning = field(default_factory=Partitioning)
-    measure_types: dict[str, Type] = field(default_factory=dict)
+    measure_types: dict[str, str] = field(default_factory=dict)
     subsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def problem(self, code: str, title: str, span: Span, label: str = "", help_text: str = "") -> None:
@@ -204,9 +206,10 @@ class _Analysis:
                     "no time at all",
                     "write a longer time, or leave SUPPRESS FOR out",
                 )
+        all_rows = written.rows is ast.Rows.ALL
         limit = written.limit
         if limit is None:
-            return ir.Report(written.timeout is not None, suppress_us)
+            return ir.Report(written.timeout is not None, suppress_us, all_rows=all_rows)
         if limit.n_runs == 0:
             self.problem(
                 "E0333",
@@ -224,7 +227,7 @@ class _Analysis:
                 "use a smaller number, and a shorter window or a skip clause to need fewer runs",
             )
         overflow = _OVERFLOW[limit.overflow or ast.Overflow.DROP_OLDEST]
-        return ir.Report(written.timeout is not None, suppress_us, limit.n_runs, overflow)
+        return ir.Report(written.timeout is not None, suppress_us, limit.n_runs, overflow, all_rows)
 
     def skip(self) -> ir.Skip | None:
         written = self.rule.skip
@@ -433,9 +436,10 @@ class _Analysis:
                 continue
             if not self.is_of_bounded_size(measure.expression):
                 continue
-            expression = Inference(self.scope(None), self.diagnostics.append).value(measure.expression)
+            expression = Inference(self.scope(None), self.diagnostics.append).measure(measure.expression)
             if expression is not None:
-                self.measure_types.setdefault(name.text, expression.type)
+                kind = f"array<{expression.type}>" if _is_list(expression) else expression.type
+                self.measure_types.setdefault(name.text, kind)
                 result.append(ir.Measure(name.text, expression))
         return tuple(result)
 
@@ -618,7 +622,7 @@ class _Outputs:
     """
 
     together: Mapping[str, str]
-    measures: dict[tuple[str, str], tuple[str, Type, str]] = field(default_factory=dict)
+    measures: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
     keys: dict[tuple[str, str], str] = field(default_factory=dict)
     key_types: dict[tuple[str, str], tuple[Type, str]] = field(default_factory=dict)
 
@@ -657,7 +661,7 @@ class _Outputs:
                 "give the column another name in one of the streams",
             )
 
-    def check_measure(self, analysis: _Analysis, stream: str, name: ast.Name, kind: Type) -> None:
+    def check_measure(self, analysis: _Analysis, stream: str, name: ast.Name, kind: str) -> None:
         rule = analysis.rule.name.text
         place = (stream, name.text.casefold())
         key_of = self.keys.get(place)
@@ -680,7 +684,7 @@ class _Outputs:
                 "both are columns of the matches",
                 f"write `{written}`",
             )
-        elif known is not kind and {known, kind} != {Type.BIGINT, Type.DOUBLE}:
+        elif known != kind and {known, kind} != {Type.BIGINT, Type.DOUBLE}:
             analysis.problem(
                 "E0213",
                 f"the measure `{name.text}` is {kind.upper()} here and {known.upper()} in rule `{other}`",
@@ -700,6 +704,10 @@ def _streams_together(rules: Iterable[ast.Rule]) -> dict[str, str]:
         joined = {together[name] for name in names}
         together = {name: names[0] if set_of in joined else set_of for name, set_of in together.items()}
     return together
+
+
+def _is_list(expression: Expression) -> bool:
+    return isinstance(expression, Aggregate) and expression.kind == "ARRAY_AGG"
 
 
 def _default_skip(selection: ir.Selection) -> ir.SkipKind:

@@ -14,6 +14,9 @@ from cep.program import TRUNC_UNITS
 
 AGGREGATES = ("FIRST", "LAST", "COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV")
 
+ARRAY_AGG = "ARRAY_AGG"
+"""The aggregate that is a list; only a measure can be one."""
+
 _TEXT, _TIME, _WHOLE = (Type.STRING,), (Type.TIMESTAMP,), (Type.BIGINT,)
 
 
@@ -367,7 +370,7 @@ class FunctionChecker(Checker):
             )
             return
         help_text = _OTHER_FUNCTIONS.get(name) or did_you_mean(
-            name, (*FUNCTION_NAMES, *AGGREGATES), "functions"
+            name, (*FUNCTION_NAMES, *AGGREGATES, ARRAY_AGG), "functions"
         )
         self.problem(
             "E0204",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from cep.compiler.checker import NULL, NUMBERS, Read, shown, too_long
-from cep.compiler.functions import AGGREGATES, FunctionChecker
+from cep.compiler.functions import AGGREGATES, ARRAY_AGG, FunctionChecker
 from cep.compiler.operators import OperatorChecker
 from cep.errors import Span
 from cep.expression import ALL_EVENTS, Aggregate, Column, Expression, Literal, Type
@@ -75,6 +75,9 @@ class Inference(FunctionChecker, OperatorChecker):
                     f"write COUNT({variable.text}.*) or a column: {variable.text}.{self.some_column()}",
                 )
                 return None
+            case ast.Function() if node.name.text == ARRAY_AGG:
+                self._refuse_list(node)
+                return None
             case ast.Function() if node.name.text in AGGREGATES:
                 return self._aggregate(node.name.text, node)
             case ast.Function():
@@ -105,6 +108,20 @@ class Inference(FunctionChecker, OperatorChecker):
                 return self.cast(node)
             case _:
                 raise AssertionError(node)
+
+    def measure(self, node: ast.Expression) -> Expression | None:
+        """Return `node` as a measure: a value, or the list of ARRAY_AGG."""
+        if isinstance(node, ast.Function) and node.name.text == ARRAY_AGG:
+            return self._aggregate(ARRAY_AGG, node)
+        return self.value(node)
+
+    def _refuse_list(self, node: ast.Function) -> None:
+        if self.scope.subject is None:
+            label, instead = "a list is no single value", "give the list a measure of its own"
+        else:
+            label = "a condition remembers single values only"
+            instead = "compare COUNT, MIN, MAX, FIRST or LAST; report the list in MEASURES"
+        self.problem("E0216", "ARRAY_AGG stands only alone in MEASURES", node.span, label, instead)
 
     # Leaves
 

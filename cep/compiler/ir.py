@@ -221,6 +221,7 @@ class Report:
     suppress_us: int = 0  # after a match, so long none of the same key is reported; 0: all are
     max_runs: int = DEFAULT_MAX_RUNS
     overflow: Overflow = Overflow.DROP_OLDEST
+    all_rows: bool = False  # a row for each event of a match; else one for the match
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from cep.program import (
     SkipCode,
     Update,
     computation_of,
+    is_list,
     name_hash,
     role_column,
 )
@@ -119,6 +120,7 @@ class _Shared:
     words: list[dict[Expression, None]] = field(default_factory=list)
     derived: dict[Expression, str] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, None] = field(default_factory=dict)
 
     def word_for(self, predicates: dict[Expression, None]) -> int:
         """Return the first word that can take `predicates`; equal ones share a bit."""
@@ -131,11 +133,18 @@ class _Shared:
 
     def column(self, expression: Expression) -> int:
         """Return the index of the column that holds `expression` for each event."""
+        return self.columns.setdefault(self._name(expression), len(self.columns))
+
+    def listed_column(self, expression: Expression) -> Column:
+        """Return the column that holds `expression` for each event that is reported."""
+        name = self._name(expression)
+        self.listed[name] = None
+        return Column(name, expression.type)
+
+    def _name(self, expression: Expression) -> str:
         if isinstance(expression, Column):
-            name = expression.name
-        else:
-            name = self.derived.setdefault(expression, f"_d{len(self.derived)}")
-        return self.columns.setdefault(name, len(self.columns))
+            return expression.name
+        return self.derived.setdefault(expression, f"_d{len(self.derived)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +272,11 @@ class _Registers:
             variable,
             lambda register: [_UpdateStep(1, op, register, arg=count)],
         )
+
+    def last_event(self) -> int:
+        """Return the register that leads to the events taken; kernels keep it up to date themselves."""
+        label = Register(Type.BIGINT, "the events taken")
+        return self._new("EVENTS", label, "", lambda register: [])
 
     def _stddev(self, variable: str, value: Expression) -> Expression:
         """Sample standard deviation by Welford's update (Technometrics 4(3), 1962)."""
@@ -519,6 +533,7 @@ def lower(
                 derived=tuple((name, expression) for expression, name in shared.derived.items()),
                 columns=tuple(shared.columns),
                 rules=tuple(compiled),
+                listed=tuple(shared.listed),
             )
         )
     if problems:
@@ -541,7 +556,9 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
 
     registers = _Registers(shared, rule.members)
     codes = {name: _predicate_code(name, part.correlated, registers, shared) for name, part in parts.items()}
-    measures = tuple((m.name, replace_aggregates(m.expression, registers)) for m in rule.measures)
+    measures = tuple((m.name, _measure(m.expression, registers)) for m in rule.measures)
+    reports_events = rule.report.all_rows or any(is_list(expression) for _, expression in measures)
+    node_register = registers.last_event() if reports_events else -1
     skip_register = -1
     if rule.skip.variable is not None:
         first = rule.skip.kind is ir.SkipKind.TO_FIRST
@@ -572,8 +589,20 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         max_runs=rule.report.max_runs,
         overflow=_OVERFLOWS[rule.report.overflow],
         timeouts=rule.report.timeouts,
+        variables=tuple(masks),
+        subsets=tuple((subset.name, subset.members) for subset in rule.subsets),
+        node_register=node_register,
+        all_rows=rule.report.all_rows,
         suppress_us=rule.report.suppress_us,
     )
+
+
+def _measure(expression: Expression, registers: _Registers) -> Expression:
+    """Return a measure over registers, or a list of what one column had in the events of a variable."""
+    if isinstance(expression, Aggregate) and expression.kind == "ARRAY_AGG":
+        assert expression.argument is not None
+        return dataclasses.replace(expression, argument=registers.shared.listed_column(expression.argument))
+    return replace_aggregates(expression, registers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,11 @@ from cep.engine.kernels import (
     MEMORY,
     MOMENT_US,
     N_EVENTS,
+    N_NODES,
     N_OUT,
     NEVER,
     NEXT,
+    NODE_REGISTER,
     NONE,
     SELECTION,
     SKIP,
@@ -53,6 +55,7 @@ from cep.engine.kernels import (
     prune,
     release_held,
     remove_after,
+    room_needed,
     set_waits,
     step,
 )
@@ -170,6 +173,7 @@ def run_timed_events(
     keys: I64,
     meta: I64,
     matches: I64,
+    nodes: I64,
     stack: I64,
     stack_f: F64,
     null: U8,
@@ -188,6 +192,8 @@ def run_timed_events(
             expire(rule, runs, keys, meta, matches, slot)
         if not has_room(keys, meta, matches, slot, fan_out):
             return index
+        if rule[NODE_REGISTER] != NONE and nodes.shape[0] - meta[N_NODES] < room_needed(keys, slot, fan_out):
+            return index
         step(
             rule,
             events,
@@ -198,6 +204,7 @@ def run_timed_events(
             keys,
             meta,
             matches,
+            nodes,
             stack,
             stack_f,
             null,

@@ -1,10 +1,10 @@
 """Snapshot <-> bytes.
 
 Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
-rest (u32), then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), and
-two
-per rule: its open runs as plain columns, and until when its matches are suppressed. Nothing in it is code,
-and nothing is read before the header fits.
+rest (u32), then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), the
+events that runs report (positions, Arrow IPC), and three per rule: its keys and open runs as plain columns,
+until when its matches are suppressed, the nodes that lead to events. Nothing in it is code, and nothing is
+read before the header fits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cep.engine.event_lists import KeptEvents
+from cep.engine.kernels import NODE_WIDTH
 from cep.engine.runs import StoredRuns
 from cep.errors import StateError
 from cep.program import I64
@@ -40,6 +42,8 @@ class Snapshot:
     strings: pa.Array
     runs: tuple[StoredRuns, ...]
     suppressed_until: tuple[I64, ...]  # by key; empty: the rule has no SUPPRESS FOR
+    nodes: tuple[I64, ...]  # (n, NODE_WIDTH)
+    kept: KeptEvents
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -50,9 +54,11 @@ def encode(snapshot: Snapshot) -> bytes:
         _table_bytes(snapshot.pending),
         _table_bytes(snapshot.keys),
         _table_bytes(pa.table({"strings": snapshot.strings})),
+        _bytes(snapshot.kept.positions),
+        _table_bytes(snapshot.kept.columns),
     ]
-    for runs, until_us in zip(snapshot.runs, snapshot.suppressed_until, strict=True):
-        sections += [_runs_bytes(runs), until_us.astype("<i8").tobytes()]
+    for runs, until_us, nodes in zip(snapshot.runs, snapshot.suppressed_until, snapshot.nodes, strict=True):
+        sections += [_runs_bytes(runs), _bytes(until_us), _bytes(nodes)]
     body = b"".join(_LENGTH.pack(len(section)) + section for section in sections)
     return _HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, zlib.crc32(body)) + body
 
@@ -85,7 +91,7 @@ def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -
         raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
     sections = _sections(body)
     numbers = _numbers(sections[0])
-    of_rules = sections[4:]
+    of_rules = sections[6:]
     return Snapshot(
         fingerprint=fingerprint,
         watermark_us=int(numbers[0]),
@@ -94,8 +100,10 @@ def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -
         pending=_table(sections[1]),
         keys=_table(sections[2]),
         strings=_table(sections[3]).column("strings").combine_chunks(),
-        runs=tuple(_runs(section, *width) for section, width in zip(of_rules[::2], widths, strict=True)),
-        suppressed_until=tuple(_numbers(section) for section in of_rules[1::2]),
+        runs=tuple(_runs(section, *width) for section, width in zip(of_rules[::3], widths, strict=True)),
+        suppressed_until=tuple(_numbers(section) for section in of_rules[1::3]),
+        nodes=tuple(_numbers(section).reshape(-1, NODE_WIDTH) for section in of_rules[2::3]),
+        kept=KeptEvents(_numbers(sections[4]), _table(sections[5])),
     )
 
 
@@ -118,6 +126,10 @@ def _table_bytes(table: pa.Table) -> bytes:
 
 def _table(section: memoryview) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(section)).read_all()
+
+
+def _bytes(numbers: I64) -> bytes:
+    return np.ascontiguousarray(numbers, "<i8").tobytes()
 
 
 def _numbers(section: memoryview) -> I64:

@@ -110,7 +110,12 @@ MEMORY = 4
 # Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none
-N_META = 7
+N_NODES = 7
+N_META = 8
+
+# Columns of `nodes`: events that runs have taken (`cep.engine.list_kernels`).
+NODE_PARENT, NODE_EVENT, NODE_VARIABLE = range(3)
+NODE_WIDTH = 3
 
 # Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits that say
 # which of them are not NULL.
@@ -126,7 +131,8 @@ MATCH_REGISTER = 6
 SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
 OVERFLOW, TIMEOUTS = 8, 9
 SPAN_EVENTS, CLOCK = 10, 11
-N_SCALARS = 12
+NODE_REGISTER = 12  # holds a run's last node; NONE: the rule does not report events
+N_SCALARS = 13
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -884,6 +890,19 @@ def spread(
 
 
 @part
+def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, position: int) -> None:
+    """Remember the event that the spare run has just taken; the caller made sure there is room."""
+    spare = runs.shape[0] - 1
+    register = REGISTER + rule[NODE_REGISTER]
+    node = meta[N_NODES]
+    nodes[node, NODE_PARENT] = runs[spare, register] - 1
+    nodes[node, NODE_EVENT] = position
+    nodes[node, NODE_VARIABLE] = variable
+    meta[N_NODES] = node + 1
+    runs[spare, register] = node + 1
+
+
+@part
 def step(
     rule: I64,
     events: I64,
@@ -894,6 +913,7 @@ def step(
     keys: I64,
     meta: I64,
     matches: I64,
+    nodes: I64,
     stack: I64,
     stack_f: F64,
     null: U8,
@@ -953,6 +973,8 @@ def step(
                     position,
                     False,
                 ):
+                    if rule[NODE_REGISTER] != NONE:
+                        note_take(rule, runs, nodes, meta, variable, position)
                     stays = stays and mode == _ANY
                     if timed:
                         set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
@@ -1011,6 +1033,8 @@ def step(
                 position,
                 False,
             ):
+                if rule[NODE_REGISTER] != NONE:
+                    note_take(rule, runs, nodes, meta, variable, position)
                 if timed:
                     runs[runs.shape[0] - 1, clock + START_EVENT] = keys[slot, N_EVENTS]
                     set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
@@ -1146,9 +1170,15 @@ def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, b
 
 
 @part
+def room_needed(keys: I64, slot: int, fan_out: int) -> int:
+    """Return how many runs one event of the key can make, and how often it can be taken, at most."""
+    return (keys[slot, N_RUNS] + 1) * (fan_out + 1)
+
+
+@part
 def has_room(keys: I64, meta: I64, matches: I64, slot: int, fan_out: int) -> bool:
     """Say whether one event of the key can neither overflow the pool nor the matches."""
-    needed = (keys[slot, N_RUNS] + 1) * (fan_out + 1)
+    needed = room_needed(keys, slot, fan_out)
     return meta[N_FREE] >= needed and matches.shape[0] - meta[N_OUT] >= needed + keys[slot, N_RUNS]
 
 
@@ -1163,6 +1193,7 @@ def run_events(
     keys: I64,
     meta: I64,
     matches: I64,
+    nodes: I64,
     stack: I64,
     stack_f: F64,
     null: U8,
@@ -1180,6 +1211,8 @@ def run_events(
         row = rows[index]
         slot = events[row, SLOT]
         if not has_room(keys, meta, matches, slot, fan_out):
+            return index
+        if rule[NODE_REGISTER] != NONE and nodes.shape[0] - meta[N_NODES] < room_needed(keys, slot, fan_out):
             return index
         head = keys[slot, HEAD]
         # A HELD head hides the ages behind it: look.
@@ -1199,6 +1232,7 @@ def run_events(
             keys,
             meta,
             matches,
+            nodes,
             stack,
             stack_f,
             null,

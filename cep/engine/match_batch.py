@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.event_lists import KeptEvents, Nodes, Taken
 from cep.engine.kernels import (
     MATCH_CHAIN,
     MATCH_END,
@@ -20,8 +21,21 @@ from cep.engine.kernels import (
 from cep.engine.ordering import hash_column
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool
-from cep.expression import Type, column_names
-from cep.program import ARROW_TYPES, I64, MATCH, OUTCOME, TIMEOUT, Program, RuleProgram, name_hash
+from cep.expression import Aggregate, Column, Type, column_names
+from cep.program import (
+    ARROW_TYPES,
+    EVENT,
+    EVENT_NUMBER,
+    EVENT_VARIABLE,
+    I64,
+    MATCH,
+    OUTCOME,
+    TIMEOUT,
+    Program,
+    RuleProgram,
+    is_list,
+    name_hash,
+)
 
 _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
 
@@ -32,27 +46,39 @@ def empty_matches(program: Program) -> pa.Table:
 
 
 def build_matches(
-    program: Program, found: list[list[I64]], keys: list[pa.Array], strings: StringPool
+    program: Program,
+    found: list[list[I64]],
+    keys: list[pa.Array],
+    strings: StringPool,
+    nodes: list[Nodes],
+    events: KeptEvents,
 ) -> pa.Table:
     """Return the matches of all rules (`program.match_schema`) in order of end, start, rule, key and id.
 
     `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by
-    slot.
+    slot; `nodes` lead to the `events` of the matches, for each rule.
     """
     tables = [
-        _rule_table(program, rule, part, keys, strings)
-        for rule, parts in zip(program.rules, found, strict=True)
+        _rule_table(program, rule, part, keys, strings, of_rule, events)
+        for rule, parts, of_rule in zip(program.rules, found, nodes, strict=True)
         for part in parts
     ]
     if not tables:
         return empty_matches(program)
     table = pa.concat_tables(tables)
     order = ["match_end", "match_start", "rule", *program.key, "match_id"]
+    order += [EVENT_NUMBER] if program.has_all_rows else []
     return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
 
 
 def _rule_table(
-    program: Program, rule: RuleProgram, part: I64, keys: list[pa.Array], strings: StringPool
+    program: Program,
+    rule: RuleProgram,
+    part: I64,
+    keys: list[pa.Array],
+    strings: StringPool,
+    nodes: Nodes,
+    events: KeptEvents,
 ) -> pa.Table:
     n = len(part)
     slots = pa.array(part[:, MATCH_SLOT])
@@ -68,7 +94,20 @@ def _rule_table(
         columns[OUTCOME] = pc.if_else(pa.array(part[:, MATCH_TIMED_OUT] != 0), TIMEOUT, MATCH)
     batch = Batch(_register_table(rule, part, strings))
     for name, expression in rule.measures:
-        columns[name] = evaluate(expression, batch).to_arrow()
+        if not is_list(expression):
+            columns[name] = evaluate(expression, batch).to_arrow()
+    if rule.node_register >= 0:
+        taken = nodes.taken(part[:, MATCH_REGISTER + rule.node_register])
+        taken_rows = events.rows(taken.positions)
+        columns |= _lists(rule, taken, taken_rows, events.columns)
+        if rule.all_rows:
+            of_match = pa.array(taken.matches)
+            n = len(of_match)
+            columns = {name: column.take(of_match) for name, column in columns.items()}
+            names = pa.array(rule.variables, pa.string())
+            columns[EVENT_NUMBER] = pa.array(taken.numbers)
+            columns[EVENT_VARIABLE] = names.take(pa.array(taken.variables))
+            columns[EVENT] = _events(program, events.columns.take(pa.array(taken_rows)))
     return pa.Table.from_arrays(
         [
             columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
@@ -78,10 +117,30 @@ def _rule_table(
     )
 
 
+def _lists(rule: RuleProgram, taken: Taken, rows: I64, events: pa.Table) -> dict[str, pa.Array]:
+    """Return the measures that are lists: values of the events taken as a variable, in order."""
+    columns = {}
+    for name, expression in rule.measures:
+        if isinstance(expression, Aggregate):
+            assert isinstance(expression.argument, Column)
+            members = dict(rule.subsets).get(expression.variable, (expression.variable,))
+            chosen = np.isin(taken.variables, [rule.variables.index(name) for name in members])
+            values = events.column(expression.argument.name).combine_chunks()
+            columns[name] = taken.lists(chosen, values.take(pa.array(rows[chosen])))
+    return columns
+
+
+def _events(program: Program, events: pa.Table) -> pa.Array:
+    kind = program.event_type
+    columns = [events.column(field.name).combine_chunks().cast(field.type) for field in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
 def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:
     """Return the registers that measures read as columns ``#r`` (and one column that gives the length)."""
     columns = {"#": pa.array(part[:, MATCH_START])}
-    for name in sorted({name for _, expression in rule.measures for name in column_names(expression)}):
+    scalars = [expression for _, expression in rule.measures if not is_list(expression)]
+    for name in sorted({name for expression in scalars for name in column_names(expression)}):
         number = int(name[1:])
         kind = rule.registers[number].type
         cells = np.ascontiguousarray(part[:, MATCH_REGISTER + number])

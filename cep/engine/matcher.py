@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 
 from cep.engine import codec
 from cep.engine.clocks import earliest_due, expire_all, remembers, run_timed_events
+from cep.engine.event_lists import KeptEvents, Nodes
 from cep.engine.kernels import (
     DROPPED,
     IDENTITY,
     MATCH_TIMED_OUT,
     N_FREE,
+    N_NODES,
     N_OUT,
     N_RUNS,
     OVERFLOWED,
@@ -97,6 +99,7 @@ class _RuleState:
         self.fan_out = fan_out(rule)
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
+        self.nodes = Nodes(rule.node_register)
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""
@@ -110,6 +113,7 @@ class _RuleState:
         needed = (count + 1) * (self.fan_out + 1)
         if needed > self.pool.meta[N_FREE]:
             self.pool = self.pool.grown(2 * needed)
+        self.nodes.make_room(needed, self.pool, found)
         if needed + count > len(self.matches):
             self.matches = new_matches(self.rule, 2 * (needed + count))
 
@@ -129,7 +133,7 @@ class _RuleState:
             pool = self.pool
             done = self.run_events(
                 self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys,
-                pool.meta, self.matches, self.stack, self.stack.view(np.float64), self.null,
+                pool.meta, self.matches, self.nodes.nodes, self.stack, self.stack.view(np.float64), self.null,
                 rows, done, base, self.fan_out,
             )  # fmt: skip
             if done == len(rows):
@@ -199,6 +203,8 @@ class Matcher:
         self._keys: list[pa.Array] = [
             pa.array([], program.event_schema.field(name).type) for name in program.key_columns
         ]
+        kept_schema = pa.schema([program.event_schema.field(name) for name in program.kept_columns])
+        self._kept = KeptEvents(np.zeros(0, np.int64), kept_schema.empty_table())
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
 
     @property
@@ -236,13 +242,15 @@ class Matcher:
             self._run(due, found)
         for state, matches in zip(self._rules, found, strict=True):
             state.close(watermark_us, matches)
-        table = build_matches(self.program, found, self._keys, self._strings)
+        nodes = [state.nodes for state in self._rules]
+        table = build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
         for state, matches in zip(self._rules, found, strict=True):
             name = state.rule.name
             self.counters.matches[name] += sum(int((rows[:, MATCH_TIMED_OUT] == 0).sum()) for rows in matches)
             self.counters.suppressed[name] = state.suppression.n_suppressed
             self.counters.dropped_runs[name] = state.pool.n_dropped
         self._forget()
+        self._forget_events()
         return table
 
     def finish(self) -> pa.Table:
@@ -294,6 +302,9 @@ class Matcher:
             state.run(events, bits, rows, self._position, matches)
             if state.overflowed_slot is not None:
                 raise self._too_many_runs(rule, state.overflowed_slot)
+        if self.program.kept_columns:
+            columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
+            self._kept = self._kept.with_batch(self._position, columns)
         self._position += len(order.rows)
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
@@ -365,6 +376,14 @@ class Matcher:
         if self._strings.is_large:
             self._keep_strings()
 
+    def _forget_events(self) -> None:
+        """Drop the events that no run has taken, where rules report events."""
+        reporting = [state for state in self._rules if state.rule.node_register >= 0]
+        if reporting and len(self._kept.positions):
+            for state in reporting:
+                state.nodes.compact(state.pool, ())
+            self._kept = self._kept.only([state.nodes.positions(state.pool) for state in reporting])
+
     def _keep_slots(self, live: npt.NDArray[np.bool_]) -> None:
         self._keys = [keys.filter(pa.array(live)) for keys in self._keys]
         for state in self._rules:
@@ -400,6 +419,8 @@ class Matcher:
                 strings=self._strings.values,
                 runs=tuple(state.pool.stored() for state in self._rules),
                 suppressed_until=tuple(state.suppression.until_us for state in self._rules),
+                nodes=tuple(state.nodes.stored(state.pool) for state in self._rules),
+                kept=self._kept,
             )
         )
 
@@ -434,14 +455,17 @@ class Matcher:
         matcher._strings = StringPool(snapshot.strings)
         if len(counts) != n_before + 3 * len(matcher._rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        kept = zip(snapshot.runs, snapshot.suppressed_until, strict=True)
+        matcher._kept = snapshot.kept
+        kept = zip(snapshot.runs, snapshot.suppressed_until, snapshot.nodes, strict=True)
         per_rule = zip(*(counts[n_before + place :: 3] for place in range(3)), strict=True)
-        for state, (stored, until_us), (matched, dropped, suppressed) in zip(
+        for state, (stored, until_us, nodes), (matched, dropped, suppressed) in zip(
             matcher._rules, kept, per_rule, strict=True
         ):
             state.pool = make_pool(stored, 2 * len(stored.rows))
             state.pool.meta[DROPPED] = dropped
             state.suppression = Suppression(state.rule.suppress_us, until_us)
+            state.nodes = Nodes(state.rule.node_register, nodes)
+            state.pool.meta[N_NODES] = len(nodes)
             state.suppression.n_suppressed = suppressed
             name = state.rule.name
             matcher.counters.matches[name] = matched

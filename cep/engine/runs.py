@@ -28,6 +28,7 @@ from cep.engine.kernels import (
     N_RUNS,
     N_SCALARS,
     NEVER,
+    NODE_REGISTER,
     NONE,
     OVERFLOW,
     REGISTER,
@@ -46,7 +47,7 @@ from cep.engine.kernels import (
 )
 from cep.program import I64, Program, RuleProgram
 
-assert N_SCALARS == 12, "pack() names every scalar"
+assert N_SCALARS == 13, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ def pack(program: Program, rule: RuleProgram) -> I64:
         MAX_RUNS: rule.max_runs,
         OVERFLOW: int(rule.overflow),
         TIMEOUTS: int(rule.timeouts),
+        NODE_REGISTER: rule.node_register,
         ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
         SPAN_EVENTS: rule.span_events,
         CLOCK: REGISTER + n_registers(rule),

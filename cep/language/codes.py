@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "E0234": "key columns of different types",
     "E0235": "nothing says by which column the key is found",
     "E0236": "BY with the wrong number of columns",
+    "E0216": "ARRAY_AGG where a single value is needed",
     "E0301": "two rules of one name",
     "E0302": "a variable is defined twice",
     "E0303": "a defined variable does not occur in the pattern",

@@ -39,13 +39,7 @@ class ReportClauses:
 
     def read_all_rows(self) -> None:
         """Read ``ALL ROWS PER MATCH``."""
-        start = self._start()
         self._rows(ast.Rows.ALL, "ROWS")
-        self.cursor.later(
-            "ALL ROWS PER MATCH",
-            self.cursor.span_from(start),
-            "leave it out: one row is reported for each match",
-        )
 
     def read_one_row(self) -> None:
         """Read ``ONE ROW PER MATCH``."""

@@ -43,6 +43,8 @@ def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:
     if argument is None:
         return len(events)
     values = [evaluate(argument, event, {}) for event in events]
+    if aggregate.kind == "ARRAY_AGG":
+        return values
     if aggregate.kind == "FIRST":
         return values[aggregate.offset] if aggregate.offset < len(values) else None
     if aggregate.kind == "LAST":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,13 +13,13 @@ from cep.compiler import ir
 from cep.compiler.compile import compile_rules
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
-from cep.program import ARROW_TYPES, MATCH, OUTCOME, TIMEOUT, Program
+from cep.program import ARROW_TYPES, EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
 from cep.schema import Stream
 from tests.oracle import find_matches
 from tests.property.strategies import Case, Step
 
 Row = tuple[Any, ...]
-"""rule, key, start, end, outcome, measures: what a match is compared by."""
+"""What a match is compared by: rule, key, start, end, outcome, measures; number, variable, event of a row."""
 
 
 def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -32,11 +33,19 @@ def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Tabl
 
 def canonical(value: Any) -> Any:
     """Make floats comparable: NaN as a word, and without the last bits, where a STDDEV may differ."""
+    if isinstance(value, datetime):
+        return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if isinstance(value, list):
+        return tuple(canonical(item) for item in value)
     if isinstance(value, float):
         if not math.isfinite(value):
             return str(value)
         return round(value, 6) + 0.0 if abs(value) < 1e6 else float(f"{value:.9g}")
     return value
+
+
+def _canonical_event(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple((name, canonical(value)) for name, value in sorted(event.items()))
 
 
 def in_order(rows: list[Row]) -> list[Row]:
@@ -50,7 +59,12 @@ def oracle_rows(case: Case) -> list[Row]:
         for match in find_matches(rule, case.stream, case.events):
             measures = tuple((name, canonical(value)) for name, value in match.measures.items())
             outcome = TIMEOUT if match.is_timeout else MATCH
-            rows.append((rule.name, match.key, match.start_us, match.end_us, outcome, measures))
+            row = (rule.name, match.key, match.start_us, match.end_us, outcome, measures)
+            if not rule.report.all_rows:
+                rows.append((*row, None, None, None))
+                continue
+            for number, ((variable, _), event) in enumerate(zip(match.assignment, match.events, strict=True)):
+                rows.append((*row, number, variable, _canonical_event(event)))
     return in_order(rows)
 
 
@@ -70,7 +84,9 @@ def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
         measures = tuple((m.name, canonical(columns[m.name][number])) for m in rule.measures)
         times = (columns["match_start"][number], columns["match_end"][number])
         outcome = columns[OUTCOME][number] if OUTCOME in columns else MATCH
-        rows.append((rule.name, key, *times, outcome, measures))
+        of_event = tuple(columns[name][number] if name in columns else None for name in EVENT_COLUMNS)
+        event = None if of_event[-1] is None else _canonical_event(of_event[-1])
+        rows.append((rule.name, key, *times, outcome, measures, *of_event[:-1], event))
     return rows
 
 

@@ -32,6 +32,8 @@ def rule_text(rule: ir.Rule) -> str:
     lines.append(f"MATCH {rule.selection.upper()}")
     target = f" {rule.skip.variable}" if rule.skip.variable else ""
     lines.append(f"AFTER MATCH SKIP {rule.skip.kind.upper()}{target}".replace("SKIP NO SKIP", "NO SKIP"))
+    if rule.report.all_rows:
+        lines.append("ALL ROWS PER MATCH")
     if rule.report.timeouts:
         lines.append("ON TIMEOUT")
     if rule.report.suppress_us:

@@ -502,6 +502,8 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=3, unique=True)):
         expression = draw(values(kind, [*taken, *unions], bare=False, depth=1, approximate=True))
         measures.append(ir.Measure(f"m_{kind}", expression))
+    n_lists = draw(st.sampled_from([0, 0, 0, 1, 2]))
+    measures += [ir.Measure(f"list_{number}", draw(_lists(taken))) for number in range(n_lists)]
     selection = draw(st.sampled_from(list(ir.Selection)))
     kind_of_skip = draw(st.sampled_from(list(ir.SkipKind)))
     target = None
@@ -526,11 +528,18 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
 
 
 @st.composite
+def _lists(draw: st.DrawFn, taken: list[str]) -> Expression:
+    """Draw an ARRAY_AGG."""
+    kind = draw(st.sampled_from([Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.STRING, Type.TIMESTAMP]))
+    return Aggregate("ARRAY_AGG", draw(st.sampled_from(taken)), draw(_argument(kind)), 0, kind)
+
+
+@st.composite
 def reports(draw: st.DrawFn, *, may_time_out: bool) -> ir.Report:
     """Draw what is reported: mostly matches only. (Runs are too few to reach a limit.)"""
     timeouts = may_time_out and draw(st.integers(0, 3)) == 0
     suppress_us = draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8])) * SECOND_US
-    return ir.Report(timeouts, suppress_us)
+    return ir.Report(timeouts, suppress_us, all_rows=draw(st.integers(0, 4)) == 0)
 
 
 # ---------------------------------------------------------------- streams

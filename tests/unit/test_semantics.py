@@ -33,13 +33,17 @@ def oracle_matches(case: LetterCase) -> list[str]:
     rules, problems = check_sources([source], {case.stream.name: case.stream})
     assert not [problem for problem in problems if problem.is_error]
     (rule,) = rules
-    return [
-        "timeout " * match.is_timeout
-        + show_match(
-            events, [event["seq"] for event in match.events], match.end_us, match.measures, case.stream
-        )
-        for match in find_matches_slowly(rule, case.stream, events.rows)
-    ]
+    shown = []
+    for match in find_matches_slowly(rule, case.stream, events.rows):
+        taken = [event["seq"] for event in match.events]
+        text = "timeout " * match.is_timeout
+        text += show_match(events, taken, match.end_us, match.measures, case.stream)
+        if not rule.report.all_rows:
+            shown.append(text)
+            continue
+        for number, ((variable, _), seq) in enumerate(zip(match.assignment, taken, strict=True)):
+            shown.append(f"{text} #{number} {variable}={events.names[seq]}")
+    return shown
 
 
 of_the_oracle = pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import time
+from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from cep.engine.matcher import Matcher
 from cep.errors import StateError
 from cep.local import Counts
-from cep.output import summary_lines
+from cep.output import match_rows, match_tables, summary_lines, write_table
 from tests.unit.engine.events import SECOND, prepared, program, spans
 
 A = "a AS letter = 'a'"
@@ -88,3 +92,50 @@ def test_counts_by_rule_are_shown() -> None:
     lines = summary_lines(counts, {}, 1.0)
     assert "suppressed               9  r 9" in lines
     assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
+
+
+def test_events_are_kept_only_as_long_as_a_run_may_report_them() -> None:
+    clauses = "WITHIN 4 SECONDS NO SKIP ALL ROWS PER MATCH"
+    compiled = program("a -> b", clauses, define=AB, measures="ARRAY_AGG(a.x) AS xs")
+    matcher = Matcher(compiled)
+    sizes = []
+    for at in range(60):
+        matcher.push(prepared(compiled, ("k", at, "a", float(at)), ("k", at, "c")))
+        matcher.advance(at * SECOND)
+        matcher = Matcher.restore(compiled, matcher.snapshot())
+        sizes.append(len(matcher.snapshot()))
+    assert sizes[-1] == sizes[20]
+    matcher.push(prepared(compiled, ("k", 60, "b")))
+    table = matcher.finish()
+    assert table["xs"].to_pylist() == [[at] for at in (56.0, 57.0, 58.0, 59.0) for _ in range(2)]
+    assert table["event_variable"].to_pylist() == ["a", "b"] * 4
+    assert [event["ts"].second for event in table["event"].to_pylist()] == [56, 0, 57, 0, 58, 0, 59, 0]
+
+
+def test_what_runs_share_is_kept_once_however_many_there_are() -> None:
+    clauses = "WITHIN 1 DAY MATCH ALL MAX RUNS 200 PER KEY"
+    compiled = program("a->>+ -> b", clauses, define=AB, measures="ARRAY_AGG(a.n) AS ns")
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, *(("k", at, "a", None, at) for at in range(2000)), ("k", 2000, "b")))
+    table = matcher.finish()
+    assert table.num_rows > 100
+    for numbers in table["ns"].to_pylist():
+        assert numbers == sorted(set(numbers))
+
+
+def test_lists_and_events_are_written_as_json_text_to_csv(tmp_path: Path) -> None:
+    compiled = program("a", "ALL ROWS PER MATCH", define=A, measures="ARRAY_AGG(a.x) AS xs")
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, ("k", 1, "a", 0.5)))
+    table = matcher.finish()
+    rows = list(match_rows([compiled], table))
+    for ending in ("csv", "jsonl", "parquet"):
+        write_table(tmp_path / f"matches.{ending}", table, rows)
+    event = {"k": "k", "ts": "1970-01-01T00:00:01Z", "id": 0, "letter": "a", "x": 0.5, "n": None, "s": None}
+    (line,) = (tmp_path / "matches.jsonl").read_text().splitlines()
+    assert json.loads(line)["event"] == event
+    with (tmp_path / "matches.csv").open(newline="") as file:
+        (cells,) = csv.DictReader(file)
+    assert (json.loads(cells["event"]), json.loads(cells["xs"])) == (event, [0.5])
+    assert pyarrow.parquet.read_table(tmp_path / "matches.parquet").equals(table)
+    assert [shown.row_count for shown in match_tables([compiled], table)] == [1]
