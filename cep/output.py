@@ -13,7 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.expression import Type
 from cep.local import MATCH_COLUMNS, Counts
-from cep.program import EVENT_COLUMNS, OUTCOME, Program, is_list
+from cep.program import EVENT_COLUMNS, OUTCOME, Program
 
 if TYPE_CHECKING:
     from rich.table import Table

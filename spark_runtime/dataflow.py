@@ -206,12 +206,9 @@ class Dataflow:
 
     def matches(self, output: DataFrame) -> DataFrame:
         """Return the matches in the operator's output, with times as timestamps."""
-        columns = []
-        for field in self.match_schema:
-            column = quoted(field.name)
-            if pa.types.is_timestamp(field.type):
-                column = F.timestamp_micros(column).alias(field.name)
-            columns.append(column)
+        columns = [
+            _with_times(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
+        ]
         return output.where(F.col(KIND) == MATCH).select(*columns)
 
 
@@ -222,9 +219,28 @@ def _number_type(kind: pa.DataType) -> pa.DataType:
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
-    return T.StructType(
-        [T.StructField(field.name, SPARK_TYPES.get(field.type, T.IntegerType())) for field in schema]
-    )
+    return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in schema])
+
+
+def _spark_type(kind: pa.DataType) -> T.DataType:
+    if pa.types.is_list(kind):
+        return T.ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in kind])
+    narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
+    return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
+
+
+def _with_times(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """Return microseconds as timestamps where the matches have them (`operator.without_timestamps`)."""
+    if pa.types.is_timestamp(kind):
+        return F.timestamp_micros(column)
+    if pa.types.is_list(kind) and pa.types.is_timestamp(kind.value_type):
+        return F.transform(column, F.timestamp_micros)
+    if pa.types.is_struct(kind):
+        fields = [_with_times(column.getField(field.name), field.type).alias(field.name) for field in kind]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return column
 
 
 def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:

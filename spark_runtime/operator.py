@@ -56,10 +56,35 @@ _FORMAT = 1
 def output_schema(match_schema: pa.Schema) -> pa.Schema:
     """Return the columns that the operator writes: kind, text, then a match, its times as microseconds."""
     fields = [pa.field(KIND, pa.string()), pa.field(TEXT, pa.string())]
-    for field in match_schema:
-        kind = pa.int64() if pa.types.is_timestamp(field.type) else field.type
-        fields.append(pa.field(field.name, kind))
+    fields += [pa.field(field.name, without_timestamps(field.type)) for field in match_schema]
     return pa.schema(fields)
+
+
+def without_timestamps(kind: pa.DataType) -> pa.DataType:
+    """Return `kind` with int64 in place of timestamps, inside lists and structs, too."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(without_timestamps(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, without_timestamps(field.type)) for field in kind])
+    return kind
+
+
+def _numbers_for_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of matches with times as microseconds."""
+    kind = without_timestamps(column.type)
+    if not pa.types.is_struct(kind):
+        return column.cast(kind)
+    chunks = [
+        pa.StructArray.from_arrays(
+            [values.cast(field.type) for values, field in zip(chunk.flatten(), kind, strict=True)],
+            fields=list(kind),
+            mask=chunk.is_null(),
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, kind)
 
 
 @dataclass(frozen=True)
@@ -218,8 +243,7 @@ class _Call:
             return
         columns: dict[str, Any] = {KIND: pa.repeat(pa.scalar(MATCH), n)}
         for field in matches.schema:
-            column = matches.column(field.name)
-            columns[field.name] = column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column
+            columns[field.name] = _numbers_for_times(matches.column(field.name))
         self._put(columns, n)
 
     def _put_texts(self, kind: str, texts: pa.Array) -> None:
@@ -251,7 +275,18 @@ class _Call:
         types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype()}
         for table in self.tables():
             for start in range(0, table.num_rows, MAX_FRAME_ROWS):
-                yield table.slice(start, MAX_FRAME_ROWS).to_pandas(types_mapper=types.get)
+                yield _frame(table.slice(start, MAX_FRAME_ROWS), types)
+
+
+def _frame(table: pa.Table, types: dict[pa.DataType, Any]) -> pd.DataFrame:
+    """Return rows as pandas; lists and structs as Python values, for pandas would make integers floats."""
+    import pandas as pd
+
+    nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
+    frame: pd.DataFrame = table.drop_columns(nested).to_pandas(types_mapper=types.get)
+    for name in nested:
+        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
+    return frame.reindex(columns=table.column_names)
 
 
 def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:

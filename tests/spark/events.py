@@ -94,6 +94,26 @@ MEASURES
   one.serial AS serial
 """
 
+EVENTS_RULE = """
+RULE whole
+FROM readings
+PARTITION BY sensor
+PATTERN one -> other->+ -> end
+WITHIN 20 SECONDS
+DEFINE
+  one   AS kind = 'a',
+  other AS kind = 'b',
+  end   AS kind = 'c'
+MEASURES
+  ARRAY_AGG(other.serial)    AS serials,
+  ARRAY_AGG(other.ts)        AS times,
+  ARRAY_AGG(one.value + 1.0) AS added,
+  ARRAY_AGG(one.kind)        AS kinds
+ALL ROWS PER MATCH
+ON TIMEOUT
+SUPPRESS FOR 30 SECONDS
+"""
+
 
 def compiled(*texts: str, stream: Stream = STREAM) -> tuple[Program, ...]:
     return compile_sources([Source("rules", text) for text in texts], {stream.name: stream}).programs
@@ -148,6 +168,10 @@ def comparable(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _plain(item)) for name, item in sorted(value.items()))
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
     if isinstance(value, float) and value != value:
         return "NaN"
     return value.astimezone(UTC) if isinstance(value, datetime) else value

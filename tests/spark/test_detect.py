@@ -4,13 +4,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cep.errors import InputError, RuleError
+from cep.errors import InputError, RuleError, StateError
 from spark_runtime import detect
+from spark_runtime.failures import as_cep_error
 from tests.spark.events import (
     BIG,
+    EVENTS_RULE,
     ROOM_RULE,
     RULES,
     START,
@@ -30,6 +33,7 @@ from tests.spark.events import (
 RULE_SETS = {
     "one key": (RULES,),
     "two keys": (RULES, ROOM_RULE),
+    "events of matches": (RULES, EVENTS_RULE),
     "every event": (RULES, STRICT_RULE, ROOM_RULE),
 }
 
@@ -160,3 +164,14 @@ def test_problems_of_the_rules_are_all_reported(spark: SparkSession, tmp_path: P
     with pytest.raises(RuleError) as caught:
         detect(frame, RULES.replace("value <", "valu <").replace("kind = 'c'", "knd = 'c'"), event_time="ts")
     assert [problem.code for problem in caught.value.diagnostics if problem.is_error] == ["E0203", "E0203"]
+
+
+def test_too_many_runs_end_a_query_with_rule_and_key(spark: SparkSession, tmp_path: Path) -> None:
+    programs = compiled(RULES.partition("RULE")[0] + EVENTS_RULE + "MAX RUNS 1 PER KEY ON OVERFLOW FAIL")
+    frame = write_files(spark, tmp_path / "events", random_events(1, 200), 1)
+    with pytest.raises(PySparkException) as caught:
+        spark_rows(detect(frame, programs))
+    error = as_cep_error(caught.value)
+    assert isinstance(error, StateError)
+    assert error.code == "E0707"
+    assert "rule `whole` has more than 1 open runs for the key sensor = " in str(error)

@@ -118,7 +118,7 @@ def test_what_runs_share_is_kept_once_however_many_there_are() -> None:
     matcher = Matcher(compiled)
     matcher.push(prepared(compiled, *(("k", at, "a", None, at) for at in range(2000)), ("k", 2000, "b")))
     table = matcher.finish()
-    assert table.num_rows > 100
+    assert table.num_rows == 100  # of 200 waits, half are for b
     for numbers in table["ns"].to_pylist():
         assert numbers == sorted(set(numbers))
 
