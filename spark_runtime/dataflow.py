@@ -207,7 +207,7 @@ class Dataflow:
     def matches(self, output: DataFrame) -> DataFrame:
         """Return the matches in the operator's output, with times as timestamps."""
         columns = [
-            _with_times(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
+            _as_reported(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
         ]
         return output.where(F.col(KIND) == MATCH).select(*columns)
 
@@ -231,14 +231,16 @@ def _spark_type(kind: pa.DataType) -> T.DataType:
     return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
 
 
-def _with_times(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """Return microseconds as timestamps where the matches have them (`operator.without_timestamps`)."""
+def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """Return a column of the operator's output (`operator.carried_type`) in the type that matches have."""
     if pa.types.is_timestamp(kind):
         return F.timestamp_micros(column)
-    if pa.types.is_list(kind) and pa.types.is_timestamp(kind.value_type):
-        return F.transform(column, F.timestamp_micros)
+    if pa.types.is_floating(kind):
+        return column.cast(_spark_type(kind))
+    if pa.types.is_list(kind):
+        return F.transform(column, lambda item: _as_reported(item, kind.value_type))
     if pa.types.is_struct(kind):
-        fields = [_with_times(column.getField(field.name), field.type).alias(field.name) for field in kind]
+        fields = [_as_reported(column.getField(field.name), field.type).alias(field.name) for field in kind]
         return F.when(column.isNotNull(), F.struct(*fields))
     return column
 

@@ -56,24 +56,31 @@ _FORMAT = 1
 def output_schema(match_schema: pa.Schema) -> pa.Schema:
     """Return the columns that the operator writes: kind, text, then a match, its times as microseconds."""
     fields = [pa.field(KIND, pa.string()), pa.field(TEXT, pa.string())]
-    fields += [pa.field(field.name, without_timestamps(field.type)) for field in match_schema]
+    fields += [pa.field(field.name, carried_type(field.type)) for field in match_schema]
     return pa.schema(fields)
 
 
-def without_timestamps(kind: pa.DataType) -> pa.DataType:
-    """Return `kind` with int64 in place of timestamps, inside lists and structs, too."""
+def carried_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of `kind` go through pandas: int64 for times.
+
+    Inside lists and events, numbers with fractions are texts: pandas would make NULL of a NaN there.
+    """
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_list(kind):
-        return pa.list_(without_timestamps(kind.value_type))
+        return pa.list_(_carried_inside(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, without_timestamps(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, _carried_inside(field.type)) for field in kind])
     return kind
 
 
-def _numbers_for_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of matches with times as microseconds."""
-    kind = without_timestamps(column.type)
+def _carried_inside(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_floating(kind) else carried_type(kind)
+
+
+def _carried(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of matches in its `carried_type`."""
+    kind = carried_type(column.type)
     if not pa.types.is_struct(kind):
         return column.cast(kind)
     chunks = [
@@ -243,7 +250,7 @@ class _Call:
             return
         columns: dict[str, Any] = {KIND: pa.repeat(pa.scalar(MATCH), n)}
         for field in matches.schema:
-            columns[field.name] = _numbers_for_times(matches.column(field.name))
+            columns[field.name] = _carried(matches.column(field.name))
         self._put(columns, n)
 
     def _put_texts(self, kind: str, texts: pa.Array) -> None:
