@@ -503,7 +503,9 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         expression = draw(values(kind, [*taken, *unions], bare=False, depth=1, approximate=True))
         measures.append(ir.Measure(f"m_{kind}", expression))
     for kind in draw(st.lists(st.sampled_from(kinds[:-1]), max_size=2, unique=True)):
-        listed = Aggregate("ARRAY_AGG", draw(st.sampled_from(taken)), draw(_argument(kind)), 0, kind)
+        listed = Aggregate(
+            "ARRAY_AGG", draw(st.sampled_from([*taken, *unions])), draw(_argument(kind)), 0, kind
+        )
         measures.append(ir.Measure(f"list_{kind}", listed))
     selection = draw(st.sampled_from(list(ir.Selection)))
     kind_of_skip = draw(st.sampled_from(list(ir.SkipKind)))
