@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cep.compiler import ir, nfa
 from cep.compiler.lower import split_predicate
@@ -137,8 +137,11 @@ def _aggregates(expression: Expression) -> Iterator[Aggregate]:
 def _automaton(automaton: nfa.Nfa) -> Iterator[str]:
     for number, state in enumerate(automaton.states):
         yield f"  {number}: {'start' if number == 0 else _wait(state, automaton.groups)}"
+        for name, target in state.lifts:
+            yield f"       {name} holds -> {target}, with the same event"
         for take in state.takes:
-            yield f"       take {take.variable} -> {_targets(take.after)}{_unless(take.looks)}"
+            fences = f", if not {_claims(take.fences)}" if take.fences else ""
+            yield f"       take {take.variable}{fences} -> {_targets(take.after)}{_unless(take.looks)}"
         if state.timer is not None:
             yield f"       after {_bound_of(state.timer.period)} -> {_targets(state.timer.after)}"
         if number and state.contiguity is not ir.Contiguity.STRICT and state.next != number:
@@ -180,10 +183,20 @@ def _wait(state: nfa.State, groups: tuple[ir.Group, ...]) -> str:
         notes.append(f"ends at {', '.join(state.bars)}")
     if state.guards:
         notes.append(f"not if the next event is {', '.join(state.guards)}")
+    if state.fences:
+        notes.append(f"over at {_claims(state.fences)}")
     if state.gap is not None:
         notes.append(f"{_gap(state.gap)} after the event before")
     notes += [f"ends with the group {show_node(groups[group])}" for group in state.limits]
     return "; ".join(notes)
+
+
+def _claims(fences: Iterable[nfa.Fence]) -> str:
+    return ", ".join(
+        name if fence.until is None else f"{name} without {fence.until}"
+        for fence in fences
+        for name in fence.claims
+    )
 
 
 def show_node(node: ir.Node) -> str:
@@ -209,9 +222,10 @@ def show_node(node: ir.Node) -> str:
             return " & ".join(_group(member, ir.Alternation, ir.Permutation) for member in members)
         case ir.Repeat(body=body, contiguity=contiguity, greed=greed):
             bounds = f"{{{node.min},{'' if node.max is None else node.max}}}"
-            reluctant = "?" if greed is ir.Greed.RELUCTANT else ""
+            sign = {ir.Greed.GREEDY: "", ir.Greed.RELUCTANT: "?", ir.Greed.POSSESSIVE: "+"}[greed]
+            until = "" if node.until is None else f" UNTIL {node.until}"
             inner = _group(body, ir.Sequence, ir.Alternation, ir.Permutation, ir.Repeat)
-            return f"{inner}{_ARROWS[contiguity].strip()}{_gap(node.gap)}{bounds}{reluctant}"
+            return f"{inner}{_ARROWS[contiguity].strip()}{_gap(node.gap)}{bounds}{sign}{until}"
         case ir.Group(body=body, window=window):
             return f"({show_node(body)} WITHIN {_bound_of(window)})"
 

@@ -259,6 +259,15 @@ class RuleTables(NamedTuple):
     bar_variable: I32  # an event of these is never skipped: it ends the run
     guard_ptr: I32  # (S + 1,)
     guard_variable: I32  # an event of these is neither taken nor skipped
+    lift_ptr: I32  # (S + 1,)
+    lift_variable: I32  # an event for which this holds moves the run, before anything else ...
+    lift_state: I32  # ... to this state
+    state_fence_ptr: I32  # (S + 1,)
+    take_fence_ptr: I32  # (T + 1,): an event of these is not taken by this take
+    fence_variable: (
+        I32  # an event of this is neither taken nor skipped: as guards, but until the next take ...
+    )
+    fence_until: I32  # ... unless this holds for it; -1: no such exception
     after_ptr: I32  # (A + 1,)
     after_state: I32  # successors of a take, in order of preference; ACCEPT
     variable_mask: U64  # (V,) the bit of the variable's local predicate; 0: none, always true

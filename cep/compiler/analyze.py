@@ -6,8 +6,9 @@ legal and probably not meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import assert_never
 
 from cep.compiler import ir
@@ -56,6 +57,11 @@ _CONTIGUITY = {
     ast.Joint.STRICT: ir.Contiguity.STRICT,
     ast.Joint.NEXT: ir.Contiguity.NEXT,
     ast.Joint.ANY: ir.Contiguity.ANY,
+}
+_GREED = {
+    ast.Greed.GREEDY: ir.Greed.GREEDY,
+    ast.Greed.RELUCTANT: ir.Greed.RELUCTANT,
+    ast.Greed.POSSESSIVE: ir.Greed.POSSESSIVE,
 }
 _SELECTION = {ast.Mode.EARLIEST: ir.Selection.EARLIEST, ast.Mode.ALL: ir.Selection.ALL}
 _SKIP = {
@@ -122,6 +128,7 @@ class _Analysis:
     partitioning: Partitioning = field(default_factory=Partitioning)
     measure_types: dict[str, str] = field(default_factory=dict)
     subsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    untils: dict[ast.Repetition, str] = field(default_factory=dict)
 
     def problem(self, code: str, title: str, span: Span, label: str = "", help_text: str = "") -> None:
         self.diagnostics.append(Diagnostic(code, title, self.rule.source, span, label, help_text))
@@ -132,7 +139,8 @@ class _Analysis:
         self.partitioning = read_partitioning(rule, places, self.streams, self.match_columns, self.problem)
         if not self.pattern_is_sound():
             return None  # what is said about conditions would be guesswork
-        pattern = hold_in_loops(_node(rule.pattern))
+        self.name_untils()
+        pattern = hold_in_loops(_node(rule.pattern, self.untils))
         self.check_pattern_warnings()
         window = self.window()
         self.subsets = self.find_subsets()
@@ -325,9 +333,10 @@ class _Analysis:
 
     # Conditions and measures
 
-    def scope(self, subject: str | None) -> Scope:
+    def scope(self, subject: str | None, step: str | None = None) -> Scope:
+        """Return what the condition of `subject` can name; its events are those of `step` (None: its own)."""
         partitioning = self.partitioning
-        stream = partitioning.streams[0] if subject is None else partitioning.stream_of[subject]
+        stream = partitioning.streams[0] if subject is None else partitioning.stream_of[step or subject]
         taken = tuple(taken_variables(self.rule.pattern))
         absent = tuple(name for name in variable_names(self.rule.pattern) if name not in taken)
         return Scope(
@@ -372,7 +381,36 @@ class _Analysis:
             if definition.condition is not None and subject in self.partitioning.stream_of:
                 predicates[subject] = self.predicate(definition.condition, subject, pairs)
         role_of = self.partitioning.role_of
-        return tuple(ir.Variable(name, predicates.get(name), role_of.get(name, -1)) for name in names)
+        variables = [ir.Variable(name, predicates.get(name), role_of.get(name, -1)) for name in names]
+        return (*variables, *self.until_variables(pairs))
+
+    def name_untils(self) -> None:
+        """Give each loop that is closed a variable for its condition, tested and never taken."""
+        taken = variable_names(self.rule.pattern)
+        free = (name for number in count(1) if (name := f"until#{number}") not in taken)
+        for node in walk_pattern(self.rule.pattern):
+            if isinstance(node, ast.Repetition) and node.until is not None and node not in self.untils:
+                self.untils[node] = next(free)
+
+    def until_variables(self, pairs: frozenset[tuple[str, str]]) -> Iterator[ir.Variable]:
+        """Type the conditions of UNTIL. An event that may close a loop is of the stream of its first step."""
+        for loop, name in self.untils.items():
+            taken = taken_variables(loop.body)
+            first = next(iter(taken))
+            if loop.until is None or first not in self.partitioning.stream_of:
+                continue
+            inference = Inference(self.scope(name, first), self.diagnostics.append)
+            role = self.partitioning.role_of.get(first, -1)
+            yield ir.Variable(name, inference.condition(loop.until), role)
+            for read in inference.reads:
+                if read.variable not in taken and not any((read.variable, step) in pairs for step in taken):
+                    self.problem(
+                        "W0507",
+                        f"no event can be taken as `{read.variable}` before the loop is closed",
+                        read.span,
+                        f"`{read.variable}` has no event yet",
+                        "compare with what the loop or an earlier step has taken",
+                    )
 
     def predicate(
         self, condition: ast.Expression, subject: str, pairs: frozenset[tuple[str, str]]
@@ -564,6 +602,8 @@ class _Analysis:
     def check_sequence(self, sequence: ast.Sequence) -> None:
         for item, after in zip(sequence.items, sequence.items[1:], strict=False):
             node = item.pattern
+            if isinstance(node, ast.Repetition):
+                self.check_claims(node, after.pattern)
             if (
                 isinstance(node, ast.Repetition)
                 and node.most is None
@@ -593,6 +633,33 @@ class _Analysis:
                     "the next step follows directly: nothing can come between",
                     "put an arrow after it",
                 )
+
+    def check_claims(self, loop: ast.Repetition, after: ast.Pattern) -> None:
+        """Warn if a possessive loop claims every event that what follows it can begin with."""
+        if loop.greed is not ast.Greed.POSSESSIVE or loop.least == loop.most or loop.until is not None:
+            return
+        claims, wanted = first_variables(loop.body), first_variables(after)
+        if wanted and not can_be_empty(after) and all(self.is_claimed(name, claims) for name in wanted):
+            self.problem(
+                "W0509",
+                "this loop leaves nothing for what follows it",
+                loop.quantifier_span,
+                "a possessive loop claims every event it could begin with",
+                "drop the last `+`, or let the conditions exclude each other",
+            )
+
+    def is_claimed(self, name: str, claims: set[str]) -> bool:
+        """Say whether each event for which `name` holds is one of `claims`, as far as it is plain to see."""
+        role_of = self.partitioning.role_of
+        conditions = {one.variable.text: one.condition for one in self.rule.definitions}
+        terms = {
+            one: set(_terms(condition)) for one, condition in conditions.items() if condition is not None
+        }
+        return any(
+            role_of.get(claim, -1) == role_of.get(name, -1)
+            and (claim == name or terms.get(claim, set()) <= terms.get(name, set()))
+            for claim in claims
+        )
 
     def check_tail(self, pattern: ast.Pattern) -> None:
         if not isinstance(pattern, ast.Sequence):
@@ -710,37 +777,44 @@ def _is_list(expression: Expression) -> bool:
     return isinstance(expression, Aggregate) and expression.kind == "ARRAY_AGG"
 
 
+def _terms(condition: ast.Expression) -> tuple[ast.Expression, ...]:
+    """Return what AND joins in `condition`."""
+    if isinstance(condition, ast.Junction) and condition.operator == "and":
+        return condition.terms
+    return (condition,)
+
+
 def _default_skip(selection: ir.Selection) -> ir.SkipKind:
     return ir.SkipKind.NO_SKIP if selection is ir.Selection.ALL else ir.SkipKind.PAST_LAST
 
 
-def _node(pattern: ast.Pattern) -> ir.Node:
-    """Return `pattern` without places. Groups are there only as nesting."""
+def _node(pattern: ast.Pattern, untils: Mapping[ast.Repetition, str]) -> ir.Node:
+    """Return `pattern` without places. Groups are there only as nesting; `untils` names conditions."""
     match pattern:
         case ast.Step(variable=variable):
             return ir.Take(variable.text)
         case ast.Absence():
             raise AssertionError("an absence stands only in a sequence")
         case ast.Group(body=body, window=window):
-            return ir.Group(_node(body), _window(window))
+            return ir.Group(_node(body, untils), _window(window))
         case ast.Sequence(items=items):
-            return ir.Sequence(tuple(typed for item in items for typed in _items(item)))
+            return ir.Sequence(tuple(typed for item in items for typed in _items(item, untils)))
         case ast.Alternation(branches=branches):
-            return ir.Alternation(tuple(_node(branch) for branch in branches))
+            return ir.Alternation(tuple(_node(branch, untils) for branch in branches))
         case ast.Permutation(parts=(only,)):
-            return _node(only)
+            return _node(only, untils)
         case ast.Permutation(parts=parts):
-            return ir.Permutation(tuple(_node(part) for part in parts), _CONTIGUITY[pattern.joint])
+            return ir.Permutation(tuple(_node(part, untils) for part in parts), _CONTIGUITY[pattern.joint])
         case ast.Repetition():
-            greed = ir.Greed.RELUCTANT if pattern.reluctant else ir.Greed.GREEDY
-            joint = _CONTIGUITY[pattern.joint]
-            gap = _gap(pattern.gap)
-            return ir.Repeat(_node(pattern.body), pattern.least, pattern.most, joint, greed, gap)
+            repeated = _node(pattern.body, untils)
+            joint, greed = _CONTIGUITY[pattern.joint], _GREED[pattern.greed]
+            until = None if pattern.until is None else untils[pattern]
+            return ir.Repeat(repeated, pattern.least, pattern.most, joint, greed, _gap(pattern.gap), until)
         case _:
             assert_never(pattern)
 
 
-def _items(item: ast.Item) -> tuple[ir.Item, ...]:
+def _items(item: ast.Item, untils: Mapping[ast.Repetition, str]) -> tuple[ir.Item, ...]:
     """Return `item` without places; none of several is each of them absent."""
     contiguity = _CONTIGUITY[item.joint]
     if isinstance(item.pattern, ast.Absence):
@@ -750,7 +824,7 @@ def _items(item: ast.Item) -> tuple[ir.Item, ...]:
             silence = ir.Silence(names, ir.Window(period.length_us, period.inclusive))
             return (ir.Item(contiguity, silence),)
         return tuple(ir.Item(contiguity, ir.Absent(name.text)) for name in item.pattern.variables)
-    return (ir.Item(contiguity, _node(item.pattern), _gap(item.gap)),)
+    return (ir.Item(contiguity, _node(item.pattern, untils), _gap(item.gap)),)
 
 
 def _window(window: ast.Window | ast.EventWindow) -> ir.Window | ir.EventWindow:

@@ -22,10 +22,14 @@ class Contiguity(StrEnum):
 
 
 class Greed(StrEnum):
-    """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions."""
+    """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions.
+
+    A possessive loop prefers more and gives nothing back: what it could begin with is not for what follows.
+    """
 
     GREEDY = "greedy"
     RELUCTANT = "reluctant"
+    POSSESSIVE = "possessive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Repeat:
     """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions.
 
     `behind` are the absences that directly follow: they hold between the repetitions, too.
+    `until` is a variable no event is taken as: an event for which it holds closes the loop.
     """
 
     body: Node
@@ -100,6 +105,7 @@ class Repeat:
     contiguity: Contiguity
     greed: Greed
     gap: Gap | None = None
+    until: str | None = None
     behind: tuple[Item, ...] = ()
 
 

@@ -705,7 +705,9 @@ def _tables(
     after_rows = {row: number for number, row in enumerate(after)}
 
     def watched(state: nfa.State) -> list[str]:
-        return [*(edge.variable for edge in state.takes), *state.begins, *state.bars, *state.guards]
+        names = [*(edge.variable for edge in state.takes), *state.begins, *state.bars, *state.guards]
+        names += [name for edge in state.takes for name, _ in _fences(edge.fences)]
+        return [*names, *(name for name, _ in state.lifts), *(name for name, _ in _fences(state.fences))]
 
     def always(state: nfa.State) -> bool:
         return (
@@ -714,6 +716,9 @@ def _tables(
             or any(masks[name] == 0 for name in watched(state))
         )
 
+    fences = [_fences(state.fences) for state in states]
+    fences += [_fences(edge.fences) for state in states for edge in state.takes]
+    fence_ptr = _pointers([len(row) for row in fences])
     updates = [sorted(registers.updates.get(name, []), key=lambda step: step.phase) for name in masks]
     steps = [step for row in updates for step in row]
     code_rows = [codes[name].code for name in masks]
@@ -734,6 +739,13 @@ def _tables(
         bar_variable=_i32(numbers[name] for state in states for name in state.bars),
         guard_ptr=_pointers([len(state.guards) for state in states]),
         guard_variable=_i32(numbers[name] for state in states for name in state.guards),
+        lift_ptr=_pointers([len(state.lifts) for state in states]),
+        lift_variable=_i32(numbers[name] for state in states for name, _ in state.lifts),
+        lift_state=_i32(target for state in states for _, target in state.lifts),
+        state_fence_ptr=fence_ptr[: len(states) + 1],
+        take_fence_ptr=fence_ptr[len(states) :],
+        fence_variable=_i32(numbers[claim] for row in fences for claim, _ in row),
+        fence_until=_i32(-1 if until is None else numbers[until] for row in fences for _, until in row),
         after_ptr=_pointers([len(row) for row in after]),
         after_state=_i32(successor for row in after for successor in row),
         variable_mask=np.array(list(masks.values()), np.uint64),
@@ -773,6 +785,11 @@ def _tables(
         ),
         memory_variable=_i32(numbers[name] for name in looks.memories),
     )
+
+
+def _fences(fences: tuple[nfa.Fence, ...]) -> list[tuple[str, str | None]]:
+    """Return what `fences` claim, variable by variable, and what lifts each claim."""
+    return [(claim, fence.until) for fence in fences for claim in fence.claims]
 
 
 def _pointers(lengths: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -58,6 +58,8 @@ class Mark(StrEnum):
     SHUT = "shut"  # ... and ends
     ENTER = "enter"  # an iteration of a loop whose body may take nothing begins ...
     LEAVE = "leave"  # ... and ends: never both without a take between
+    FENCE = "fence"  # no such event is taken or skipped until the next event is taken
+    VETO = "veto"  # the next event is not taken here if it is such a one
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,30 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """What keeps an event from a wait: an event of `claims` ends it, unless `until` was true before or is.
+
+    A possessive loop claims what it can begin with from what follows; UNTIL keeps events from its loop.
+    """
+
+    claims: tuple[str, ...]
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TakeEdge:
     """A run that waits in a state may take an event as `variable`; `after` are its successors then.
 
     Successors are state numbers or `ACCEPT`, most preferred first. `opens` are the groups (of `Nfa.groups`)
-    whose first event this is; `looks` say what must not lie before the first event of a run.
+    whose first event this is; `looks` say what must not lie before the first event of a run; an event that
+    one of `fences` claims is not taken so.
     """
 
     variable: str
     after: tuple[int, ...]
     opens: tuple[int, ...] = ()
     looks: tuple[Look, ...] = ()
+    fences: tuple[Fence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +113,8 @@ class Timer:
 class State:
     """What a run waits for. See `cep.program.RuleTables` for the meaning of each part.
 
-    `limits` are the groups whose windows end the wait.
+    `limits` are the groups whose windows end the wait. `lifts` lead, at an event for which a variable holds,
+    to the state without the fences that this variable is the `until` of.
     """
 
     contiguity: ir.Contiguity
@@ -112,6 +128,8 @@ class State:
     gap: ir.Gap | None = None
     limits: tuple[int, ...] = ()
     timer: Timer | None = None
+    fences: tuple[Fence, ...] = ()
+    lifts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +177,33 @@ def can_be_empty(node: ir.Node) -> bool:
             return can_be_empty(body)
         case _:
             assert_never(node)
+
+
+def first_variables(node: ir.Node) -> tuple[str, ...]:
+    """Return the variables the first event that `node` takes can be taken as."""
+    match node:
+        case ir.Take(variable=variable):
+            return (variable,)
+        case ir.Absent() | ir.Silence():
+            return ()
+        case ir.Sequence(items=items):
+            found: list[str] = []
+            for item in items:
+                found += first_variables(item.node)
+                if not can_be_empty(item.node):
+                    break
+            return tuple(dict.fromkeys(found))
+        case ir.Alternation(branches=parts) | ir.Permutation(parts=parts):
+            return tuple(dict.fromkeys(name for part in parts for name in first_variables(part)))
+        case ir.Repeat(body=body) | ir.Group(body=body):
+            return first_variables(body)
+        case _:
+            assert_never(node)
+
+
+def _fence_behind(node: ir.Repeat) -> Fence:
+    """Return what a possessive loop claims once it is left."""
+    return Fence(tuple(sorted(first_variables(node.body))), node.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +306,8 @@ class _Builder:
     def _repeat(self, node: ir.Repeat, after: int) -> int:
         hollow = can_be_empty(node.body)
         least = 0 if hollow else node.min
+        if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:
+            after = self.add(Mark.FENCE, after, value=_fence_behind(node))
 
         def iteration(then: int) -> int:
             if not hollow:
@@ -270,28 +317,30 @@ class _Builder:
             return self.add(Mark.ENTER, self.fragment(node.body, leave), value=loop)
 
         def choose(more: int) -> int:
-            greedy = node.greed is ir.Greed.GREEDY
-            return self.add(Mark.SPLIT, *((more, after) if greedy else (after, more)))
+            reluctant = node.greed is ir.Greed.RELUCTANT
+            return self.add(Mark.SPLIT, *((after, more) if reluctant else (more, after)))
 
         if node.max is None:
             again = self.add(Mark.SPLIT)  # its edges follow: the loop is a cycle
             entry = iteration(again)
             more = self._again(node, entry, may_leave=True)
-            ordered = (more, after) if node.greed is ir.Greed.GREEDY else (after, more)
+            ordered = (after, more) if node.greed is ir.Greed.RELUCTANT else (more, after)
             for order, successor in enumerate(ordered):
                 self.graph.add_edge(again, successor, order=order)
-            copies = max(least, 1) - 1
         else:
             entry = iteration(after)
             for _ in range(node.max - max(least, 1)):
                 entry = iteration(choose(self._again(node, entry, may_leave=True)))
-            copies = max(least, 1) - 1
-        for _ in range(copies):
+        for _ in range(max(least, 1) - 1):
             entry = iteration(self._again(node, entry, may_leave=False))
+        if node.until is not None:  # a loop that has not begun is not closed
+            entry = self.add(Mark.VETO, entry, value=Fence((node.until,)))
         return choose(entry) if least == 0 else entry
 
     def _again(self, node: ir.Repeat, entry: int, *, may_leave: bool) -> int:
-        """Return the way to one more repetition: its joint, and the absences behind the loop."""
+        """Return the way to one more repetition: its joint, the absences behind the loop, its UNTIL."""
+        if node.until is not None:
+            entry = self.add(Mark.FENCE, entry, value=Fence((node.until,)))
         after = self._joint(node.contiguity, node.gap, entry)
         for item in node.behind:
             assert isinstance(item.node, ir.Absent)
@@ -312,6 +361,8 @@ class _Path:
     joint: int = -1
     bars: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
+    fences: tuple[Fence, ...] = ()
+    vetoes: tuple[Fence, ...] = ()
     entered: frozenset[int] = frozenset()
     opened: tuple[int, ...] = ()
     at_start: bool = False
@@ -394,6 +445,10 @@ def _reach(graph: nx.DiGraph[int], entry: int, path: _Path) -> Iterator[tuple[in
                 path = replace(path, bars=_with(path.bars, value))
             case Mark.GUARD:
                 path = replace(path, guards=_with(path.guards, value))
+            case Mark.FENCE:
+                path = replace(path, fences=tuple(sorted({*path.fences, value}, key=repr)))
+            case Mark.VETO:
+                path = replace(path, vetoes=tuple(sorted({*path.vetoes, value}, key=repr)))
             case Mark.OPEN:
                 path = replace(path, opened=_with(path.opened, value))
             case Mark.SHUT:
@@ -426,7 +481,12 @@ class _Wait:
 
     state: State
     takes: tuple[tuple[int, tuple[int, ...]], ...] = ()  # nodes, and the groups each opens
+    vetoes: tuple[Fence, ...] = ()  # of the takes
     pause: tuple[int, _Path] | None = None  # a timer, and what holds on beyond it
+
+
+_FoundTake = tuple[int, tuple[int, ...], tuple[Look, ...], tuple[Fence, ...]]
+"""The node of a take, the groups it opens, what must not lie before it, and what fences it off."""
 
 
 class _Simplifier:
@@ -442,7 +502,7 @@ class _Simplifier:
 
     def states(self, entry: int) -> tuple[State, ...]:
         starts = dict.fromkeys(
-            (node, path.opened, path.looks)
+            (node, path.opened, path.looks, path.fences + path.vetoes)
             for node, path in _reach(self.graph, entry, _Path(at_start=True))
             if self.graph.nodes[node]["mark"] is Mark.TAKE
         )
@@ -453,13 +513,17 @@ class _Simplifier:
             found[self.numbers[wait]] = self._state(wait)
         return tuple(found[number] for number in range(len(found)))
 
-    def _edges(self, takes: Iterable[tuple[int, tuple[int, ...], tuple[Look, ...]]]) -> tuple[TakeEdge, ...]:
-        return tuple(
-            dict.fromkeys(
-                TakeEdge(self.graph.nodes[node]["value"], self._waits_after(node, _Path()), opens, looks)
-                for node, opens, looks in takes
-            )
-        )
+    def _edges(self, takes: Iterable[_FoundTake]) -> tuple[TakeEdge, ...]:
+        """Return the takes, each once; one behind more fences than another is left out."""
+        found: list[TakeEdge] = []
+        for node, opens, looks, fences in takes:
+            variable = self.graph.nodes[node]["value"]
+            edge = TakeEdge(variable, self._waits_after(node, _Path()), opens, looks, fences)
+            if not any(
+                replace(other, fences=fences) == edge and set(other.fences) <= set(fences) for other in found
+            ):
+                found.append(edge)
+        return tuple(found)
 
     def _state(self, wait: _Wait) -> State:
         following = self.numbers[wait]
@@ -471,8 +535,10 @@ class _Simplifier:
         if wait.pause is not None:
             node, path = wait.pause
             timer = Timer(self.graph.nodes[node]["value"].silence.period, self._waits_after(node, path))
-        takes = self._edges((node, opens, ()) for node, opens in wait.takes)
-        return replace(wait.state, takes=takes, next=following, timer=timer)
+        takes = self._edges((node, opens, (), wait.vetoes) for node, opens in wait.takes)
+        untils = dict.fromkeys(fence.until for fence in state.fences if fence.until is not None)
+        lifts = tuple((until, self._number(_without_fences(wait, until))) for until in untils)
+        return replace(state, takes=takes, next=following, timer=timer, lifts=lifts)
 
     def _unguarded(self, wait: _Wait) -> _Wait:
         pause = None
@@ -480,12 +546,14 @@ class _Simplifier:
             node, path = wait.pause
             pause = (node, replace(path, guards=()))
         is_end = not wait.takes and pause is None
-        return _Wait(replace(wait.state, guards=(), closes=is_end), wait.takes, pause)
+        return replace(wait, state=replace(wait.state, guards=(), closes=is_end), pause=pause)
 
     def _number(self, wait: _Wait) -> int:
         if wait not in self.numbers:
             self.numbers[wait] = len(self.numbers) + 1
             self.pending.append(wait)
+            if len(self.numbers) > MAX_SUCCESSORS:
+                raise AutomatonTooLargeError
         return self.numbers[wait]
 
     def _begins_of(self, joint: int) -> tuple[str, ...]:
@@ -518,36 +586,53 @@ class _Simplifier:
         if self.graph.nodes[node]["mark"] is not Mark.TAKE:
             return None
         inside = self.graph.nodes[path.joint]["value"].inside
-        return path.joint, path.bars, path.guards, _running(inside, path)
+        return path.joint, path.bars, path.guards, path.fences, path.vetoes, _running(inside, path)
 
     def _wait(self, path: _Path, takes: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
         joint: _Joint = self.graph.nodes[path.joint]["value"]
         taken = {self.graph.nodes[node]["value"] for node, _ in takes}
         others: tuple[str, ...] = ()
         if joint.contiguity is ir.Contiguity.NEXT:
-            others = tuple(name for name in self._begins_of(path.joint) if name not in taken)
+            others = tuple(name for name in self._begins_of(path.joint) if path.vetoes or name not in taken)
         bars = () if joint.contiguity is ir.Contiguity.STRICT else path.bars
         limits = _running(joint.inside, path)
         state = State(
-            joint.contiguity, begins=others, bars=bars, guards=path.guards, gap=joint.gap, limits=limits
+            joint.contiguity,
+            begins=others,
+            bars=bars,
+            guards=path.guards,
+            gap=joint.gap,
+            limits=limits,
+            fences=path.fences,
         )
-        return self._number(_Wait(state, takes))
+        return self._number(_Wait(state, takes, path.vetoes))
 
     def _lone_wait(self, node: int, path: _Path) -> int:
+        state = State(ir.Contiguity.ANY, bars=path.bars, guards=path.guards, fences=path.fences)
         if self.graph.nodes[node]["mark"] is Mark.TIMER:
             pause: _Pause = self.graph.nodes[node]["value"]
             bars = tuple(dict.fromkeys((*path.bars, *pause.silence.variables)))
-            limits = _running(pause.inside, path)
-            state = State(ir.Contiguity.ANY, bars=bars, guards=path.guards, limits=limits)
+            state = replace(state, bars=bars, limits=_running(pause.inside, path))
             return self._number(_Wait(state, pause=(node, replace(path, joint=-1))))
         if path.bars:
             # A strict absence waits for the next event.
-            state = State(ir.Contiguity.ANY, bars=path.bars, guards=path.guards, closes=not path.guards)
-            return self._number(_Wait(state))
+            return self._number(_Wait(replace(state, closes=not path.guards)))
         if path.guards:
-            state = State(ir.Contiguity.ANY, guards=path.guards, accepts_after_skip=True)
-            return self._number(_Wait(state))
+            return self._number(_Wait(replace(state, accepts_after_skip=True)))
         return ACCEPT
+
+
+def _without_fences(wait: _Wait, until: str) -> _Wait:
+    """Return `wait` after the loops are closed that `until` closes."""
+
+    def kept(fences: tuple[Fence, ...]) -> tuple[Fence, ...]:
+        return tuple(fence for fence in fences if fence.until != until)
+
+    pause = wait.pause
+    if pause is not None:
+        node, path = pause
+        pause = (node, replace(path, fences=kept(path.fences)))
+    return replace(wait, state=replace(wait.state, fences=kept(wait.state.fences)), pause=pause)
 
 
 def _running(inside: tuple[int, ...], path: _Path) -> tuple[int, ...]:

@@ -130,9 +130,9 @@ MATCH_REGISTER = 6
 # Places in a packed rule (`pack_rule`): scalars, then where each table begins.
 SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
 OVERFLOW, TIMEOUTS = 8, 9
-SPAN_EVENTS, CLOCK = 10, 11
-NODE_REGISTER = 12  # holds a run's last node; NONE: the rule does not report events
-N_SCALARS = 13
+SPAN_EVENTS, CLOCK, HAS_FENCES = 10, 11, 12
+NODE_REGISTER = 13  # holds a run's last node; NONE: the rule does not report events
+N_SCALARS = 14
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -149,6 +149,13 @@ N_SCALARS = 13
     BAR_VARIABLE,
     GUARD_PTR,
     GUARD_VARIABLE,
+    LIFT_PTR,
+    LIFT_VARIABLE,
+    LIFT_STATE,
+    STATE_FENCE_PTR,
+    TAKE_FENCE_PTR,
+    FENCE_VARIABLE,
+    FENCE_UNTIL,
     AFTER_PTR,
     AFTER_STATE,
     VARIABLE_MASK,
@@ -179,8 +186,8 @@ N_SCALARS = 13
     GROUP_US,
     GROUP_EVENTS,
     MEMORY_VARIABLE,
-) = range(N_SCALARS, N_SCALARS + 45)
-N_HEADER = N_SCALARS + 45
+) = range(N_SCALARS, N_SCALARS + 52)
+N_HEADER = N_SCALARS + 52
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL = int(SelectionCode.ALL)
@@ -206,6 +213,7 @@ def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64
     for place, scalar in scalars.items():
         header[place] = scalar
     header[N_VALUES] = n_values
+    header[HAS_FENCES] = len(tables.fence_variable) > 0
     arrays = [
         table.astype(np.uint64).view(np.int64) if table.dtype == np.uint64 else table for table in tables
     ]
@@ -813,6 +821,70 @@ def holds_any(
 
 
 @part
+def is_fenced(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    first: int,
+    last: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether one of the fences ``first:last`` keeps the event off."""
+    for at in range(first, last):
+        until = rule[rule[FENCE_UNTIL] + at]
+        if try_take(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule[rule[FENCE_VARIABLE] + at], run, row, position, True,
+        ) and not (
+            until != NONE
+            and try_take(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                until, run, row, position, True,
+            )
+        ):  # fmt: skip
+            return True
+    return False
+
+
+@part
+def lifted(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    state: int,
+    run: int,
+    row: int,
+    position: int,
+) -> int:
+    """Return the state after every fence that the event lifts is gone."""
+    at = rule[rule[LIFT_PTR] + state]
+    while at < rule[rule[LIFT_PTR] + state + 1]:
+        if try_take(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule[rule[LIFT_VARIABLE] + at], run, row, position, True,
+        ):  # fmt: skip
+            state = rule[rule[LIFT_STATE] + at]
+            at = rule[rule[LIFT_PTR] + state]
+        else:
+            at += 1
+    return state
+
+
+@part
 def complete(
     rule: I64,
     runs: I64,
@@ -948,6 +1020,18 @@ def step(
             remove_after(runs, keys, meta, slot, previous)
             run = following
             continue
+        if rule[HAS_FENCES] != 0:
+            state = lifted(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, state, run, row, position
+            )
+            if is_fenced(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule[rule[STATE_FENCE_PTR] + state], rule[rule[STATE_FENCE_PTR] + state + 1], run, row,
+                position,
+            ):  # fmt: skip
+                remove_after(runs, keys, meta, slot, previous)
+                run = following
+                continue
         mode = rule[rule[STATE_MODE] + state]
         early = timed and time_us < runs[run, clock + LAST_US] + rule[rule[STATE_LOW] + state]
         stays = not holds_any(
@@ -957,6 +1041,12 @@ def step(
         if stays and not early:
             for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
                 variable = rule[rule[TAKE_VARIABLE] + take]
+                if rule[HAS_FENCES] != 0 and is_fenced(
+                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                    rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
+                    position,
+                ):  # fmt: skip
+                    continue
                 if try_take(
                     rule,
                     events,
@@ -1016,6 +1106,12 @@ def step(
         for take in range(rule[rule[TAKE_PTR] + 0], rule[rule[TAKE_PTR] + 1]):
             variable = rule[rule[TAKE_VARIABLE] + take]
             if timed and not may_begin(rule, keys, slot, take, time_us):
+                continue
+            if rule[HAS_FENCES] != 0 and is_fenced(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], NONE, row,
+                position,
+            ):  # fmt: skip
                 continue
             if try_take(
                 rule,

@@ -47,7 +47,7 @@ from cep.engine.kernels import (
 )
 from cep.program import I64, Program, RuleProgram
 
-assert N_SCALARS == 13, "pack() names every scalar"
+assert N_SCALARS == 14, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,18 +286,27 @@ class Permutation:
     span: Span = field(compare=False)
 
 
+class Greed(StrEnum):
+    """What is written after the bounds: nothing, ``?`` or ``+``."""
+
+    GREEDY = ""
+    RELUCTANT = "?"
+    POSSESSIVE = "+"
+
+
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None)."""
+    """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None). `until` closes the loop."""
 
     body: Pattern
     least: int
     most: int | None
     joint: Joint
-    reluctant: bool
+    greed: Greed
     quantifier_span: Span = field(compare=False)
     span: Span = field(compare=False)
     gap: Gap | None = None
+    until: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
 from cep.language.cursor import ProblemError, text_of
 from cep.language.diagnostics import did_you_mean, suggestion
-from cep.language.expressions import ExpressionReader
 from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.language.limits import (
     MAX_BYTES,
@@ -75,7 +74,7 @@ def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     return tuple(rules), list(parser.diagnostics)
 
 
-class _Parser(ExpressionReader, PatternReader):
+class _Parser(PatternReader):
     """Reads files and rules."""
 
     def __init__(self, source: Source) -> None:

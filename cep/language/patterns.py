@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NoReturn
 
 from cep.errors import Span
 from cep.language import ast
-from cep.language.cursor import Cursor
+from cep.language.expressions import ExpressionReader
 from cep.language.grammar import Lexeme, Token
 
 _QUANTIFIERS = frozenset("?*+{")
 _IN_GAP = frozenset(("[", "<", "<=", ">", ">=", ","))
 
 
-class PatternReader(Cursor):
+class PatternReader(ExpressionReader):
     """Reads patterns: alternatives of conjunctions of sequences of quantified elements."""
 
     def pattern(self) -> ast.Pattern:
@@ -199,22 +200,21 @@ class PatternReader(Cursor):
         """Read the quantifier of `body`, if there is one."""
         token = self.now
         if not self.begins_quantifier():
-            self.refuse_until()
+            if self.now.word == "UNTIL":
+                self.until_without_loop("there is no quantifier here")
             return body
         joint, gap = self.joint()
         least, most = self.bounds()
-        reluctant = self.accept_sign("?") is not None
+        sign = self.accept_sign("?", "+")
+        greed = ast.Greed(sign.text if sign is not None else "")
         span = self.span_from(token.start)
-        found = ast.Repetition(
-            body, least, most, joint, reluctant, span, self.span_from(body.span.start), gap
-        )
-        if not reluctant and self.is_sign("+"):
-            sign = self.take()
-            self.later(
-                "a possessive quantifier",
-                Span(token.start, sign.end),
-                "drop the last `+` and let the conditions exclude each other in DEFINE",
-            )
+        until = None
+        if self.now.word == "UNTIL":
+            if most is not None and most <= 1:
+                self.until_without_loop("this quantifier allows one repetition only")
+            until = self.until()
+        whole = self.span_from(body.span.start)
+        found = ast.Repetition(body, least, most, joint, greed, span, whole, gap, until)
         if self.begins_quantifier():
             again = self.now
             self.fail(
@@ -224,18 +224,27 @@ class PatternReader(Cursor):
                 "a quantifier is already there",
                 "put the first one in parentheses: (a+){2}",
             )
-        self.refuse_until()
         return found
 
-    def refuse_until(self) -> None:
-        """Refuse UNTIL."""
-        if self.now.word == "UNTIL":
-            token = self.now
-            self.later(
-                "UNTIL",
-                Span(token.start, token.end),
-                "put the negated condition into the loop variable's DEFINE",
-            )
+    def until(self) -> ast.Expression:
+        """Read ``UNTIL (condition)``."""
+        self.take()
+        self.deeper(self.expect_sign("("))
+        condition = self.condition()
+        self.expect_sign(")")
+        self.nesting -= 1
+        return condition
+
+    def until_without_loop(self, label: str) -> NoReturn:
+        """Refuse UNTIL where nothing repeats."""
+        token = self.now
+        self.fail(
+            "E0314",
+            "UNTIL closes a loop, and there is none",
+            Span(token.start, token.end),
+            label,
+            "put a quantifier before it: a->+ UNTIL (amount > 500)",
+        )
 
     def bounds(self) -> tuple[int, int | None]:
         """Read ``?``, ``*``, ``+`` or bounds in braces."""

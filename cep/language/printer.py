@@ -115,7 +115,8 @@ def print_pattern(pattern: ast.Pattern) -> str:
         case ast.Repetition(body=body):
             inner = _element(body, ast.Repetition, ast.Absence)
             joint = f"{pattern.joint}{_gap(pattern.gap)}"
-            return f"{inner}{joint}{_quantifier(pattern)}{'?' if pattern.reluctant else ''}"
+            until = "" if pattern.until is None else f" UNTIL ({print_expression(pattern.until)})"
+            return f"{inner}{joint}{_quantifier(pattern)}{pattern.greed}{until}"
         case ast.Group(body=body, window=window):
             return f"({print_pattern(body)} WITHIN {_window(window)})"
         case _:

@@ -53,18 +53,33 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
+class Fence:
+    """Variables whose events are not for this wait, unless the loop was closed by `until` before."""
+
+    claims: frozenset[str]
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """What stands in the pattern between the event taken last and the next: the last joint, all absences.
 
-    `groups` are those around the place that has been reached.
+    `fences` are those of loops that were left or are entered, `groups` those around the place that has been
+    reached.
     """
 
     n_taken: int = 0
     joint: Joint | None = None
     bars: frozenset[str] = frozenset()
     guards: frozenset[str] = frozenset()
+    fences: frozenset[Fence] = frozenset()
+    vetoes: frozenset[str] = frozenset()
     groups: tuple[Inside, ...] = ()
     looks: tuple[Look, ...] = ()
+
+    def fenced(self, fence: Fence) -> Link:
+        """Return the link with one more fence."""
+        return replace(self, fences=self.fences | {fence})
 
     def past_arrow(self) -> Link:
         """Return the link behind an arrow."""
@@ -199,9 +214,15 @@ def _can_be_empty(node: ir.Node) -> bool:
     return any(way.variable is None for way in ways(node, (), start, lambda link: iter((through,))))
 
 
+def _first_taken(node: ir.Node) -> frozenset[str]:
+    """Return the variables the first event of `node` can be taken as."""
+    taken = (way.variable for way in ways(node, (), Link(), lambda link: iter(())))
+    return frozenset(name for name in taken if name is not None)
+
+
 def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link, rest: Rest) -> Iterator[Way]:
     """Go through the loop, `done` repetitions lying behind ("Loops")."""
-    least = 0 if done == 0 and _can_be_empty(node.body) else node.min
+    least = 0 if _can_be_empty(node.body) else node.min
 
     def more() -> Iterator[Way]:
         entered = link
@@ -215,24 +236,32 @@ def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link,
                     entered = replace(entered, bars=entered.bars | {item.node.variable})
                 elif done >= least:
                     entered = replace(entered, guards=entered.guards | {item.node.variable})
+        if node.until is not None and done > 0:
+            entered = entered.fenced(Fence(frozenset({node.until})))
+        elif node.until is not None:
+            entered = replace(entered, vetoes=entered.vetoes | {node.until})
         return ways(node.body, (*place, 0), entered, after)
 
     def after(reached: Link) -> Iterator[Way]:
         if reached.n_taken == link.n_taken:
             return  # a repetition without an event is none
-        yield from _repetitions(hollowed, done + 1, place, reached, rest)
+        yield from _repetitions(node, done + 1, place, reached, rest)
 
-    hollowed = replace(node, min=0) if least == 0 else node
+    def leave() -> Iterator[Way]:
+        if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:
+            return rest(link.fenced(Fence(_first_taken(node.body), node.until)))
+        return rest(link)
+
     if done < least:
         yield from more()
     elif done == node.max:
-        yield from rest(link)
-    elif node.greed is ir.Greed.GREEDY:
+        yield from leave()
+    elif node.greed is ir.Greed.RELUCTANT:
+        yield from leave()
         yield from more()
-        yield from rest(link)
     else:
-        yield from rest(link)
         yield from more()
+        yield from leave()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +333,8 @@ class Derivations:
         for way in ways(self.rule.pattern, (), Link(), _end):
             assert way.variable is not None, "a pattern takes at least one event"
             if any(self._lies_before(look) for look in way.link.looks):
+                continue
+            if self._is_fenced((), way.link, self.start) or self._is_vetoed((), way.link, self.start):
                 continue
             if self.holds(way.variable, self.start, ()):  # "Starts": no joint is read before the first event
                 for derivation in self._after_take(((way.variable, self.start),), way):
@@ -390,10 +421,37 @@ class Derivations:
             if self.at(position) > since.instant:
                 yield position
 
+    def _is_fenced(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Say whether a fence keeps the event off ("Possessive loops", "Closed loops")."""
+        return any(
+            any(self.holds(name, position, assignment) for name in fence.claims)
+            and not self._is_lifted(assignment, fence, position)
+            for fence in link.fences
+        )
+
+    def _is_lifted(self, assignment: Assignment, fence: Fence, position: int) -> bool:
+        """Say whether the event closes the loop that the fence is of."""
+        return fence.until is not None and self.holds(fence.until, position, assignment)
+
+    def _is_vetoed(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Say whether the event would begin a loop that it closes."""
+        return any(self.holds(name, position, assignment) for name in link.vetoes)
+
+    def _after_lifts(self, assignment: Assignment, link: Link, position: int) -> Link:
+        """Return `link` without the fences of loops that the event closes."""
+        kept = {fence for fence in link.fences if not self._is_lifted(assignment, fence, position)}
+        return replace(link, fences=frozenset(kept))
+
     def _is_guarded(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
         """Say whether a strict absence forbids the event: it looks at the very next one ("Absence")."""
         is_next = position == next(self._candidates(since, None))
         return is_next and any(self.holds(name, position, assignment) for name in link.guards)
+
+    def _is_forbidden(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
+        """Say whether the wait ends with the event, whatever it could do with it."""
+        return self._is_fenced(assignment, link, position) or self._is_guarded(
+            assignment, link, position, since
+        )
 
     def _may_take(self, assignment: Assignment, link: Link, position: int) -> bool:
         """Say whether the gap before the event is long enough ("Gaps")."""
@@ -423,12 +481,15 @@ class Derivations:
         """Wait by one joint: at each event take, in the order of the ways, before skipping."""
         until = self._end_of_wait(assignment, link)
         for position in self._candidates(since, until):
-            if self._is_guarded(assignment, link, position, since):
+            link = self._after_lifts(assignment, link, position)
+            if self._is_forbidden(assignment, link, position, since):
                 until = self.at(position)
                 break
             for way in group:
                 assert way.variable is not None
                 if not self._may_take(assignment, link, position):
+                    continue
+                if self._is_vetoed(assignment, link, position):
                     continue
                 if self.holds(way.variable, position, assignment):
                     yield from self._after_take((*assignment, (way.variable, position)), way)
@@ -447,14 +508,15 @@ class Derivations:
         until = end if limit is None else min(end, limit)
         lying_between = list(self._candidates(since, until))
         for position in lying_between:
-            guarded = self._is_guarded(assignment, link, position, since)
-            if guarded or any(self.holds(name, position, assignment) for name in link.bars):
+            link = self._after_lifts(assignment, link, position)
+            forbidden = self._is_forbidden(assignment, link, position, since)
+            if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
                 self._record(assignment, since, self.at(position))
                 return
         self._record(assignment, since, until)
         if until == end:
             guards = way.link.guards if not lying_between else frozenset()
-            onward = way.rest(replace(way.link, joint=None, guards=guards))
+            onward = way.rest(replace(way.link, joint=None, guards=guards, fences=link.fences))
             moment = Moment(end, since.time_us + silence.period.length_us)
             yield from self._onward(assignment, onward, moment)
 
@@ -465,8 +527,9 @@ class Derivations:
             return
         until = self.close
         for position in self._candidates(since, until):
-            guarded = self._is_guarded(assignment, link, position, since)
-            if guarded or any(self.holds(name, position, assignment) for name in link.bars):
+            link = self._after_lifts(assignment, link, position)
+            forbidden = self._is_forbidden(assignment, link, position, since)
+            if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
                 self._record(assignment, since, self.at(position))
                 return
             if not link.bars:  # the very next event was not the forbidden one: that is all there is to know

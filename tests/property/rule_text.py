@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from cep.compiler import ir
 from cep.expression import ALL_EVENTS, FUNCTIONS, Aggregate, Call, Column, Expression, Literal, Type
+from tests.property.strategies import untils_of
 
 _JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 _INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY: "->>"}
@@ -13,14 +15,19 @@ _INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY:
 
 def rule_text(rule: ir.Rule) -> str:
     """Return the text of `rule`."""
+    untils = {
+        variable.name: _expression(variable.predicate)
+        for variable in rule.variables
+        if variable.name in untils_of(rule.pattern) and variable.predicate is not None
+    }
     definitions = [
         f"{variable.name} AS {_expression(variable.predicate)}"
         for variable in rule.variables
-        if variable.predicate is not None
+        if variable.predicate is not None and variable.name not in untils
     ]
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
     lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {', '.join(rule.key)}"]
-    lines.append(f"PATTERN {_pattern(rule.pattern)}")
+    lines.append(f"PATTERN {_pattern(rule.pattern, untils)}")
     if rule.window is not None:
         lines.append(f"WITHIN {_window(rule.window)}")
     if rule.subsets:
@@ -41,7 +48,7 @@ def rule_text(rule: ir.Rule) -> str:
     return "\n".join(lines)
 
 
-def _pattern(node: ir.Node) -> str:
+def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
     match node:
         case ir.Take(variable=name):
             return name
@@ -52,25 +59,27 @@ def _pattern(node: ir.Node) -> str:
         case ir.Silence(variables=names, period=period):
             return f"!({' | '.join(names)}) FOR {_window(period)}"
         case ir.Group(body=body, window=window):
-            return f"({_pattern(body)} WITHIN {_window(window)})"
+            return f"({_pattern(body, untils)} WITHIN {_window(window)})"
         case ir.Sequence(items=items):
-            parts = [_atom(items[0].node)]
+            parts = [_atom(items[0].node, untils)]
             parts += [
-                _JOINTS[item.contiguity].rstrip() + _gap(item.gap) + " " + _atom(item.node)
+                _JOINTS[item.contiguity].rstrip() + _gap(item.gap) + " " + _atom(item.node, untils)
                 for item in items[1:]
             ]
             return "".join(parts)
         case ir.Alternation(branches=branches):
-            return " | ".join(_atom(branch) for branch in branches)
+            return " | ".join(_atom(branch, untils) for branch in branches)
         case ir.Permutation(parts=members, contiguity=ir.Contiguity.STRICT):
-            return f"PERMUTE({', '.join(_pattern(member) for member in members)})"
+            return f"PERMUTE({', '.join(_pattern(member, untils) for member in members)})"
         case ir.Permutation(parts=members):
-            return " & ".join(_atom(member) for member in members)
+            return " & ".join(_atom(member, untils) for member in members)
         case ir.Repeat():
             most = "" if node.max is None else node.max
-            lazy = "?" if node.greed is ir.Greed.RELUCTANT else ""
-            body = _pattern(node.body) if isinstance(node.body, ir.Take) else f"({_pattern(node.body)})"
-            return f"{body}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{lazy}"
+            greed = {ir.Greed.GREEDY: "", ir.Greed.RELUCTANT: "?", ir.Greed.POSSESSIVE: "+"}[node.greed]
+            until = f" UNTIL ({untils[node.until]})" if node.until is not None else ""
+            body = _pattern(node.body, untils)
+            body = body if isinstance(node.body, ir.Take) else f"({body})"
+            return f"{body}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{greed}{until}"
 
 
 def _gap(gap: ir.Gap | None) -> str:
@@ -91,8 +100,8 @@ def _window(window: ir.Window | ir.EventWindow) -> str:
     return f"{'<=' if window.inclusive else '<'} {window.length_us} MICROSECONDS"
 
 
-def _atom(node: ir.Node) -> str:
-    text = _pattern(node)
+def _atom(node: ir.Node, untils: Mapping[str, str]) -> str:
+    text = _pattern(node, untils)
     return f"({text})" if isinstance(node, ir.Sequence | ir.Alternation | ir.Permutation) else text
 
 

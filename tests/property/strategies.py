@@ -291,6 +291,14 @@ def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | N
     return Call("or" if shape == 12 else "and", (letter, correlated), Type.BOOLEAN)
 
 
+@st.composite
+def _closings(draw: st.DrawFn, names: list[str]) -> Expression:
+    """Draw when a loop is closed: mostly at a letter."""
+    if draw(st.booleans()):
+        return _equals("i", draw(st.integers(0, 3)))
+    return draw(conditions(names, bare=True, depth=1))
+
+
 # ---------------------------------------------------------------- patterns
 
 _JOINTS = st.sampled_from(list(ir.Contiguity))
@@ -387,8 +395,26 @@ def _items(draw: st.DrawFn, names: list[str], size: int, n_parts: int) -> list[i
 @st.composite
 def _repeated(draw: st.DrawFn, body: ir.Node) -> ir.Node:
     least, most = draw(st.sampled_from(_QUANTIFIERS))
-    greed = draw(st.sampled_from([ir.Greed.GREEDY, ir.Greed.GREEDY, ir.Greed.RELUCTANT]))
-    return ir.Repeat(body, least, most, draw(_JOINTS), greed, draw(_gaps()))
+    greed = draw(st.sampled_from([ir.Greed.GREEDY, *ir.Greed]))
+    until = None
+    if (most is None or most > 1) and draw(st.integers(0, 3)) == 0:
+        until = draw(st.sampled_from(["until#1", "until#2"]))
+    return ir.Repeat(body, least, most, draw(_JOINTS), greed, draw(_gaps()), until)
+
+
+def untils_of(node: ir.Node) -> set[str]:
+    """Return the variables that close loops of a pattern."""
+    match node:
+        case ir.Take() | ir.Absent() | ir.Silence():
+            return set()
+        case ir.Sequence(items=items):
+            return set().union(*(untils_of(item.node) for item in items))
+        case ir.Alternation(branches=parts) | ir.Permutation(parts=parts):
+            return set().union(*(untils_of(part) for part in parts))
+        case ir.Group(body=body):
+            return untils_of(body)
+        case ir.Repeat(body=body, until=until):
+            return untils_of(body) | ({until} if until is not None else set())
 
 
 def variables_of(node: ir.Node) -> set[str]:
@@ -493,6 +519,9 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     variables = tuple(
         ir.Variable(name, draw(predicates([] if name in looked_for else [*names, *unions], number)))
         for number, name in enumerate(names)
+    )
+    variables += tuple(
+        ir.Variable(name, draw(_closings([*names, *unions]))) for name in sorted(untils_of(pattern))
     )
     window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
     measures = [

@@ -123,14 +123,15 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         steps,
     )
     repetitions = st.builds(
-        lambda body, bounds, joint, reluctant, gap: ast.Repetition(
-            body, *bounds, joint, reluctant, _AT, _AT, gap
+        lambda body, bounds, joint, greed, gap, until: ast.Repetition(
+            body, *bounds, joint, greed, _AT, _AT, gap, until if bounds[1] is None or bounds[1] > 1 else None
         ),
         parts,
         _bounds,
         _joints,
-        st.booleans(),
+        st.sampled_from(ast.Greed),
         _gaps,
+        st.none() | _expressions,
     )
     branches = st.lists(parts, min_size=2, max_size=3).map(lambda found: ast.Alternation(tuple(found), _AT))
     orders = st.builds(
