@@ -1,4 +1,4 @@
-"""Every example of docs/semantics.md and every letter regression, on the oracle and on the engine."""
+"""Every letter example of docs/ and every letter regression, on the oracle and on the engine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tests.oracle import find_matches as find_matches_slowly
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "semantics.md"
+SUBTLETIES = ROOT / "docs" / "subtleties.md"
 REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
 CASES = [
-    case for page in (PAGE, REGRESSIONS) for case in read_cases(page.name, page.read_text(encoding="utf-8"))
+    case
+    for page in (PAGE, SUBTLETIES, REGRESSIONS)
+    for case in read_cases(page.name, page.read_text(encoding="utf-8"))
 ]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
