@@ -401,7 +401,7 @@ class _Analysis:
                 continue
             inference = Inference(self.scope(name, first), self.diagnostics.append)
             role = self.partitioning.role_of.get(first, -1)
-            yield ir.Variable(name, inference.condition(loop.until), role)
+            yield ir.Variable(name, inference.condition(loop.until), role, closes=True)
             for read in inference.reads:
                 if read.variable not in taken and not any((read.variable, step) in pairs for step in taken):
                     self.problem(

@@ -124,12 +124,14 @@ Node = Take | Absent | Silence | Sequence | Alternation | Permutation | Repeat |
 class Variable:
     """A name in the pattern and when an event may be taken as it; None: always.
 
-    `role` is the one of the rule's roles that an event must have; -1: any.
+    `role` is the one of the rule's roles that an event must have; -1: any. One that `closes` is the condition of an
+    UNTIL: no event is ever taken as it.
     """
 
     name: str
     predicate: Expression | None
     role: int = -1
+    closes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,5 +269,5 @@ class Rule:
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern whose events `name` stands for; ALL_EVENTS: all of them."""
         if name == ALL_EVENTS:
-            return tuple(variable.name for variable in self.variables)
+            return tuple(variable.name for variable in self.variables if not variable.closes)
         return next((subset.members for subset in self.subsets if subset.name == name), (name,))

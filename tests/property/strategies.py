@@ -521,7 +521,8 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         for number, name in enumerate(names)
     )
     variables += tuple(
-        ir.Variable(name, draw(_closings([*names, *unions]))) for name in sorted(untils_of(pattern))
+        ir.Variable(name, draw(_closings([*names, *unions])), closes=True)
+        for name in sorted(untils_of(pattern))
     )
     window = draw(windows()) if needs_window or draw(st.integers(0, 2)) > 0 else None
     measures = [
