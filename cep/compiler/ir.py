@@ -124,8 +124,8 @@ Node = Take | Absent | Silence | Sequence | Alternation | Permutation | Repeat |
 class Variable:
     """A name in the pattern and when an event may be taken as it; None: always.
 
-    `role` is the one of the rule's roles that an event must have; -1: any. One that `closes` is the condition of an
-    UNTIL: no event is ever taken as it.
+    `role` is the one of the rule's roles that an event must have; -1: any. One that `closes` is the condition
+    of an UNTIL: no event is ever taken as it.
     """
 
     name: str

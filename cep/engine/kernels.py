@@ -820,7 +820,7 @@ def holds_any(
     return False
 
 
-@part
+@apart
 def is_fenced(
     rule: I64,
     events: I64,
@@ -854,7 +854,7 @@ def is_fenced(
     return False
 
 
-@part
+@apart
 def lifted(
     rule: I64,
     events: I64,
