@@ -94,7 +94,21 @@ def _bound(rule: ir.Rule, compiled: RuleProgram) -> str:
     limit = f"at most {compiled.max_runs:,} per key, beyond that {_OVERFLOWS[rule.report.overflow]}"
     if rule.window is not None:
         return f"end with the window; {limit}"
-    return f"nothing ends a run that waits (no WITHIN); {limit}"
+    automaton = nfa.build(rule.pattern)
+    waits = list(enumerate(automaton.states))[1:]
+    endless = [str(number) for number, state in waits if _has_no_limit(state)]
+    if not endless:
+        return f"each wait has a limit of its own; {limit}"
+    if len(endless) == len(waits):
+        return f"nothing ends a run that waits (no WITHIN); {limit}"
+    return f"nothing ends a run that waits in {', '.join(endless)} (no WITHIN); {limit}"
+
+
+def _has_no_limit(state: nfa.State) -> bool:
+    """Say whether a run can wait here for any number of events."""
+    one_event = state.contiguity is ir.Contiguity.STRICT or state.accepts_after_skip
+    has_gap = state.gap is not None and state.gap.high_us is not None
+    return not (one_event or has_gap or state.timer is not None or state.limits)
 
 
 def _filter(program: Program, compiled: RuleProgram) -> str:
