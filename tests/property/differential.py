@@ -102,9 +102,7 @@ def deliver(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
         assert late.num_rows == 0, "no event of a case is late"
         newest_us = max(newest_us, *(event["ts"] for event in batch))
         if step.advances:
-            tables.append(
-                matcher.advance(newest_us - case.stream.lateness_us - (not case.stream.lateness_us))
-            )
+            tables.append(matcher.advance(reachable_us(case, seen, newest_us, ahead=step.ahead)))
         if step.restores:
             matcher = Matcher.restore(program, matcher.snapshot())
     tables.append(matcher.advance(newest_us))
@@ -112,6 +110,13 @@ def deliver(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
     for table in tables:
         assert_ordered(table)
     return pa.concat_tables(tables)
+
+
+def reachable_us(case: Case, seen: int, newest_us: int, *, ahead: bool) -> int:
+    """Return how far the watermark can move after `seen` events so that none of the others comes too late."""
+    if not ahead:
+        return newest_us - max(case.stream.lateness_us, 1)
+    return min((event["ts"] - 1 for event in case.events[seen:]), default=newest_us)
 
 
 def assert_ordered(table: pa.Table) -> None:

@@ -43,11 +43,15 @@ COLUMNS = {field.name: Column(field.name, field.type) for field in FIELDS}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One delivery: `n_events` more events; then the watermark may move, the matcher be restored."""
+    """One delivery: `n_events` more events; then the watermark may move, the matcher be restored.
+
+    It moves as far as the events that came allow, or, `ahead`, up to just before the next one that comes.
+    """
 
     n_events: int
     advances: bool
     restores: bool
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -673,6 +677,6 @@ def _deliveries(draw: st.DrawFn, n_events: int) -> tuple[Step, ...]:
     steps = []
     while n_events:
         size = draw(st.integers(1, n_events))
-        steps.append(Step(size, draw(st.booleans()), draw(st.booleans())))
+        steps.append(Step(size, draw(st.booleans()), draw(st.booleans()), draw(st.booleans())))
         n_events -= size
     return tuple(steps)

@@ -24,6 +24,7 @@ from tests.property.differential import (
     in_order,
     match_ids,
     oracle_rows,
+    reachable_us,
     rows_of,
     stream_table,
 )
@@ -90,6 +91,31 @@ def test_deliveries_snapshots_and_restores_change_nothing(case: Case) -> None:
     assert match_ids(case, one_by_one) == ids
     assert match_ids(case, case.steps) == ids
     assert engine_rows(case, one_by_one) == engine_rows(case, at_once)
+
+
+@FEW
+@given(cases())
+def test_nothing_happens_before_the_next_deadline(case: Case) -> None:
+    assume(is_small(case))
+    for program in compile_rules(case.rules, {case.stream.name: case.stream}):
+        matcher, found, seen = Matcher(program), [], 0
+        for step in case.steps:
+            batch = case.events[seen : seen + step.n_events]
+            seen += step.n_events
+            matcher.push(prepare(program, stream_table(case.stream, batch)))
+            reach_us = reachable_us(case, seen, batch[-1]["ts"], ahead=True)
+            while (due_us := matcher.next_deadline_us()) is not None and due_us <= reach_us:
+                before = matcher.n_open_runs
+                assert matcher.advance(due_us - 1).num_rows == 0
+                assert matcher.n_open_runs == before
+                found.append(matcher.advance(due_us))
+        while (due_us := matcher.next_deadline_us()) is not None:
+            found.append(matcher.advance(due_us))
+        found.append(matcher.finish())
+        assert found[-1].num_rows == 0
+        rows = in_order([row for table in found for row in rows_of(table, case.rules)])
+        names = {rule.name for rule in program.rules}
+        assert rows == [row for row in oracle_rows(case) if row[0] in names]
 
 
 @FEW
