@@ -40,8 +40,13 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     yield "a run remembers"
     for number, register in enumerate(compiled.registers):
         yield f"  #{number:<3} {register.type.value:<10} {register.label}"
-    if not compiled.registers:
+    if compiled.is_timed:
+        yield f"  {_clocks(compiled)}"
+    elif not compiled.registers:
         yield "  nothing but where it stands"
+    if len(compiled.tables.memory_variable):
+        yield "a key remembers"
+        yield f"  {', '.join(_remembered(rule, compiled))}"
     yield "measures"
     for name, expression in compiled.measures:
         yield f"  {name} = {show_expression(expression)}"
@@ -92,6 +97,8 @@ def _reported(report: ir.Report) -> Iterator[str]:
 
 def _bound(rule: ir.Rule, compiled: RuleProgram) -> str:
     limit = f"at most {compiled.max_runs:,} per key, beyond that {_OVERFLOWS[rule.report.overflow]}"
+    if isinstance(rule.window, ir.EventWindow):
+        return f"end with the window, which a key that falls silent leaves open; {limit}"
     if rule.window is not None:
         return f"end with the window; {limit}"
     automaton = nfa.build(rule.pattern)
@@ -104,6 +111,19 @@ def _bound(rule: ir.Rule, compiled: RuleProgram) -> str:
     return f"nothing ends a run that waits in {', '.join(endless)} (no WITHIN); {limit}"
 
 
+def _clocks(compiled: RuleProgram) -> str:
+    """Say which times (or numbers of events) a run carries for its limits."""
+    n_groups = len(compiled.tables.group_us)
+    entered = f", when it entered {n_groups} group{'s' if n_groups > 1 else ''}" if n_groups else ""
+    return f"clocks: when it took its last event{entered}, until when it waits"
+
+
+def _remembered(rule: ir.Rule, compiled: RuleProgram) -> Iterator[str]:
+    """Say which events a key remembers for absences at the start."""
+    for variable in compiled.tables.memory_variable:
+        yield f"when {rule.variables[variable].name} came last"
+
+
 def _has_no_limit(state: nfa.State) -> bool:
     """Say whether a run can wait here for any number of events."""
     one_event = state.contiguity is ir.Contiguity.STRICT or state.accepts_after_skip
@@ -114,8 +134,8 @@ def _has_no_limit(state: nfa.State) -> bool:
 def _filter(program: Program, compiled: RuleProgram) -> str:
     if compiled.needs_every_event:
         return (
-            "every event of the stream is needed: a strict joint or a variable that any event may "
-            "satisfy; nothing can be dropped before events are brought together by key"
+            "every event of the stream is needed: a strict joint, a count of events, or a variable that any "
+            "event may satisfy; nothing can be dropped before events are brought together by key"
         )
     if program.needs_every_event:
         return "only those with a local predicate that holds; but other rules on this key need all"
@@ -254,9 +274,11 @@ def _gap(gap: ir.Gap | None) -> str:
         case None:
             return ""
         case ir.Gap(low_us=0, high_us=high_us) if high_us is not None:
-            return f"[<= {show_duration(high_us)}]"
+            is_open = (high_us + 1) % 1000 == 0  # times are whole microseconds
+            return f"[< {show_duration(high_us + 1)}]" if is_open else f"[<= {show_duration(high_us)}]"
         case ir.Gap(low_us=low_us, high_us=None):
-            return f"[>= {show_duration(low_us)}]"
+            is_open = (low_us - 1) % 1000 == 0
+            return f"[> {show_duration(low_us - 1)}]" if is_open else f"[>= {show_duration(low_us)}]"
         case ir.Gap(low_us=low_us, high_us=high_us):
             assert high_us is not None
             return f"[{show_duration(low_us)}, {show_duration(high_us)}]"
@@ -332,5 +354,6 @@ def show_duration(length_us: int) -> str:
     """Return a duration in its largest whole unit."""
     for unit, size in _UNITS:
         if length_us and length_us % size == 0:
-            return f"{length_us // size} {unit}"
+            count = length_us // size
+            return f"{count} {unit}" if count > 1 else f"{count} {unit.removesuffix('S')}"
     return f"{length_us / 1000:g} MILLISECONDS" if length_us % 1000 == 0 else f"{length_us} MICROSECONDS"
