@@ -88,3 +88,11 @@ def test_the_page_has_every_paragraph_that_the_oracle_cites() -> None:
     cited = set(re.findall(r'"([A-Z][^"]+)"', docstrings))
     assert cited
     assert cited <= headings
+
+
+def test_every_subtlety_has_an_example() -> None:
+    entries = re.split(r"^\*\*S(\d+)\. ", SUBTLETIES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert [int(number) for number in entries[1::2]] == list(range(1, 51))
+    assert [
+        number for number, entry in zip(entries[1::2], entries[2::2], strict=True) if "```cases" not in entry
+    ] == []
