@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import assert_never
 
 from cep.compiler import ir
 from cep.compiler.absences import hold_in_loops
@@ -19,7 +18,6 @@ from cep.compiler.inference import Inference
 from cep.compiler.partitioning import Partitioning, read_partitioning
 from cep.compiler.pattern_shape import (
     can_be_empty,
-    can_wait_for_ever,
     count_positions,
     event_order,
     first_variables,
@@ -29,7 +27,9 @@ from cep.compiler.pattern_shape import (
     variable_places,
     walk_pattern,
 )
+from cep.compiler.pattern_warnings import warn_of_pattern
 from cep.compiler.time_limits import check_times, names_limits
+from cep.compiler.typed_pattern import typed_pattern, typed_window
 from cep.errors import Diagnostic, Span
 from cep.expression import Aggregate, Expression, Type, is_local
 from cep.language import ast
@@ -53,16 +53,6 @@ DEFAULT_SEVERITY = "medium"
 MATCH_COLUMNS = ("rule", "match_id", "match_start", "match_end")
 """Columns every match has besides its key."""
 
-_CONTIGUITY = {
-    ast.Joint.STRICT: ir.Contiguity.STRICT,
-    ast.Joint.NEXT: ir.Contiguity.NEXT,
-    ast.Joint.ANY: ir.Contiguity.ANY,
-}
-_GREED = {
-    ast.Greed.GREEDY: ir.Greed.GREEDY,
-    ast.Greed.RELUCTANT: ir.Greed.RELUCTANT,
-    ast.Greed.POSSESSIVE: ir.Greed.POSSESSIVE,
-}
 _SELECTION = {ast.Mode.EARLIEST: ir.Selection.EARLIEST, ast.Mode.ALL: ir.Selection.ALL}
 _SKIP = {
     ast.SkipTarget.PAST_LAST_EVENT: ir.SkipKind.PAST_LAST,
@@ -140,8 +130,8 @@ class _Analysis:
         if not self.pattern_is_sound():
             return None  # what is said about conditions would be guesswork
         self.name_untils()
-        pattern = hold_in_loops(_node(rule.pattern, self.untils))
-        self.check_pattern_warnings()
+        pattern = hold_in_loops(typed_pattern(rule.pattern, self.untils))
+        warn_of_pattern(rule, self.partitioning.role_of, self.problem)
         window = self.window()
         self.subsets = self.find_subsets()
         skip = self.skip()
@@ -181,7 +171,7 @@ class _Analysis:
             )
 
     def window(self) -> ir.Window | ir.EventWindow | None:
-        return None if self.rule.window is None else _window(self.rule.window)
+        return None if self.rule.window is None else typed_window(self.rule.window)
 
     def report(self) -> ir.Report:
         written = self.rule.report
@@ -584,102 +574,6 @@ class _Analysis:
                     f"write {{{node.most},{node.least}}}",
                 )
 
-    def check_pattern_warnings(self) -> None:
-        written = self.rule.pattern
-        if self.rule.window is None and can_wait_for_ever(written):
-            self.problem(
-                "W0501",
-                "nothing bounds how long a run of this rule lives",
-                written.span,
-                "waits for ever",
-                "add WITHIN and a time after the pattern",
-            )
-        for node in walk_pattern(written):
-            if isinstance(node, ast.Sequence):
-                self.check_sequence(node)
-        self.check_tail(written)
-
-    def check_sequence(self, sequence: ast.Sequence) -> None:
-        for item, after in zip(sequence.items, sequence.items[1:], strict=False):
-            node = item.pattern
-            if isinstance(node, ast.Repetition):
-                self.check_claims(node, after.pattern)
-            if (
-                isinstance(node, ast.Repetition)
-                and node.most is None
-                and node.least <= 1
-                and node.joint is ast.Joint.STRICT
-                and after.joint is not ast.Joint.STRICT
-            ):
-                sign = "+" if node.least else "*"
-                self.problem(
-                    "W0504",
-                    "a strict loop before an arrow",
-                    node.quantifier_span,
-                    "the repetitions must follow one another directly",
-                    f"write ->{sign} if other events may come between them, {{{node.least},}} if not",
-                )
-            if (
-                isinstance(node, ast.Absence)
-                and item.joint is not ast.Joint.STRICT
-                and node.period is None
-                and after.joint is ast.Joint.STRICT
-                and not can_be_empty(after.pattern)
-            ):
-                self.problem(
-                    "W0506",
-                    f"`{node.text}` has no effect",
-                    node.span,
-                    "the next step follows directly: nothing can come between",
-                    "put an arrow after it",
-                )
-
-    def check_claims(self, loop: ast.Repetition, after: ast.Pattern) -> None:
-        """Warn if a possessive loop claims every event that what follows it can begin with."""
-        if loop.greed is not ast.Greed.POSSESSIVE or loop.least == loop.most or loop.until is not None:
-            return
-        claims, wanted = first_variables(loop.body), first_variables(after)
-        if wanted and not can_be_empty(after) and all(self.is_claimed(name, claims) for name in wanted):
-            self.problem(
-                "W0509",
-                "this loop leaves nothing for what follows it",
-                loop.quantifier_span,
-                "a possessive loop claims every event it could begin with",
-                "drop the last `+`, or let the conditions exclude each other",
-            )
-
-    def is_claimed(self, name: str, claims: set[str]) -> bool:
-        """Say whether each event for which `name` holds is one of `claims`, as far as it is plain to see."""
-        role_of = self.partitioning.role_of
-        conditions = {one.variable.text: one.condition for one in self.rule.definitions}
-        terms = {
-            one: set(_terms(condition)) for one, condition in conditions.items() if condition is not None
-        }
-        return any(
-            role_of.get(claim, -1) == role_of.get(name, -1)
-            and (claim == name or terms.get(claim, set()) <= terms.get(name, set()))
-            for claim in claims
-        )
-
-    def check_tail(self, pattern: ast.Pattern) -> None:
-        if not isinstance(pattern, ast.Sequence):
-            return
-        optional: ast.Pattern | None = None
-        for item in reversed(pattern.items):
-            if isinstance(item.pattern, ast.Absence):
-                if optional is not None and item.pattern.period is None:
-                    self.problem(
-                        "W0505",
-                        f"what follows `{item.pattern.text}` may be left out",
-                        optional.span,
-                        f"taken, it ends the watch `{item.pattern.text}`; left out, the window's end decides",
-                        "make it necessary, or leave it out",
-                    )
-                return
-            if not can_be_empty(item.pattern):
-                return
-            optional = item.pattern
-
 
 @dataclass
 class _Outputs:
@@ -777,61 +671,5 @@ def _is_list(expression: Expression) -> bool:
     return isinstance(expression, Aggregate) and expression.kind == "ARRAY_AGG"
 
 
-def _terms(condition: ast.Expression) -> tuple[ast.Expression, ...]:
-    """Return what AND joins in `condition`."""
-    if isinstance(condition, ast.Junction) and condition.operator == "and":
-        return condition.terms
-    return (condition,)
-
-
 def _default_skip(selection: ir.Selection) -> ir.SkipKind:
     return ir.SkipKind.NO_SKIP if selection is ir.Selection.ALL else ir.SkipKind.PAST_LAST
-
-
-def _node(pattern: ast.Pattern, untils: Mapping[ast.Repetition, str]) -> ir.Node:
-    """Return `pattern` without places. Groups are there only as nesting; `untils` names conditions."""
-    match pattern:
-        case ast.Step(variable=variable):
-            return ir.Take(variable.text)
-        case ast.Absence():
-            raise AssertionError("an absence stands only in a sequence")
-        case ast.Group(body=body, window=window):
-            return ir.Group(_node(body, untils), _window(window))
-        case ast.Sequence(items=items):
-            return ir.Sequence(tuple(typed for item in items for typed in _items(item, untils)))
-        case ast.Alternation(branches=branches):
-            return ir.Alternation(tuple(_node(branch, untils) for branch in branches))
-        case ast.Permutation(parts=(only,)):
-            return _node(only, untils)
-        case ast.Permutation(parts=parts):
-            return ir.Permutation(tuple(_node(part, untils) for part in parts), _CONTIGUITY[pattern.joint])
-        case ast.Repetition():
-            repeated = _node(pattern.body, untils)
-            joint, greed = _CONTIGUITY[pattern.joint], _GREED[pattern.greed]
-            until = None if pattern.until is None else untils[pattern]
-            return ir.Repeat(repeated, pattern.least, pattern.most, joint, greed, _gap(pattern.gap), until)
-        case _:
-            assert_never(pattern)
-
-
-def _items(item: ast.Item, untils: Mapping[ast.Repetition, str]) -> tuple[ir.Item, ...]:
-    """Return `item` without places; none of several is each of them absent."""
-    contiguity = _CONTIGUITY[item.joint]
-    if isinstance(item.pattern, ast.Absence):
-        names = tuple(name.text for name in item.pattern.variables)
-        if item.pattern.period is not None:
-            period = item.pattern.period
-            silence = ir.Silence(names, ir.Window(period.length_us, period.inclusive))
-            return (ir.Item(contiguity, silence),)
-        return tuple(ir.Item(contiguity, ir.Absent(name.text)) for name in item.pattern.variables)
-    return (ir.Item(contiguity, _node(item.pattern, untils), _gap(item.gap)),)
-
-
-def _window(window: ast.Window | ast.EventWindow) -> ir.Window | ir.EventWindow:
-    if isinstance(window, ast.EventWindow):
-        return ir.EventWindow(window.count)
-    return ir.Window(window.length_us, window.inclusive)
-
-
-def _gap(gap: ast.Gap | None) -> ir.Gap | None:
-    return None if gap is None else ir.Gap(gap.low_us, gap.high_us)
