@@ -68,6 +68,7 @@ class SelectionCode(IntEnum):
 
     EARLIEST = 0
     ALL = 1
+    PREFERRED = 2
 
 
 class SkipCode(IntEnum):

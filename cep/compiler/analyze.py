@@ -53,7 +53,11 @@ DEFAULT_SEVERITY = "medium"
 MATCH_COLUMNS = ("rule", "match_id", "match_start", "match_end")
 """Columns every match has besides its key."""
 
-_SELECTION = {ast.Mode.EARLIEST: ir.Selection.EARLIEST, ast.Mode.ALL: ir.Selection.ALL}
+_SELECTION = {
+    ast.Mode.EARLIEST: ir.Selection.EARLIEST,
+    ast.Mode.ALL: ir.Selection.ALL,
+    ast.Mode.PREFERRED: ir.Selection.PREFERRED,
+}
 _SKIP = {
     ast.SkipTarget.PAST_LAST_EVENT: ir.SkipKind.PAST_LAST,
     ast.SkipTarget.TO_NEXT_EVENT: ir.SkipKind.TO_NEXT,
@@ -190,6 +194,14 @@ class _Analysis:
                 written.timeout.span,
                 "part of the language to come",
                 "leave ON TIMEOUT out, or give the rule no limit but WITHIN and a time",
+            )
+        if written.timeout is not None and self.rule.mode is ast.Mode.PREFERRED:
+            self.problem(
+                "E0334",
+                "MATCH PREFERRED reports no timeouts",
+                written.timeout.span,
+                "a run that ends may have been beaten by a match already held",
+                "write MATCH EARLIEST, or leave ON TIMEOUT out",
             )
         suppress_us = 0
         if written.suppression is not None:

@@ -175,6 +175,7 @@ class Selection(StrEnum):
 
     EARLIEST = "earliest"
     ALL = "all"
+    PREFERRED = "preferred"
 
 
 class SkipKind(StrEnum):

@@ -53,6 +53,7 @@ _MODES = {
 _SELECTIONS = {
     ir.Selection.EARLIEST: SelectionCode.EARLIEST,
     ir.Selection.ALL: SelectionCode.ALL,
+    ir.Selection.PREFERRED: SelectionCode.PREFERRED,
 }
 _SKIPS = {
     ir.SkipKind.NO_SKIP: SkipCode.NO_SKIP,

@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cep.engine.kernels import (
-    _ALL,
-    _NO_SKIP,
     AFTER_PTR,
     AFTER_STATE,
     CLOCK,
@@ -32,8 +30,6 @@ from cep.engine.kernels import (
     NEXT,
     NODE_REGISTER,
     NONE,
-    SELECTION,
-    SKIP,
     SLOT,
     SPAN_US,
     START_POS,
@@ -53,10 +49,10 @@ from cep.engine.kernels import (
     kernel,
     part,
     prune,
-    release_held,
     remove_after,
     room_needed,
     set_waits,
+    settle,
     step,
 )
 from cep.program import I64, U8, RuleTables
@@ -156,8 +152,7 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
         remove_after(runs, keys, meta, slot, previous)
         run = following
     prune(runs, keys, meta, slot, floor)
-    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        release_held(rule, runs, keys, meta, matches, slot)
+    settle(rule, runs, keys, meta, matches, slot)
     if keys[slot, HEAD] == NONE:
         keys[slot, EARLIEST_US] = NEVER
 

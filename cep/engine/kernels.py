@@ -84,7 +84,7 @@ def apart(function: _F) -> _F:
 
 NONE = -1
 HELD = -2
-"""State of a run that is complete and waits for its turn (MATCH ALL with a skip clause)."""
+"""State of a run that is complete and waits for its turn (MATCH PREFERRED, MATCH ALL with a skip clause)."""
 
 # Columns of `runs`. A run's registers follow from REGISTER on.
 NEXT, STATE = 0, 1  # the list a run is in
@@ -190,7 +190,7 @@ N_SCALARS = 14
 N_HEADER = N_SCALARS + 52
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
-_ALL = int(SelectionCode.ALL)
+_ALL, _PREFERRED = int(SelectionCode.ALL), int(SelectionCode.PREFERRED)
 _NO_SKIP, _PAST_LAST, _TO_NEXT = int(SkipCode.NO_SKIP), int(SkipCode.PAST_LAST), int(SkipCode.TO_NEXT)
 _DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
 _POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
@@ -661,6 +661,53 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
     return reached
 
 
+@part
+def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+    """Report of each start the match that no open run can beat any more (MATCH PREFERRED).
+
+    A start's runs are in order of preference, so its match is decided when a HELD one comes first; what comes
+    after a HELD one is beaten and goes. A start behind an undecided one waits if that one's match could skip
+    over it. Return the position before which runs were pruned.
+    """
+    waits = rule[SKIP] != _NO_SKIP and rule[SKIP] != _TO_NEXT
+    is_behind = False
+    reached = NONE
+    previous, run = NONE, keys[slot, HEAD]
+    while run != NONE:
+        start = runs[run, START_POS]
+        has_match = runs[run, STATE] == HELD
+        if has_match and not (waits and is_behind):
+            emit(runs, meta, matches, slot, run, runs[run, END_US])
+            floor = skip_target(rule, runs, run)
+            reached = max(reached, floor)
+            while run != NONE and (runs[run, START_POS] == start or runs[run, START_POS] < floor):
+                following = runs[run, NEXT]
+                remove_after(runs, keys, meta, slot, previous)
+                run = following
+            continue
+        is_behind = True
+        has_match = False
+        while run != NONE and runs[run, START_POS] == start:
+            following = runs[run, NEXT]
+            if has_match:
+                remove_after(runs, keys, meta, slot, previous)
+            else:
+                has_match = runs[run, STATE] == HELD
+                previous = run
+            run = following
+    return reached
+
+
+@part
+def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+    """An instant is over: report what need not be held any longer. Return the position pruned to."""
+    if rule[SELECTION] == _PREFERRED:
+        return choose_preferred(rule, runs, keys, meta, matches, slot)
+    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+        return release_held(rule, runs, keys, meta, matches, slot)
+    return NONE
+
+
 # ---------------------------------------------------------------- clocks
 
 
@@ -903,14 +950,14 @@ def complete(
     `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor`
     is the position before which no run may start any more.
     """
+    if rule[SELECTION] == _PREFERRED or (rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP):
+        kept = hold(runs, keys, meta, slot, previous, run, end_us)
+        if kept != NONE:
+            previous = kept
+        return previous, reported, floor
     if rule[SELECTION] == _ALL:
-        if rule[SKIP] == _NO_SKIP:
-            if not is_reported(runs, meta, matches, slot, run):
-                emit(runs, meta, matches, slot, run, end_us)
-        else:
-            kept = hold(runs, keys, meta, slot, previous, run, end_us)
-            if kept != NONE:
-                previous = kept
+        if not is_reported(runs, meta, matches, slot, run):
+            emit(runs, meta, matches, slot, run, end_us)
         return previous, reported, floor
     start = runs[run, START_POS]
     if start != reported and start >= floor:
@@ -1141,8 +1188,7 @@ def step(
     if timed:
         remember(rule, keys, slot, word, time_us)
     prune(runs, keys, meta, slot, floor)
-    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        release_held(rule, runs, keys, meta, matches, slot)
+    settle(rule, runs, keys, meta, matches, slot)
     if keys[slot, N_RUNS] > rule[MAX_RUNS]:
         drop_runs(rule, runs, keys, meta, slot)
 
@@ -1203,8 +1249,7 @@ def close_with_timeouts(
             last = run
             run = following
         prune(runs, keys, meta, slot, floor)
-        if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-            floor = max(floor, release_held(rule, runs, keys, meta, matches, slot))
+        floor = max(floor, settle(rule, runs, keys, meta, matches, slot))
         run = first
         while run != NONE:
             if runs[run, START_POS] >= floor and times_out(rule, runs, first, run):
@@ -1258,8 +1303,7 @@ def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, b
         remove_after(runs, keys, meta, slot, previous)
         run = following
     prune(runs, keys, meta, slot, floor)
-    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        release_held(rule, runs, keys, meta, matches, slot)
+    settle(rule, runs, keys, meta, matches, slot)
 
 
 # ---------------------------------------------------------------- drivers of the loops
@@ -1349,6 +1393,25 @@ def close_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: i
         if not has_room(keys, meta, matches, slot, 1):
             return slot
         close(rule, runs, keys, meta, matches, slot, bound_us)
+    return keys.shape[0]
+
+
+@kernel
+def end_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int) -> int:
+    """Nothing follows any more: end the open runs from slot `first` on; return where room is needed."""
+    for slot in range(first, keys.shape[0]):
+        if not has_room(keys, meta, matches, slot, 0):
+            return slot
+        meta[INSTANT] += 1
+        previous, run = NONE, keys[slot, HEAD]
+        while run != NONE:
+            following = runs[run, NEXT]
+            if runs[run, STATE] == HELD:
+                previous = run
+            else:
+                remove_after(runs, keys, meta, slot, previous)
+            run = following
+        settle(rule, runs, keys, meta, matches, slot)
     return keys.shape[0]
 
 

@@ -11,6 +11,7 @@ depends only on the events and on the order of their times, not on how they were
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,7 @@ from cep.engine.kernels import (
     VALUE,
     close_all,
     earliest_close,
+    end_all,
     run_events,
 )
 from cep.engine.match_batch import build_matches, empty_matches
@@ -55,7 +57,15 @@ from cep.engine.strings import StringPool
 from cep.engine.suppression import Suppression
 from cep.errors import StateError
 from cep.expression import Type
-from cep.program import COUNTED_COLUMN, I64, TIME_COLUMN, Program, RuleProgram, bits_column
+from cep.program import (
+    COUNTED_COLUMN,
+    I64,
+    TIME_COLUMN,
+    Program,
+    RuleProgram,
+    SelectionCode,
+    bits_column,
+)
 
 END_OF_TIME_US = np.iinfo(np.int64).max // 2
 """A watermark beyond every event: the input is complete."""
@@ -165,17 +175,22 @@ class _RuleState:
 
     def close(self, bound_us: int, found: list[I64]) -> None:
         """Close the windows, and end all waits, that end at or before `bound_us`."""
-        if self.rule.span_us < 0 and not self.rule.is_timed:
-            return
-        done = 0
-        while True:
-            pool = self.pool
-            rule = (self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, bound_us)
-            done = expire_all(*rule, self.fan_out) if self.rule.is_timed else close_all(*rule)
-            if done == len(pool.keys):
-                break
-            self.make_room(done, found)
+        if self.rule.is_timed:
+            self._visit_keys(expire_all, found, bound_us, self.fan_out)
+        elif self.rule.span_us >= 0:
+            self._visit_keys(close_all, found, bound_us)
+        if bound_us == END_OF_TIME_US and self.rule.selection == SelectionCode.PREFERRED:
+            self._visit_keys(end_all, found)
         self.drain(found)
+
+    def _visit_keys(self, visit: Callable[..., int], found: list[I64], *args: int) -> None:
+        """Have a kernel go through all keys; it stops where room is needed."""
+        done = 0
+        while done < len(self.pool.keys):
+            pool = self.pool
+            done = visit(self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, *args)
+            if done < len(pool.keys):
+                self.make_room(done, found)
 
 
 class Matcher:

@@ -356,10 +356,11 @@ class Measure:
 
 
 class Mode(StrEnum):
-    """``MATCH EARLIEST`` or ``MATCH ALL``."""
+    """``MATCH EARLIEST``, ``MATCH ALL`` or ``MATCH PREFERRED``."""
 
     EARLIEST = "EARLIEST"
     ALL = "ALL"
+    PREFERRED = "PREFERRED"
 
 
 class SkipTarget(StrEnum):

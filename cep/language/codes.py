@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "E0331": "ON TIMEOUT where nothing ends by time",
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
+    "E0334": "ON TIMEOUT with MATCH PREFERRED",
     "E0340": "a subset whose name is taken",
     "E0341": "a member that a subset cannot have",
     "E0401": "the file is not YAML",

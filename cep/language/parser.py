@@ -414,10 +414,8 @@ class _RuleReader:
     def read_mode(self) -> None:
         parser = self.parser
         token = parser.now
-        if token.word == "PREFERRED":
-            parser.later("MATCH PREFERRED", Span(token.start, token.end), "use MATCH EARLIEST or MATCH ALL")
-        if not parser.accept_word("EARLIEST", "ALL"):
-            parser.unexpected("EARLIEST or ALL")
+        if not parser.accept_word("EARLIEST", "ALL", "PREFERRED"):
+            parser.unexpected("EARLIEST, ALL or PREFERRED")
         self.mode = ast.Mode(token.word)
 
     def read_after(self) -> None:

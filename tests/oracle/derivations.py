@@ -275,11 +275,15 @@ class Derivation:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever)."""
+    """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever).
+
+    While it is open all it can bring is preferred to the derivations from number `preference` on.
+    """
 
     assignment: Assignment
     since: Instant
     until: Instant | None
+    preference: int
 
     @property
     def start(self) -> int:
@@ -321,15 +325,15 @@ class Derivations:
         self.start = start
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
         self.waits: list[Wait] = []
+        self._found: dict[tuple[Assignment, Instant], Derivation] = {}
 
     def _record(self, assignment: Assignment, since: Moment, until: Instant | None) -> None:
-        self.waits.append(Wait(assignment, since.instant, until))
+        self.waits.append(Wait(assignment, since.instant, until, len(self._found)))
         if len(self.waits) > MAX_WAITS:
             raise TooManyRunsError
 
     def all(self) -> list[Derivation]:
         """Return the derivations, each assignment and instant once."""
-        found: dict[tuple[Assignment, Instant], Derivation] = {}
         for way in ways(self.rule.pattern, (), Link(), _end):
             assert way.variable is not None, "a pattern takes at least one event"
             if any(self._lies_before(look) for look in way.link.looks):
@@ -338,8 +342,8 @@ class Derivations:
                 continue
             if self.holds(way.variable, self.start, ()):  # "Starts": no joint is read before the first event
                 for derivation in self._after_take(((way.variable, self.start),), way):
-                    found.setdefault((derivation.assignment, derivation.instant), derivation)
-        return list(found.values())
+                    self._found.setdefault((derivation.assignment, derivation.instant), derivation)
+        return list(self._found.values())
 
     def holds(self, variable: str, position: int, assignment: Assignment) -> bool:
         """Say whether the event may be taken as `variable` ("Predicates"): is TRUE, not NULL."""

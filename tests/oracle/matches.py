@@ -109,6 +109,10 @@ def _matches_of_key(
     resumes: list[_Resume] = []
     if rule.selection is ir.Selection.EARLIEST:
         chosen = _earliest(rule.skip, candidates, resumes)
+    elif rule.selection is ir.Selection.PREFERRED:
+        instants = {(time, 0, position) for position, time in enumerate(times)}
+        instants |= {wait.until for wait in waits if wait.until is not None}
+        chosen = _preferred(rule.skip, candidates, waits, sorted(instants))
     elif rule.skip.kind is ir.SkipKind.NO_SKIP:
         chosen = sorted(candidates, key=lambda c: (c.derivation.instant, c.start, c.preference))
     else:
@@ -219,6 +223,43 @@ def _held(
             else:
                 resume = max(resume, first.start + 1 if target is None else target)
             resumes.append(_Resume(instant, resume))
+    return chosen
+
+
+def _preferred(
+    skip: ir.Skip, candidates: Sequence[_Candidate], waits: Sequence[Wait], instants: Sequence[Instant]
+) -> list[_Candidate]:
+    """Carry out "MATCH PREFERRED": a match is reported when its start has no better one to come."""
+    chosen: list[_Candidate] = []
+    resume = 0
+    in_order = skip.kind not in (ir.SkipKind.NO_SKIP, ir.SkipKind.TO_NEXT)
+    for instant in (*instants, None):  # None: nothing follows any more
+
+        def has_happened(other: Instant, instant: Instant | None = instant) -> bool:
+            return instant is None or other <= instant
+
+        for start in sorted({candidate.start for candidate in candidates} | {wait.start for wait in waits}):
+            if start < resume or any(match.start == start for match in chosen):
+                continue
+            complete = [each for each in candidates if each.start == start]
+            complete = [each for each in complete if has_happened(each.derivation.instant)]
+            best = min(complete, key=lambda each: each.preference, default=None)
+            is_open = any(
+                wait.start == start
+                and instant is not None
+                and wait.since <= instant
+                and (wait.until is None or instant < wait.until)
+                and (best is None or wait.preference <= best.preference)
+                for wait in waits
+            )
+            if is_open and in_order:
+                break
+            if best is None or is_open:
+                continue
+            chosen.append(best)
+            if in_order:
+                target = _skip_target(skip, best.derivation.assignment)
+                resume = max(start + 1, start + 1 if target is None else target)
     return chosen
 
 

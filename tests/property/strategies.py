@@ -560,7 +560,13 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         selection=selection,
         skip=ir.Skip(kind_of_skip, target, subsets[0].members if target == "u" else ()),
         subsets=subsets,
-        report=draw(reports(may_time_out=window is not None and not is_timed(window, automaton))),
+        report=draw(
+            reports(
+                may_time_out=window is not None
+                and not is_timed(window, automaton)
+                and selection is not ir.Selection.PREFERRED
+            )
+        ),
     )
 
 
