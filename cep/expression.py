@@ -92,6 +92,7 @@ FUNCTIONS: dict[str, str] = {
     "is_not_null": "never NULL itself",
     "in": "first argument equals one of the others, which are literals of its type",
     "like": "second argument a string literal: % any text, _ one character, \\ quotes the next",
+    "rlike": "second argument a string literal, found anywhere: see `cep.compiler.regular_expressions`",
     "+": "BIGINT, DOUBLE, INTERVAL; TIMESTAMP + INTERVAL",
     "-": "BIGINT, DOUBLE, INTERVAL; TIMESTAMP - INTERVAL; TIMESTAMP - TIMESTAMP gives INTERVAL",
     "*": "BIGINT, DOUBLE",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
 
+from cep.engine.text_functions import matches_pattern
 from cep.program import DATE_PARTS
 from cep.text_values import DOUBLE_PATTERN, INTEGER_PATTERN
 
@@ -32,6 +37,16 @@ _LENGTH_US = {
     "microsecond": 1,
 }
 _INT_MAX = 2**31 - 1
+
+
+def pattern_search(pattern: str) -> Callable[[SparkColumn], SparkColumn]:
+    """Return the search for a regular expression: in the workers, since Spark's own can take forever."""
+
+    def search(texts: pa.Array) -> pa.Array:
+        return matches_pattern(texts, pattern)
+
+    # By its annotations: the stubs know only the form that Spark warns of.
+    return arrow_udf(search, "boolean")  # type: ignore[call-overload, no-any-return]
 
 
 def time_function(function: str, value: SparkColumn, unit: str) -> SparkColumn:

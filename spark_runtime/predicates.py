@@ -12,7 +12,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
-from spark_runtime.functions import TIME_FUNCTIONS, text_function, time_function
+from spark_runtime.functions import TIME_FUNCTIONS, pattern_search, text_function, time_function
 from spark_runtime.schema import quoted
 
 _SQL_TYPES: dict[Type, str] = {
@@ -91,6 +91,10 @@ def _call(call: Call) -> SparkColumn:
             pattern = call.args[1]
             assert isinstance(pattern, Literal)
             return args[0].like(_like_pattern(str(pattern.value)))
+        case "rlike":
+            pattern = call.args[1]
+            assert isinstance(pattern, Literal)
+            return pattern_search(str(pattern.value))(args[0])
         case "+":
             return args[0] + args[1] if is_float else F.try_add(args[0], args[1])
         case "-":

@@ -106,20 +106,18 @@ FUNCTION_NAMES = (*_ARITY, *SYNONYMS)
 MAX_PLACES = 15
 """Of ROUND: a DOUBLE has no more digits that are sure."""
 
-_LATER_FUNCTIONS = {
+_OTHER_FUNCTIONS = {
     "PREV": "LAST(v.x, 1) is the event before the last one taken as v",
     "NEXT": "give the next event a variable of its own",
     "CLASSIFIER": "COUNT(v.*) > 0 says whether v was taken",
     "MATCH_NUMBER": "every match has its own match_id",
-}
-_OTHER_FUNCTIONS = {
     "LOG": "write LN(x), LOG2(x) or LOG10(x)",
     "TRUNC": "write FLOOR(x), CEIL(x) or DATE_TRUNC('DAY', ts)",
     "NOW": "a rule reads the events' own time: a column such as ts",
     "CURRENT_TIMESTAMP": "a rule reads the events' own time: a column such as ts",
     "TO_TIMESTAMP": "declare the column as timestamp in the streams file, or write TIMESTAMP '2024-01-31'",
     "EXTRACT": "write YEAR(ts), HOUR(ts) and so on",
-    "REGEXP_LIKE": "write x RLIKE 'pattern'",
+    **dict.fromkeys(("REGEXP", "REGEXP_LIKE", "RLIKE"), "write x RLIKE 'pattern'"),
 }
 _NO_LENGTH = Literal((1 << 31) - 1, Type.BIGINT)
 _NAN = float("nan")
@@ -360,15 +358,6 @@ class FunctionChecker(Checker):
         return self.call("case", parts, kind, span)
 
     def _unknown_function(self, name: str, node: ast.Function) -> None:
-        if name in _LATER_FUNCTIONS:
-            self.problem(
-                "E0150",
-                f"{name}: not supported yet",
-                node.name.span,
-                "part of the language to come",
-                _LATER_FUNCTIONS[name],
-            )
-            return
         help_text = _OTHER_FUNCTIONS.get(name) or did_you_mean(
             name, (*FUNCTION_NAMES, *AGGREGATES, ARRAY_AGG), "functions"
         )

@@ -1,4 +1,4 @@
-"""Operators: arithmetic, comparisons, LIKE, IN, BETWEEN, IS and CASE, typed."""
+"""Operators: arithmetic, comparisons, LIKE, RLIKE, IN, BETWEEN, IS and CASE, typed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cep.compiler.checker import NULL, NUMBERS, Checker, as_double, shown
+from cep.compiler.regular_expressions import problem_of
 from cep.errors import Span
 from cep.expression import Call, Column, Expression, Literal, Type
 from cep.language import ast
@@ -138,9 +139,13 @@ class OperatorChecker(Checker):
         return self.negated(self.call("in", same, Type.BOOLEAN, node.span), node.negated, node.span)
 
     def like(self, node: ast.Like) -> Expression | None:
-        """Return ``x LIKE pattern``."""
-        operand = self.of_types("LIKE", [self.infer(node.operand)], [node.operand.span], (Type.STRING,))
-        if re.fullmatch(r"(?:[^\\]|\\[%_\\])*", node.pattern.text, re.DOTALL) is None:
+        """Return ``x LIKE pattern`` or ``x RLIKE pattern``."""
+        operator = node.operator
+        operand = self.of_types(operator, [self.infer(node.operand)], [node.operand.span], (Type.STRING,))
+        if operator == "RLIKE":
+            if not self._is_regular(node.pattern):
+                return None
+        elif re.fullmatch(r"(?:[^\\]|\\[%_\\])*", node.pattern.text, re.DOTALL) is None:
             self.problem(
                 "E0206",
                 "a `\\` in the pattern that quotes nothing",
@@ -151,8 +156,21 @@ class OperatorChecker(Checker):
             return None
         if operand is None:
             return None
-        call = self.call("like", [*operand, Literal(node.pattern.text, Type.STRING)], Type.BOOLEAN, node.span)
+        args = [*operand, Literal(node.pattern.text, Type.STRING)]
+        call = self.call(operator.lower(), args, Type.BOOLEAN, node.span)
         return self.negated(call, node.negated, node.span)
+
+    def _is_regular(self, pattern: ast.Text) -> bool:
+        """Report what is wrong with a regular expression, at its place inside the quotes."""
+        found = problem_of(pattern.text)
+        if found is None:
+            return True
+        # A quote inside a text is written twice.
+        start, stop = (
+            pattern.span.start + 1 + at + pattern.text.count("'", 0, at) for at in (found.start, found.stop)
+        )
+        self.problem(found.code, found.title, Span(start, stop), found.label, found.help)
+        return False
 
     def is_(self, node: ast.Is) -> Expression | None:
         """Return ``x IS NULL``, TRUE or FALSE."""

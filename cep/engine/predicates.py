@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cep.engine.function_kernels import compute_rows
 from cep.engine.placement import place_events
-from cep.engine.text_functions import TEXT_FUNCTIONS
+from cep.engine.text_functions import TEXT_FUNCTIONS, matches_pattern
 from cep.engine.text_functions import apply as apply_text
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
 from cep.program import (
@@ -89,12 +89,13 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             return batch.vector(expression)
         case Literal():
             return _constant(expression, batch.n_rows)
-        case Call(function="like" | "in", args=args) if args[0].type is Type.STRING:
+        case Call(function="like" | "rlike" | "in", args=args) if args[0].type is Type.STRING:
             text = evaluate(args[0], batch)
             values = [arg.value for arg in args[1:] if isinstance(arg, Literal)]
             if expression.function == "in":
                 return _string_in(text, values)
-            return _from_strings(pc.match_like(text.values, str(values[0])), text.known)
+            found = matches_pattern if expression.function == "rlike" else pc.match_like
+            return _from_strings(found(text.values, str(values[0])), text.known)
         case Call() if computation := computation_of(expression):
             return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():

@@ -40,6 +40,11 @@ def apply(function: str, kind: Type, operands: tuple[Operand, ...]) -> tuple[Any
     return np.asarray(pc.fill_null(values, pa.scalar(0).cast(values.type))), known
 
 
+def matches_pattern(texts: Any, pattern: str) -> Any:
+    """Say for each text if a regular expression is found in it: the one place that does, on Spark, too."""
+    return pc.match_substring_regex(texts, pattern)
+
+
 def _by_distinct(compute: Callable[..., Any], kind: Type, operands: tuple[Operand, ...], known: Mask) -> Any:
     """Compute once for each combination of values: most operands but the first are constants."""
     dictionaries: list[list[Any]] = []

@@ -129,9 +129,10 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """``x [NOT] LIKE 'pattern'``."""
+    """``x [NOT] LIKE 'pattern'``; `operator` is LIKE or RLIKE."""
 
     operand: Expression
+    operator: str
     pattern: Text
     negated: bool
     span: Span = field(compare=False)

@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "E0212": "a measure without a type",
     "E0213": "one measure name with different types in different rules",
     "E0214": "a column that cannot be a key",
+    "E0216": "ARRAY_AGG where a single value is needed",
     "E0230": "a stream is in FROM twice",
     "E0231": "a stream that is not in FROM",
     "E0232": "a variable that needs a stream",
@@ -42,7 +43,8 @@ CODES: dict[str, str] = {
     "E0234": "key columns of different types",
     "E0235": "nothing says by which column the key is found",
     "E0236": "BY with the wrong number of columns",
-    "E0216": "ARRAY_AGG where a single value is needed",
+    "E0241": "a regular expression that is not one",
+    "E0242": "a part of regular expressions that RLIKE does not have",
     "E0301": "two rules of one name",
     "E0302": "a variable is defined twice",
     "E0303": "a defined variable does not occur in the pattern",
@@ -105,5 +107,6 @@ CODES: dict[str, str] = {
     "E0914": "too many variables in one pattern",
     "E0915": "too many errors to show",
     "E0931": "too many runs per key",
+    "E0941": "a regular expression that is too large",
 }
 """Code -> meaning."""

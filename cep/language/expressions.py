@@ -20,6 +20,7 @@ MAX_DEPTH = 100
 """Height of an expression's tree: chains such as ``a + b + c`` count too."""
 
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_MEMBERSHIPS = ("BETWEEN", "IN", "LIKE", "RLIKE", "REGEXP")
 _CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
 
 
@@ -93,9 +94,9 @@ class ExpressionReader(Cursor):
                 found = ast.Binary(_COMPARISONS[token.text], found, right, place, self.span_from(start))
             elif token.word == "IS":
                 found = self.truth(found, start)
-            elif token.word in ("BETWEEN", "IN", "LIKE", "RLIKE"):
+            elif token.word in _MEMBERSHIPS:
                 found = self.membership(found, start, negated=False)
-            elif token.word == "NOT" and self.ahead().word in ("BETWEEN", "IN", "LIKE", "RLIKE"):
+            elif token.word == "NOT" and self.ahead().word in _MEMBERSHIPS:
                 self.take()
                 found = self.membership(found, start, negated=True)
             else:
@@ -112,7 +113,7 @@ class ExpressionReader(Cursor):
         return ast.Is(operand, what, negated, self.span_from(start))
 
     def membership(self, operand: ast.Expression, start: int, *, negated: bool) -> ast.Expression:
-        """Read what follows BETWEEN, IN or LIKE."""
+        """Read what follows BETWEEN, IN, LIKE or RLIKE."""
         token = self.take()
         if token.word == "BETWEEN":
             low = self.arithmetic()
@@ -126,15 +127,14 @@ class ExpressionReader(Cursor):
                 items.append(self.constant())
             self.expect_sign(")", "`,` or `)`")
             return ast.In(operand, tuple(items), negated, self.span_from(start))
-        if token.word == "RLIKE":
-            self.later(
-                "RLIKE",
-                Span(token.start, token.end),
-                "use LIKE, CONTAINS(x, 'text'), STARTSWITH(x, 'text') or ENDSWITH(x, 'text')",
-            )
+        operator = "LIKE" if token.word == "LIKE" else "RLIKE"
         if self.now.kind is not Lexeme.TEXT:
-            self.unexpected("a text", "write: x LIKE 'ab%'; the pattern is a constant")
-        return ast.Like(operand, text_of(self.take()), negated, self.span_from(start))
+            example = "'ab%'" if operator == "LIKE" else "'^a+b'"
+            self.unexpected(
+                "a text",
+                f"write: x {operator} {example}; the pattern is a constant, read once for all events",
+            )
+        return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
 
     def constant(self) -> ast.Expression:
         """Read an item of an IN list."""

@@ -203,8 +203,8 @@ def print_expression(node: ast.Expression) -> str:
         case ast.In(operand=operand, items=items, negated=negated):
             listed = ", ".join(print_expression(item) for item in items)
             return f"{_operand(operand)} {_not(negated)}IN ({listed})"
-        case ast.Like(operand=operand, pattern=pattern, negated=negated):
-            return f"{_operand(operand)} {_not(negated)}LIKE {_quote(pattern.text)}"
+        case ast.Like(operand=operand, operator=operator, pattern=pattern, negated=negated):
+            return f"{_operand(operand)} {_not(negated)}{operator} {_quote(pattern.text)}"
         case ast.Is(operand=operand, what=what, negated=negated):
             word = "NULL" if what is None else str(what).upper()
             return f"{_operand(operand)} IS {_not(negated)}{word}"

@@ -146,6 +146,19 @@ def _like(text: str, pattern: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
+def _rlike(text: str, pattern: str) -> bool:
+    """Search with Python's regular expressions; ``(?i)`` is right for ASCII letters only."""
+    python, in_brackets = "", False
+    for part in re.findall(r"\\.|.", pattern, re.DOTALL):
+        in_brackets = part == "[" or (in_brackets and part != "]")
+        if in_brackets:
+            python += {r"\s": r" \t\n\r\f", r"\S": r"\S\v"}.get(part, part)
+        else:
+            outside = {r"\s": r"[ \t\n\r\f]", r"\S": r"[^ \t\n\r\f]", "$": r"\Z", r"\z": r"\Z"}
+            python += outside.get(part, part)
+    return re.search(python, text, re.ASCII) is not None
+
+
 def _logarithm(compute: Callable[[float], float]) -> Callable[[float], float | None]:
     return lambda x: None if x <= 0 else x if not math.isfinite(x) else compute(x)
 
@@ -300,6 +313,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceil": _whole(math.ceil),
     "sqrt": lambda a: math.nan if a < 0 or a != a else math.sqrt(a),
     "like": _like,
+    "rlike": _rlike,
     "lower": str.lower,
     "upper": str.upper,
     "length": len,

@@ -18,6 +18,7 @@ from cep.compiler.lower import is_timed
 from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
 from cep.schema import Field, Stream
 from tests.function_calls import EXACT, call, constant
+from tests.regular_expressions import some_pattern
 
 SECOND_US = 1_000_000
 MAX_EVENTS = 12
@@ -231,10 +232,13 @@ def local_expressions(draw: st.DrawFn) -> Expression:
             return Call("length", (text,), kind)
         case Type.BOOLEAN:
             function = draw(
-                st.sampled_from(["like", "contains", "startswith", "endswith", "in", *_COMPARISONS])
+                st.sampled_from(["like", "rlike", "contains", "startswith", "endswith", "in", *_COMPARISONS])
             )
             if function == "like":
                 pattern = draw(st.text(alphabet="pq%_\\", max_size=4).filter(_is_complete))
+                return Call(function, (text, Literal(pattern, Type.STRING)), kind)
+            if function == "rlike":
+                pattern = some_pattern(draw(st.randoms(use_true_random=False)))
                 return Call(function, (text, Literal(pattern, Type.STRING)), kind)
             if function == "in":
                 options = [draw(_literal(Type.STRING)) for _ in range(draw(st.integers(1, 3)))]

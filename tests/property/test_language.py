@@ -77,7 +77,7 @@ def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast
         junctions,
         st.builds(ast.Between, parts, parts, parts, st.booleans(), at),
         st.builds(ast.In, parts, st.lists(_constants, min_size=1, max_size=3).map(tuple), st.booleans(), at),
-        st.builds(ast.Like, parts, _texts, st.booleans(), at),
+        st.builds(ast.Like, parts, st.sampled_from(["LIKE", "RLIKE"]), _texts, st.booleans(), at),
         st.builds(ast.Cast, parts, st.sampled_from([ast.Name("bigint", _AT), ast.Name("x", _AT)]), at),
         st.builds(ast.Is, parts, st.sampled_from([None, True, False]), st.booleans(), at),
         st.builds(

@@ -175,3 +175,22 @@ def test_too_many_runs_end_a_query_with_rule_and_key(spark: SparkSession, tmp_pa
     assert isinstance(error, StateError)
     assert error.code == "E0707"
     assert "rule `whole` has more than 1 open runs for the key sensor = " in str(error)
+
+
+def test_rlike_is_searched_beside_everything_else_in_a_batch_and_in_a_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rule = """
+    RULE {name} FROM readings PARTITION BY {key} PATTERN a -> b WITHIN 40 SECONDS
+    DEFINE a AS kind RLIKE '^(?i:A)$' AND value < 3 OR sensor RLIKE '[13]$',
+           b AS kind NOT RLIKE '^[ac]' AND a.sensor RLIKE '\\d' AND UPPER(kind) RLIKE 'B|D'
+    MEASURES a.kind RLIKE '.' AS known, b.serial AS serial
+    """
+    programs = compiled(rule.format(name="one", key="sensor"), rule.format(name="two", key="room"))
+    events = [*random_events(8, 800), far_future_event()]
+    frame = write_files(spark, tmp_path / "events", events, 2)
+    expected = local_matches(programs, events)
+    assert len(expected) > 20
+    assert comparable(spark_rows(detect(frame, programs))) == expected
+    stream = stream_of_files(spark, tmp_path / "events")
+    assert comparable(drain(detect(stream, programs), "rlike", tmp_path / "checkpoint")) == expected

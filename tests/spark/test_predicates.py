@@ -13,6 +13,7 @@ from cep.expression import Call, Column, Expression, Literal, Type
 from spark_runtime.dataflow import spark_schema
 from spark_runtime.predicates import predicate_bits, spark_column
 from tests.function_calls import CLOSE, EXACT, call, constant
+from tests.regular_expressions import some_pattern
 
 MAX, MIN = 2**63 - 1, -(2**63)
 BOOLEANS = [True, False, None]
@@ -130,6 +131,9 @@ class Draw:
                     Literal(self.random.choice(VALUES[kind]), kind) for _ in range(self.random.randint(1, 14))
                 ]
                 return Call("in", (self.of(kind, depth), *values), Type.BOOLEAN)
+            case 4 if self.random.random() < 0.5:
+                pattern = Literal(some_pattern(self.random), Type.STRING)
+                return Call("rlike", (self.of(Type.STRING, depth), pattern), Type.BOOLEAN)
             case 4:
                 pattern = Literal(self.random.choice(PATTERNS), Type.STRING)
                 return Call("like", (self.of(Type.STRING, depth), pattern), Type.BOOLEAN)
