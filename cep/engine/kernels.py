@@ -637,12 +637,8 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
 
 
 @part
-def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
-    """Report held matches in order of start while no open run started earlier (Flink's order for skips).
-
-    Return the position before which runs were pruned.
-    """
-    reached = NONE
+def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
+    """Report held matches in order of start while no open run started earlier (Flink's order for skips)."""
     while keys[slot, HEAD] != NONE:
         start = runs[keys[slot, HEAD], START_POS]
         best, before_best = NONE, NONE
@@ -657,21 +653,18 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
         floor = skip_target(rule, runs, best)
         remove_after(runs, keys, meta, slot, before_best)
         prune(runs, keys, meta, slot, floor)
-        reached = max(reached, floor)
-    return reached
 
 
 @part
-def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
     """Report of each start the match that no open run can beat any more (MATCH PREFERRED).
 
     A start's runs are in order of preference, so its match is decided when a HELD one comes first; what comes
     after a HELD one is beaten and goes. A start behind an undecided one waits if that one's match could skip
-    over it. Return the position before which runs were pruned.
+    over it.
     """
     waits = rule[SKIP] != _NO_SKIP and rule[SKIP] != _TO_NEXT
     is_behind = False
-    reached = NONE
     previous, run = NONE, keys[slot, HEAD]
     while run != NONE:
         start = runs[run, START_POS]
@@ -679,7 +672,6 @@ def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, s
         if has_match and not (waits and is_behind):
             emit(runs, meta, matches, slot, run, runs[run, END_US])
             floor = skip_target(rule, runs, run)
-            reached = max(reached, floor)
             while run != NONE and (runs[run, START_POS] == start or runs[run, START_POS] < floor):
                 following = runs[run, NEXT]
                 remove_after(runs, keys, meta, slot, previous)
@@ -695,17 +687,15 @@ def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, s
                 has_match = runs[run, STATE] == HELD
                 previous = run
             run = following
-    return reached
 
 
 @part
-def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
-    """An instant is over: report what need not be held any longer. Return the position pruned to."""
+def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
+    """An instant is over: report what need not be held any longer."""
     if rule[SELECTION] == _PREFERRED:
-        return choose_preferred(rule, runs, keys, meta, matches, slot)
-    if rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        return release_held(rule, runs, keys, meta, matches, slot)
-    return NONE
+        choose_preferred(rule, runs, keys, meta, matches, slot)
+    elif rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
+        release_held(rule, runs, keys, meta, matches, slot)
 
 
 # ---------------------------------------------------------------- clocks
@@ -1249,10 +1239,10 @@ def close_with_timeouts(
             last = run
             run = following
         prune(runs, keys, meta, slot, floor)
-        floor = max(floor, settle(rule, runs, keys, meta, matches, slot))
+        settle(rule, runs, keys, meta, matches, slot)
         run = first
         while run != NONE:
-            if runs[run, START_POS] >= floor and times_out(rule, runs, first, run):
+            if times_out(rule, runs, first, run):
                 emit(runs, meta, matches, slot, run, start_us + rule[CLOSE_US])
                 matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
             run = runs[run, NEXT]

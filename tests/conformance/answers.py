@@ -15,8 +15,9 @@ from cep.errors import RuleError, Source
 from cep.program import ARROW_TYPES, Program
 from cep.schema import Field, Stream
 from tests.conformance.expressions import FLAG, NUMBER, TEXT, TIME_COLUMN, quoted
+from tests.conformance.reading import read_pattern
 from tests.conformance.rule_text import rule_text
-from tests.conformance.stages import Pattern, UntranslatableError, read_pattern
+from tests.conformance.stages import Pattern, UntranslatableError
 
 _BITS = 62
 """Events that one BIGINT can name by its bits."""

@@ -10,7 +10,8 @@ from typing import Any
 from tests.conformance.answers import answer
 from tests.conformance.case_files import read_cases
 from tests.conformance.differences import differences_of
-from tests.conformance.stages import Stage, UntranslatableError, read_pattern
+from tests.conformance.reading import read_pattern
+from tests.conformance.stages import Stage, UntranslatableError
 
 AGREES, DIFFERS, UNSUPPORTED, NOT_COMPARED = "agrees", "differs", "unsupported", "not compared"
 

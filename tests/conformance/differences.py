@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tests.conformance.reading import read_pattern
 from tests.conformance.stages import (
     FOLLOWED_BY_ANY,
     NOT_FOLLOWED_BY,
@@ -19,7 +20,6 @@ from tests.conformance.stages import (
     Pattern,
     Stage,
     UntranslatableError,
-    read_pattern,
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.conformance.expressions import Scope, condition, quoted
+from tests.conformance.reading import closed_by, may_be_empty
 from tests.conformance.stages import (
     FOLLOWED_BY,
     FOLLOWED_BY_ANY,
     NEXT,
     NOT_FOLLOWED_BY,
     NOT_NEXT,
+    Expression,
     Pattern,
     Skip,
     Stage,
@@ -57,11 +59,6 @@ def _skip(skip: Skip, taken: frozenset[str]) -> str:
             return f"AFTER MATCH SKIP TO {skip.kind.rsplit('_', 1)[1]} {quoted(skip.stage)}"
 
 
-def _skips_nowhere(pattern: Pattern) -> bool:
-    name = pattern.skip.stage
-    return any(stage.name == name and stage.is_absence for stage in pattern.every_stage())
-
-
 def _duration(length_ms: int) -> str:
     return f"{length_ms} MILLISECONDS"
 
@@ -75,8 +72,8 @@ class _Writer:
         self.pattern = pattern
         self.fields = fields
         self.n_events = n_events
-        self.skips_nowhere = _skips_nowhere(pattern)
         self.taken = frozenset(stage.name for stage in pattern.every_stage() if not stage.is_absence)
+        self.skips_nowhere = pattern.skip.stage is not None and pattern.skip.stage not in self.taken
 
     # ------------------------------------------------------------ conditions
 
@@ -100,6 +97,10 @@ class _Writer:
 
     def sequence(self, stages: tuple[Stage, ...], *, ends: bool) -> str:
         """Return stages one after another; `ends`: the pattern ends with the last one."""
+        if ends and (ways := _ways_to_end(stages)):
+            return " | ".join(self.sequence(way, ends=True) for way in ways)
+        if ends:
+            stages = _left_before_absence(stages)
         words: list[str] = []
         for number, stage in enumerate(stages):
             if stage.is_absence:
@@ -148,13 +149,55 @@ class _Writer:
         return f"{body}{joint}{bounds}{'+' if _is_greedy(stage) else ''}{until}"
 
 
-def _may_be_empty(stage: Stage) -> bool:
-    return stage.optional or (bool(stage.stages) and all(_may_be_empty(inner) for inner in stage.stages))
+def _ways_to_end(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
+    """Return the alternatives of stages that end the pattern with an absence before what may be left out.
+
+    Left out, Flink does not look at the absence either: the match is complete before it.
+    """
+    for number, stage in enumerate(stages):
+        behind = tuple(one for one in stages[number:] if not one.is_absence)
+        if not stage.is_absence or not behind or not all(may_be_empty(one) for one in behind):
+            continue
+        before = (*stages[: number - 1], closed_by(stages[number - 1], stage))
+        absences = stages[number : len(stages) - len(behind)]
+        ways = [(*before, *absences, *way) for way in _not_empty(behind)]
+        # Behind a notNext, the last event itself must not be what it forbids.
+        return ways if _always_forbidden(before[-1], absences) else [before, *ways]
+    return []
+
+
+def _always_forbidden(last: Stage, absences: tuple[Stage, ...]) -> bool:
+    while last.stages:
+        last = last.stages[-1]
+    return any(
+        one.contiguity == NOT_NEXT and _conjuncts(one.where) <= _conjuncts(last.where) for one in absences
+    )
+
+
+def _conjuncts(expression: Expression) -> set[str]:
+    if expression is True or expression == ["true"]:
+        return set()
+    if isinstance(expression, list) and expression[0] == "and":
+        return {part for inner in expression[1:] for part in _conjuncts(inner)}
+    return {repr(expression)}
+
+
+def _left_before_absence(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return stages that end with `a+ -> !b` as Flink reads them: another event must have ended the loop."""
+    *before, loop, absence = (None, *stages) if len(stages) > 1 else (None, None, *stages)
+    if loop is None or absence.contiguity != NOT_FOLLOWED_BY or loop.is_absence or not loop.could_go_on:
+        return stages
+    return (
+        *before[1:],
+        closed_by(loop, absence),
+        replace(absence, contiguity=NOT_NEXT, gap_ms=None),
+        absence,
+    )
 
 
 def _not_empty(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
     """Return the sequences that take an event and together say what `stages` says, apart from taking none."""
-    if not all(_may_be_empty(stage) for stage in stages):
+    if not all(may_be_empty(stage) for stage in stages):
         return [stages]
     return [
         (first, *stages[number + 1 :])

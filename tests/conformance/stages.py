@@ -75,15 +75,16 @@ class Pattern:
 
     stages: tuple[Stage, ...]
     skip: Skip = Skip()
-
-    @property
-    def window_ms(self) -> int | None:
-        """The smallest window of any stage; that of a group's last stage is not read."""
-        return min(_windows(self.stages), default=None)
+    window_ms: int | None = None
 
     def every_stage(self) -> list[Stage]:
         """Return the single stages, also those in groups, in order."""
         return [leaf for stage in self.stages for leaf in _leaves(stage)]
+
+
+def smallest_window(stages: tuple[Stage, ...]) -> int | None:
+    """Return the smallest window of any stage; that of a group's last stage is not read."""
+    return min(_windows(stages), default=None)
 
 
 def _windows(stages: tuple[Stage, ...]) -> list[int]:
@@ -101,7 +102,7 @@ def _leaves(stage: Stage) -> list[Stage]:
     return [leaf for inner in stage.stages for leaf in _leaves(inner)] if stage.stages else [stage]
 
 
-def read_pattern(given: Mapping[str, Any]) -> Pattern:
+def build_pattern(given: Mapping[str, Any]) -> Pattern:
     """Return the pattern that Flink's builder would build.
 
     Raises
@@ -113,47 +114,9 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
     stages = _read_stages(given["stages"], "")
     if given.get("within") is not None:
         stages = (*stages[:-1], _within(stages[-1], given["within"], given.get("withinType")))
-    pattern = Pattern(_read_limits(tuple(_as_read(stage) for stage in stages)), _read_skip(given.get("skip")))
+    pattern = Pattern(stages, _read_skip(given.get("skip")), smallest_window(stages))
     _check(pattern)
     return pattern
-
-
-def _as_read(stage: Stage) -> Stage:
-    """Return a group as Flink reads it: its first stage repeats as the group does.
-
-    What the first stage itself says of its repetitions (consecutive, allowCombinations) is not looked at, nor
-    the contiguity of a group that begins with another group: that one is strict.
-    """
-    if not stage.stages:
-        return stage
-    first, *others = stage.stages
-    if first.stages:
-        stage = replace(stage, contiguity=NEXT, inner=NEXT)
-    elif first.has_quantifier:
-        first = replace(first, inner=stage.inner)
-    return replace(stage, stages=tuple(_as_read(one) for one in (first, *others)))
-
-
-def _read_limits(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages with the limit before a notNext only where Flink looks at it.
-
-    It does so when the event comes that the notNext tests, and not behind a stage that could go on. Where the
-    pattern takes one event, the limit is the window of the whole.
-    """
-    found: list[Stage] = []
-    for stage in stages:
-        stage = replace(stage, stages=_read_limits(stage.stages))
-        if stage.contiguity == NOT_NEXT and stage.gap_ms and found[-1].could_go_on:
-            stage = replace(stage, gap_ms=None)
-        found.append(stage)
-    if len(found) == 2 and found[1].contiguity == NOT_NEXT and found[1].gap_ms and _is_one_event(found[0]):
-        limits = [limit for limit in (found[1].gap_ms, found[1].window_ms) if limit]
-        found[1] = replace(found[1], gap_ms=None, window_ms=min(limits))
-    return tuple(found)
-
-
-def _is_one_event(stage: Stage) -> bool:
-    return not stage.stages and (stage.least, stage.most) == (1, 1)
 
 
 def _read_stages(given: Sequence[Mapping[str, Any]], prefix: str) -> tuple[Stage, ...]:

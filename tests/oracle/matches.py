@@ -149,7 +149,7 @@ def _timeouts(
     found: dict[Assignment, Derivation] = {}
     for wait in waits:
         close = (times[wait.start] + rule.window.span_us, 1, 0)
-        resume = max((each.position for each in resumes if each.instant <= close), default=0)
+        resume = max((each.position for each in resumes if each.instant < close), default=0)
         if wait.until == close and (wait.assignment, close) not in complete and wait.start >= resume:
             end_us = times[wait.start] + rule.window.length_us
             found[wait.assignment] = Derivation(wait.assignment, close, end_us)
