@@ -14,9 +14,9 @@ from cep.engine.predicates import prepare
 from cep.errors import RuleError, Source
 from cep.program import ARROW_TYPES, Program
 from cep.schema import Field, Stream
-from tests.conformance.expressions import FLAG, NUMBER, TEXT, TIME_COLUMN, quoted
+from tests.conformance.expressions import FLAG, NUMBER, TEXT, TIME_COLUMN
 from tests.conformance.reading import read_pattern
-from tests.conformance.rule_text import rule_text
+from tests.conformance.rule_text import write_rule
 from tests.conformance.stages import Pattern, UntranslatableError
 
 _BITS = 62
@@ -46,7 +46,7 @@ def answer(case: Mapping[str, Any]) -> dict[str, Any]:
         pattern = read_pattern(case["pattern"])
         events = _read_events(case)
         run = _Run(case, pattern, events)
-        result["rule"] = run.text
+        result["rule"] = run.rule.text
         result |= run.outcome()
     except UntranslatableError as problem:
         result["unsupported"] = str(problem)
@@ -80,17 +80,9 @@ class _Run:
         self.events = events
         if case.get("arrivalOrder"):
             self.events = _in_arrival_order(events, pattern)
-        self.stages = [stage.name for stage in pattern.every_stage() if not stage.is_absence]
         self.kinds = _kinds(events.rows)
         self.n_words = (len(events.rows) + _BITS - 1) // _BITS
-        self.text = rule_text(pattern, self.kinds, self._measures(), len(events.rows))
-
-    def _measures(self) -> list[str]:
-        return [
-            f"SUM({quoted(name)}.event_bits{word}) AS taken_{number}_{word}"
-            for number, name in enumerate(self.stages)
-            for word in range(self.n_words)
-        ]
+        self.rule = write_rule(pattern, self.kinds, len(events.rows), self.n_words)
 
     def _stream(self) -> Stream:
         fields = [
@@ -125,7 +117,7 @@ class _Run:
     def outcome(self) -> dict[str, Any]:
         """Return the matches and timeouts."""
         stream = self._stream()
-        (program,) = compile_sources([Source("case", self.text)], {stream.name: stream}).programs
+        (program,) = compile_sources([Source("case", self.rule.text)], {stream.name: stream}).programs
         matches: dict[str, Any] = {"matches": [], "match_ts": [], "timeouts": []}
         for row in _rows(self._feed(program)):
             taken = self._taken(row)
@@ -163,15 +155,17 @@ class _Run:
         def place(number: int) -> tuple[Any, ...]:
             return rows[number]["ts"], _double(rows[number].get(sort_by)) or 0.0 if sort_by else 0.0, number
 
-        taken = {}
-        for number, name in enumerate(self.stages):
+        places: dict[str, list[int]] = {}
+        for number, (_, stage) in enumerate(self.rule.variables):
             words = [row[f"taken_{number}_{word}"] or 0 for word in range(self.n_words)]
-            places = [
+            places.setdefault(stage, []).extend(
                 bit + _BITS * at for at, word in enumerate(words) for bit in range(_BITS) if word >> bit & 1
-            ]
-            if places:
-                taken[name] = [rows[one]["id"] for one in sorted(places, key=place)]
-        return taken
+            )
+        return {
+            stage: [rows[one]["id"] for one in sorted(found, key=place)]
+            for stage, found in places.items()
+            if found
+        }
 
 
 def _rows(tables: Iterator[pa.Table]) -> Iterator[Mapping[str, Any]]:

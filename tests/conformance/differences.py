@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tests.conformance.reading import read_pattern
+from tests.conformance.conditions import excludes
+from tests.conformance.reading import may_be_empty, read_pattern
 from tests.conformance.stages import (
     FOLLOWED_BY_ANY,
     NOT_FOLLOWED_BY,
     NOT_NEXT,
-    Expression,
     Pattern,
     Stage,
     UntranslatableError,
@@ -46,19 +46,13 @@ def differences_of(case: Mapping[str, Any]) -> Iterator[Difference]:
 # ---------------------------------------------------------------- absences
 
 
-def _may_be_empty(stage: Stage) -> bool:
-    if stage.is_absence:
-        return True
-    return stage.optional or (bool(stage.stages) and all(_may_be_empty(inner) for inner in stage.stages))
-
-
 def _optional_end(pattern: Pattern) -> bool:
     """An absence, and something behind it that takes events, all of which may be left out."""
 
     def found(stages: tuple[Stage, ...], *, ends: bool) -> bool:
         for number, stage in enumerate(stages):
             behind = stages[number + 1 :]
-            may_end = ends and all(_may_be_empty(one) for one in behind)
+            may_end = ends and all(one.is_absence or may_be_empty(one) for one in behind)
             if stage.stages and found(stage.stages, ends=may_end):
                 return True
             if stage.is_absence and may_end and not _ends_here(pattern, stage):
@@ -84,42 +78,6 @@ def _leaves(stage: Stage) -> list[Stage]:
     return [leaf for inner in stage.stages for leaf in _leaves(inner)] if stage.stages else [stage]
 
 
-def _lost_absence(pattern: Pattern) -> bool:
-    """A notFollowedBy before another absence that ends the pattern or is strict, or at the end of a group."""
-
-    def found(stages: tuple[Stage, ...], *, in_group: bool) -> bool:
-        for number, stage in enumerate(stages):
-            if stage.stages and found(stage.stages, in_group=True):
-                return True
-            if stage.contiguity != NOT_FOLLOWED_BY:
-                continue
-            behind = [one for one in stages[number + 1 :] if one.contiguity != NOT_FOLLOWED_BY]
-            at_end = in_group or number < len(stages) - 1
-            if behind[0].contiguity == NOT_NEXT if behind else at_end:
-                return True
-        return False
-
-    return found(pattern.stages, in_group=False)
-
-
-def _loop_before_end(pattern: Pattern) -> bool:
-    """A notFollowedBy at the end, right behind a stage that could still go on."""
-    *before, last = pattern.stages
-    return bool(before) and last.contiguity == NOT_FOLLOWED_BY and before[-1].could_go_on
-
-
-def _behind_open_group(pattern: Pattern) -> bool:
-    """An absence behind a group whose last stage may be left out."""
-
-    def found(stages: tuple[Stage, ...]) -> bool:
-        pairs = pairwise(stages)
-        return any(
-            stage.is_absence and before.stages and _may_be_empty(before.stages[-1]) for before, stage in pairs
-        ) or any(found(stage.stages) for stage in stages)
-
-    return found(pattern.stages)
-
-
 def _absence_before_range(pattern: Pattern) -> bool:
     """A notFollowedBy, and behind it a stage that may occur n to m times."""
 
@@ -136,7 +94,7 @@ def _shared_event(pattern: Pattern) -> bool:
     """An absence and a stage before or behind it that the same event can satisfy."""
     leaves = pattern.every_stage()
     return any(
-        leaf.is_absence and not _exclude_each_other(leaf.where, other.where)
+        leaf.is_absence and not excludes(leaf.where, other.where)
         for number, leaf in enumerate(leaves)
         for other in _neighbours(leaves, number)
     )
@@ -153,40 +111,23 @@ def _neighbours(leaves: list[Stage], number: int) -> Iterator[Stage]:
                 break
 
 
-def _exclude_each_other(one: Expression, other: Expression) -> bool:
-    """Say whether two conditions demand different values of one field."""
-    ours, theirs = _demands(one), _demands(other)
-    return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
-
-
-def _demands(expression: Expression) -> dict[str, Any]:
-    if not isinstance(expression, list):
-        return {}
-    if expression[0] == "and":
-        found: dict[str, Any] = {}
-        for part in expression[1:]:
-            found |= _demands(part)
-        return found
-    if expression[0] == "==" and isinstance(expression[1], list) and expression[1][0] == "field":
-        return {} if isinstance(expression[2], list) else {expression[1][1]: expression[2]}
-    return {}
-
-
 # ---------------------------------------------------------------- greedy and skip
 
 
-def _greedy_before_optional_end(pattern: Pattern) -> bool:
-    """A greedy stage, and something behind it, all of which may be left out."""
+def _greedy_before_option(pattern: Pattern) -> bool:
+    """A greedy stage, and right behind it one that may be left out, or a notNext."""
 
     def found(stages: tuple[Stage, ...]) -> bool:
         return any(
-            (stage.greedy and stage.most != stage.least and bool(stages[number + 1 :])
-             and all(_may_be_empty(one) for one in stages[number + 1 :]))
-            or found(stage.stages)
-            for number, stage in enumerate(stages)
-        )  # fmt: skip
+            _is_greedy(stage) and (may_be_empty(behind) or behind.contiguity == NOT_NEXT)
+            for stage, behind in pairwise(stages)
+        ) or any(found(stage.stages) for stage in stages)
 
     return found(pattern.stages)
+
+
+def _is_greedy(stage: Stage) -> bool:
+    return stage.greedy and stage.most != stage.least
 
 
 def _choice(pattern: Pattern) -> bool:
@@ -200,12 +141,13 @@ def _choice(pattern: Pattern) -> bool:
 # ---------------------------------------------------------------- groups
 
 
-def _loop_in_repeated_group(pattern: Pattern) -> bool:
-    """A greedy stage, or one with `until`, in a group that repeats."""
+def _greedy_and_until(pattern: Pattern) -> bool:
+    """A greedy stage with `until`, or one of the two in a group that repeats."""
 
     def found(stages: tuple[Stage, ...], *, repeats: bool) -> bool:
         return any(
-            (repeats and (stage.until is not None or (stage.greedy and stage.most != stage.least)))
+            (_is_greedy(stage) and stage.until is not None)
+            or (repeats and (_is_greedy(stage) or stage.until is not None))
             or found(stage.stages, repeats=repeats or stage.most != 1)
             for stage in stages
         )
@@ -232,7 +174,7 @@ def _behind_repeated_group(pattern: Pattern) -> bool:
             last = is_last and number == len(stages) - 1
             if stage.stages and stage.most != stage.least and not last:
                 return True
-            if stage.stages and stage.most != 1 and all(_may_be_empty(one) for one in stage.stages):
+            if stage.stages and stage.most != 1 and all(may_be_empty(one) for one in stage.stages):
                 return True
             if stage.stages and found(stage.stages, is_last=last and stage.most == 1):
                 return True
@@ -270,19 +212,22 @@ def _pruned_timeouts(pattern: Pattern) -> bool:
     return pattern.skip.kind != "NO_SKIP" and bool(pattern.window_ms)
 
 
+def _gap(pattern: Pattern) -> bool:
+    """A limit on a gap."""
+    return any(leaf.gap_ms or leaf.repeat_gap_ms for leaf in pattern.every_stage())
+
+
 DIFFERENCES = (
     Difference("absence before an optional end", _optional_end),
-    Difference("absence before an absence", _lost_absence),
-    Difference("absence at the end behind a loop", _loop_before_end),
-    Difference("absence behind a group with an optional end", _behind_open_group),
     Difference("an event both forbidden and wanted", _shared_event),
     Difference("absence before times(n, m)", _absence_before_range),
-    Difference("greedy before an optional end", _greedy_before_optional_end),
-    Difference("greedy and until in a group that repeats", _loop_in_repeated_group),
+    Difference("greedy before an option", _greedy_before_option),
+    Difference("greedy and until", _greedy_and_until),
     Difference("the order of matches that begin together", _choice, only_choice=True),
     Difference("the joint behind a repeated group", _behind_repeated_group),
     Difference("one match, reported more than once", _repeated_group, only_repeats=True),
     Difference("the limit of an event that is not taken", _limit_of_absence),
     Difference("a limit behind a loop or an option", _limit_behind_loop),
+    Difference("when a gap has run out", _gap, only_timeouts=True),
     Difference("timeouts of pruned runs", _pruned_timeouts, only_timeouts=True),
 )

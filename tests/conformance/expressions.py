@@ -83,7 +83,7 @@ def _typed(expression: Expression, scope: Scope) -> Typed:
         return _BY_NAME[operator](given, scope)
     if operator in _COMPARISONS:
         return _comparison(operator, given, scope)
-    if operator in _AGGREGATES:
+    if operator in AGGREGATES:
         return _aggregate(operator, given, scope)
     raise UntranslatableError(f"the operator {operator!r} is not known")
 
@@ -246,7 +246,7 @@ _BY_NAME: dict[str, Callable[[Sequence[Expression], Scope], Typed]] = {
     "coalesce": _coalesce,
 }
 
-_AGGREGATES = frozenset(("first", "last", "sum", "avg", "min", "max", "count"))
+AGGREGATES = frozenset(("first", "last", "sum", "avg", "min", "max", "count"))
 
 
 def _aggregate(operator: str, given: Sequence[Expression], scope: Scope) -> Typed:

@@ -29,7 +29,7 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
     stages = _read_limits(tuple(_as_read(stage) for stage in built.stages))
     window_ms = smallest_window(stages)
     stages = _read_absences(stages, ends=True, has_window=window_ms is not None)
-    stages = _read_forbidden(stages, ends=True)
+    stages = _read_forbidden(_without_plain_groups(stages), ends=True)
     return replace(built, stages=stages, window_ms=window_ms)
 
 
@@ -100,7 +100,19 @@ def _read_absences(stages: tuple[Stage, ...], *, ends: bool, has_window: bool) -
         if not before.is_absence and before.most != 1:
             found[-1] = closed_by(before, stage)
             if before.most != before.least and any(not one.is_absence for one in stages[number:]):
-                found.append(replace(stage, contiguity=NOT_NEXT))
+                found.append(replace(stage, contiguity=NOT_NEXT, stands_for=stage.name))
+    return tuple(found)
+
+
+def _without_plain_groups(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the stages with those of a group in its place, if it occurs exactly once."""
+    found: list[Stage] = []
+    for stage in stages:
+        inner = _without_plain_groups(stage.stages)
+        if inner and not stage.optional and (stage.least, stage.most) == (1, 1):
+            found += [replace(inner[0], contiguity=stage.contiguity), *inner[1:]]
+        else:
+            found.append(replace(stage, stages=inner))
     return tuple(found)
 
 
@@ -121,7 +133,7 @@ def may_be_empty(stage: Stage) -> bool:
 
 
 def _read_forbidden(stages: tuple[Stage, ...], *, ends: bool) -> tuple[Stage, ...]:
-    """Return the stages with what a notFollowedBy forbids: also to be taken, unless that completes the match."""
+    """Return the stages so that what a notFollowedBy forbids is not taken, unless it completes the match."""
     found = list(stages)
     for number, absence in enumerate(stages):
         if absence.stages and absence.most == 1:

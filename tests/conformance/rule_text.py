@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from tests.conformance.conditions import conjuncts, excludes, renamed
 from tests.conformance.expressions import Scope, condition, quoted
 from tests.conformance.reading import closed_by, may_be_empty
 from tests.conformance.stages import (
@@ -12,9 +13,7 @@ from tests.conformance.stages import (
     NEXT,
     NOT_FOLLOWED_BY,
     NOT_NEXT,
-    Expression,
     Pattern,
-    Skip,
     Stage,
     UntranslatableError,
 )
@@ -25,29 +24,43 @@ _NOWHERE = "nowhere"
 _JOINTS = {NEXT: "", FOLLOWED_BY: "->", FOLLOWED_BY_ANY: "->>", NOT_NEXT: "", NOT_FOLLOWED_BY: "->"}
 
 
-def rule_text(pattern: Pattern, fields: dict[str, str], measures: list[str], n_events: int) -> str:
-    """Return the rule. `fields` are the columns and their kinds, `measures` show what a match took."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule, and the variables whose events measures `taken_<number>_<word>` report, with their stages."""
+
+    text: str
+    variables: tuple[tuple[str, str], ...]
+
+
+def write_rule(pattern: Pattern, fields: dict[str, str], n_events: int, n_words: int) -> Rule:
+    """Return the rule of a pattern. `fields` are the columns and their kinds."""
     writer = _Writer(pattern, fields, n_events)
+    pattern_text = writer.pattern_text()
+    variables = writer.variables()
+    measures = [
+        f"SUM({quoted(name)}.event_bits{word}) AS taken_{number}_{word}"
+        for number, (name, _) in enumerate(variables)
+        for word in range(n_words)
+    ]
     window = pattern.window_ms
     clauses = [
         "RULE flink",
         "FROM events",
         "PARTITION BY case_key",
-        f"PATTERN {writer.pattern_text()}",
+        f"PATTERN {pattern_text}",
         f"WITHIN < {_duration(window)}" if window else "",
+        writer.subset(),
         "DEFINE\n  " + ",\n  ".join(writer.definitions()),
         "MEASURES\n  " + ",\n  ".join(measures) if measures else "",
         "MATCH ALL",
-        _skip(pattern.skip, writer.taken),
+        _skip(pattern.skip.kind, writer.skip_target()),
         "ON TIMEOUT" if window else "",
     ]
-    return "\n".join(clause for clause in clauses if clause) + "\n"
+    return Rule("\n".join(clause for clause in clauses if clause) + "\n", variables)
 
 
-def _skip(skip: Skip, taken: frozenset[str]) -> str:
-    if skip.stage is not None and skip.stage not in taken:
-        skip = Skip(skip.kind, _NOWHERE)
-    match skip.kind:
+def _skip(kind: str, target: str) -> str:
+    match kind:
         case "NO_SKIP":
             return "NO SKIP"
         case "SKIP_TO_NEXT":
@@ -55,8 +68,7 @@ def _skip(skip: Skip, taken: frozenset[str]) -> str:
         case "SKIP_PAST_LAST_EVENT":
             return "AFTER MATCH SKIP PAST LAST EVENT"
         case _:
-            assert skip.stage is not None
-            return f"AFTER MATCH SKIP TO {skip.kind.rsplit('_', 1)[1]} {quoted(skip.stage)}"
+            return f"AFTER MATCH SKIP TO {kind.rsplit('_', 1)[1]} {quoted(target)}"
 
 
 def _duration(length_ms: int) -> str:
@@ -67,6 +79,12 @@ def _joint(contiguity: str, gap_ms: int | None) -> str:
     return _JOINTS[contiguity] + (f"[< {_duration(gap_ms)}]" if gap_ms else "")
 
 
+def _free_if_next(loop: str, joint: str, element: str) -> str:
+    """Return `element` behind a loop: Flink looks at the limit once an event has been passed over."""
+    strict = f"{loop} {element}"
+    return strict if joint.startswith("[") else f"({strict} | {loop} {joint} {element})"
+
+
 class _Writer:
     def __init__(self, pattern: Pattern, fields: dict[str, str], n_events: int) -> None:
         self.pattern = pattern
@@ -74,19 +92,41 @@ class _Writer:
         self.n_events = n_events
         self.taken = frozenset(stage.name for stage in pattern.every_stage() if not stage.is_absence)
         self.skips_nowhere = pattern.skip.stage is not None and pattern.skip.stage not in self.taken
+        self.others: dict[str, Stage] = {}  # variables that stand for a stage beside its own
+
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """Return the variables that take events, and their stages."""
+        names = [stage.name for stage in self.pattern.every_stage() if not stage.is_absence]
+        return (
+            *zip(names, names, strict=True),
+            *((name, one.stands_for) for name, one in self.others.items()),
+        )
+
+    def _of_target(self) -> list[str]:
+        return [name for name, stage in self.others.items() if stage.stands_for == self.pattern.skip.stage]
+
+    def skip_target(self) -> str:
+        """Return the variable, or the subset of them, that matching resumes at."""
+        name = self.pattern.skip.stage or ""
+        return _NOWHERE if self.skips_nowhere else f"{name}_any" if self._of_target() else name
+
+    def subset(self) -> str:
+        """Return the clause for a target of several variables."""
+        name = self.pattern.skip.stage or ""
+        members = ", ".join(quoted(one) for one in (name, *self._of_target()))
+        return f"SUBSET {quoted(f'{name}_any')} = ({members})" if self._of_target() else ""
 
     # ------------------------------------------------------------ conditions
 
     def definitions(self) -> list[str]:
-        found = [
-            f"{quoted(stage.name)} AS {condition(stage.where, self._scope(stage.name))}"
-            for stage in self.pattern.every_stage()
-        ]
+        stages = (*self.pattern.every_stage(), *self.others.values())
+        found = [f"{quoted(one.name)} AS {condition(one.where, self._scope(one.name))}" for one in stages]
         return [*found, f"{_NOWHERE} AS FALSE"] if self.skips_nowhere else found
 
     def _scope(self, own: str | None) -> Scope:
         """Return the scope of a condition; an absence holds no events, so it has none of its own."""
-        return Scope(self.fields, self.taken, own if own in self.taken else None, self.n_events)
+        taken = self.taken | self.others.keys()
+        return Scope(self.fields, taken, own if own in taken else None, self.n_events)
 
     # ------------------------------------------------------------ pattern
 
@@ -101,14 +141,20 @@ class _Writer:
             return " | ".join(self.sequence(way, ends=True) for way in ways)
         if ends:
             stages = _left_before_absence(stages)
+        stages = _greedy_before_strict_absence(stages)
         words: list[str] = []
         for number, stage in enumerate(stages):
             if stage.is_absence:
                 words += self._absence(stage, ends=ends and number == len(stages) - 1)
                 continue
-            if number > 0:
-                words.append(_joint(stage.contiguity, _gap_before(stage)))
-            words.append(self._element(stage, ends=ends and number == len(stages) - 1))
+            element = self._element(stage, ends=ends and number == len(stages) - 1)
+            gap_ms = _gap_before(stage)
+            if number == 0:
+                words.append(element)
+            elif gap_ms and stages[number - 1].loops:
+                words[-1] = _free_if_next(words[-1], _joint(stage.contiguity, gap_ms), element)
+            else:
+                words += [_joint(stage.contiguity, gap_ms), element]
         return " ".join(word for word in words if word)
 
     def _absence(self, stage: Stage, *, ends: bool) -> list[str]:
@@ -125,6 +171,8 @@ class _Writer:
         return ["->", negated, limit]
 
     def _element(self, stage: Stage, *, ends: bool) -> str:
+        if stage.stands_for:
+            self.others[stage.name] = stage
         body = f"({self.sequence(stage.stages, ends=ends)})" if stage.stages else quoted(stage.name)
         parts = [self._repeated(part, body) for part in _parts(stage)]
         text = f" {_JOINTS[stage.inner]} ".join(parts).replace("  ", " ")
@@ -150,36 +198,61 @@ class _Writer:
 
 
 def _ways_to_end(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
-    """Return the alternatives of stages that end the pattern with an absence before what may be left out.
+    """Return the alternatives of stages that end the pattern with what may be left out, as Flink has them.
 
-    Left out, Flink does not look at the absence either: the match is complete before it.
+    Behind an absence: left out, the absence is not looked at either; the match is complete before it. Behind
+    a greedy stage: that must not be left out, since the last event of the stage is claimed.
     """
     for number, stage in enumerate(stages):
-        behind = tuple(one for one in stages[number:] if not one.is_absence)
-        if not stage.is_absence or not behind or not all(may_be_empty(one) for one in behind):
+        behind = tuple(one for one in stages[number + 1 :] if not one.is_absence)
+        if not behind or not all(may_be_empty(one) for one in behind):
             continue
-        before = (*stages[: number - 1], closed_by(stages[number - 1], stage))
-        absences = stages[number : len(stages) - len(behind)]
-        ways = [(*before, *absences, *way) for way in _not_empty(behind)]
-        # Behind a notNext, the last event itself must not be what it forbids.
-        return ways if _always_forbidden(before[-1], absences) else [before, *ways]
+        if stage.is_absence:
+            before = (*stages[: number - 1], closed_by(stages[number - 1], stage))
+            absences = stages[number : len(stages) - len(behind)]
+            ways = [(*before, *absences, *way) for way in _not_empty(behind)]
+            return ways if _is_greedy(before[-1]) else [*_not_forbidden(before, absences), *ways]
+        if _is_greedy(stage) and not stage.stages and not stages[number + 1].is_absence:
+            ways = [(*stages[: number + 1], *way) for way in _not_empty(behind)]
+            return [stages[:number], *ways] if stage.optional and number else ways
     return []
 
 
-def _always_forbidden(last: Stage, absences: tuple[Stage, ...]) -> bool:
-    while last.stages:
-        last = last.stages[-1]
-    return any(
-        one.contiguity == NOT_NEXT and _conjuncts(one.where) <= _conjuncts(last.where) for one in absences
+def _greedy_before_strict_absence(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return `a++ !b` as `a+ !a !b`: a greedy stage claims the event that a notNext tests, and no other."""
+    found: list[Stage] = []
+    for stage in stages:
+        if stage.contiguity == NOT_NEXT and found and _is_greedy(found[-1]) and not found[-1].stages:
+            found[-1] = replace(found[-1], greedy=False)
+            found.append(replace(stage, name=found[-1].name))
+        found.append(stage)
+    return tuple(found)
+
+
+def _not_forbidden(stages: tuple[Stage, ...], absences: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
+    """Return the stages where the last event is not what a notNext behind it forbids: Flink tests it."""
+    *others, last = stages
+    strict = [one for one in absences if one.contiguity == NOT_NEXT and not one.stands_for]
+    if last.stages or all(excludes(one.where, last.where) for one in strict):
+        return [stages]
+    if any(conjuncts(one.where) <= conjuncts(last.where) for one in strict):
+        return []
+    variable = f"{last.name}_last"
+    where = ["and", last.where, *(["not", one.where] for one in strict)]
+    once = replace(
+        last, name=variable, where=renamed(where, last.name, variable), stands_for=last.name, most=1
     )
-
-
-def _conjuncts(expression: Expression) -> set[str]:
-    if expression is True or expression == ["true"]:
-        return set()
-    if isinstance(expression, list) and expression[0] == "and":
-        return {part for inner in expression[1:] for part in _conjuncts(inner)}
-    return {repr(expression)}
+    # What the stage, but not as the last one, could take is not passed over.
+    barred = [replace(last, contiguity=NOT_FOLLOWED_BY)] if last.contiguity == FOLLOWED_BY and others else []
+    first = [] if barred and others[-1].could_go_on else barred
+    if (last.least, last.most, last.optional) == (1, 1, False):
+        return [(*others, *first, once)]
+    if last.until is not None or last.optional or last.repeat_gap_ms or last.least > 1:
+        return [stages]
+    longer = replace(last, most=None if last.most is None else last.most - 1)
+    barred = [replace(last, contiguity=NOT_FOLLOWED_BY)] if last.inner == FOLLOWED_BY else []
+    end = replace(once, where=where, contiguity=last.inner)
+    return [(*others, *first, once), (*others, longer, *strict, *barred, end)]
 
 
 def _left_before_absence(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -224,7 +297,9 @@ def _is_greedy(stage: Stage) -> bool:
 
 
 def _gap_before(stage: Stage) -> int | None:
-    """Return the limit of the gap before a stage's first event."""
+    """Return the limit of the gap before a stage's first event; Flink forgets it if it may be left out."""
+    if stage.optional:
+        return None
     if not stage.has_quantifier:
         return stage.gap_ms
     return stage.repeat_gap_ms if stage.loops or stage.most != 1 else None

@@ -42,6 +42,7 @@ class Stage:
     window_ms: int | None = None
     gap_ms: int | None = None  # PREVIOUS_AND_CURRENT
     repeat_gap_ms: int | None = None  # of oneOrMore(Duration), times(n, Duration)
+    stands_for: str = ""  # the stage that it was made of
 
     @property
     def is_absence(self) -> bool:
@@ -137,7 +138,7 @@ def _read_stage(given: Mapping[str, Any], number: int, prefix: str) -> Stage:
     contiguity = FOLLOWED_BY if number == 0 else contiguity
     name = given.get("name") or f"{prefix}group{number}"
     inner = _read_stages(given["group"]["stages"], f"{name}_") if given.get("group") else ()
-    stage = Stage(name, inner, contiguity)
+    stage = Stage(name, stages=inner, contiguity=contiguity)
     calls = given["calls"] if "calls" in given else _calls(given)
     applied: list[str] = []
     for call in calls:
@@ -261,6 +262,9 @@ def _check(pattern: Pattern) -> None:
     if pattern.skip.stage is not None and pattern.skip.stage not in names:
         _refuse(f"the skip names {pattern.skip.stage}, which is no stage")
     _check_absences(pattern.stages)
+    last = pattern.stages[-1]
+    if last.contiguity == NOT_FOLLOWED_BY and not (pattern.window_ms or last.gap_ms):
+        _refuse(f"{last.name} forbids an event for ever")
     gaps = [stage.gap_ms for stage in leaves if stage.gap_ms and not stage.has_quantifier]
     gaps += [stage.repeat_gap_ms for stage in leaves if stage.repeat_gap_ms]
     if pattern.window_ms is not None and any(gap > pattern.window_ms for gap in gaps):

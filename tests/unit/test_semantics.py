@@ -19,10 +19,11 @@ from tests.oracle import find_matches as find_matches_slowly
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "semantics.md"
 SUBTLETIES = ROOT / "docs" / "subtleties.md"
+FLINK = ROOT / "docs" / "flink.md"
 REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
 CASES = [
     case
-    for page in (PAGE, SUBTLETIES, REGRESSIONS)
+    for page in (PAGE, SUBTLETIES, FLINK, REGRESSIONS)
     for case in read_cases(page.name, page.read_text(encoding="utf-8"))
 ]
 
