@@ -504,7 +504,8 @@ def lower(
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
 
     Without `optimize` every predicate is bytecode that is run with the event taken, no event is dropped
-    before matching, and the matches are the same.
+    before matching, and the matches are the same. (A bit remains where a key remembers an event: there is no
+    run then.)
 
     Raises
     ------
@@ -547,7 +548,11 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         automaton = nfa.build(rule.pattern)
     except nfa.AutomatonTooLargeError:
         raise too_many_choices(rule) from None
-    parts = {variable.name: _parts_in_role(variable, shared.optimize) for variable in rule.variables}
+    looks = _looks(automaton, rule.window)
+    parts = {
+        variable.name: _parts_in_role(variable, shared.optimize or variable.name in looks.memories)
+        for variable in rule.variables
+    }
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:
         raise too_many_predicates(rule, len(local))
@@ -567,7 +572,6 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     if len(registers.registers) > MAX_REGISTERS:
         raise too_many_registers(rule, len(registers.registers))
 
-    looks = _looks(automaton, rule.window)
     return RuleProgram(
         name=rule.name,
         title=rule.title,

@@ -21,11 +21,13 @@ from cep.engine.kernels import (
     HELD,
     INSTANT,
     INSTANT_OUT,
+    MAX_RUNS,
     MEMORY,
     MOMENT_US,
     N_EVENTS,
     N_NODES,
     N_OUT,
+    N_RUNS,
     NEVER,
     NEXT,
     NODE_REGISTER,
@@ -44,6 +46,7 @@ from cep.engine.kernels import (
     allocate,
     complete,
     copy_run,
+    drop_runs,
     has_room,
     insert_after,
     kernel,
@@ -153,6 +156,8 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
         run = following
     prune(runs, keys, meta, slot, floor)
     settle(rule, runs, keys, meta, matches, slot)
+    if keys[slot, N_RUNS] > rule[MAX_RUNS]:
+        drop_runs(rule, runs, keys, meta, slot)
     if keys[slot, HEAD] == NONE:
         keys[slot, EARLIEST_US] = NEVER
 

@@ -257,6 +257,8 @@ class Matcher:
             self._run(due, found)
         for state, matches in zip(self._rules, found, strict=True):
             state.close(watermark_us, matches)
+            if state.overflowed_slot is not None:
+                raise self._too_many_runs(state.rule, state.overflowed_slot)
         nodes = [state.nodes for state in self._rules]
         table = build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
         for state, matches in zip(self._rules, found, strict=True):
@@ -315,8 +317,6 @@ class Matcher:
                 rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
             state.set_slots(self._n_slots)
             state.run(events, bits, rows, self._position, matches)
-            if state.overflowed_slot is not None:
-                raise self._too_many_runs(rule, state.overflowed_slot)
         if self.program.kept_columns:
             columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
             self._kept = self._kept.with_batch(self._position, columns)

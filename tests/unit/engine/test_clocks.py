@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from cep.compiler.compile import check_sources, compile_rules
 from cep.engine.kernels import _STAMP
 from cep.engine.matcher import Matcher
+from cep.errors import Source, StateError
 from cep.program import Program
-from tests.unit.engine.events import SECOND, prepared, program, spans
+from tests.unit.engine.events import SECOND, STREAM, prepared, program, spans
 
 AB_DEFINE = "a AS letter = 'a', b AS letter = 'b'"
 ABC_DEFINE = AB_DEFINE + ", c AS letter = 'c'"
@@ -79,6 +81,43 @@ def test_a_key_remembers_what_no_run_may_begin_after_and_no_longer() -> None:
     matcher = Matcher.restore(compiled, after)
     matcher.push(prepared(compiled, ("k7", 6, "a")))
     assert spans(matcher.finish()) == [("k7", 6.0, 6.0)]
+
+
+def test_what_a_key_remembers_is_the_same_without_optimizations() -> None:
+    text = f"RULE r FROM events PARTITION BY k PATTERN !b -> a WITHIN 5 SECONDS DEFINE {AB_DEFINE}"
+    rules, _ = check_sources([Source("test.cep", text)], {"events": STREAM})
+    (plain,) = compile_rules(rules, {"events": STREAM}, optimize=False)
+    matcher = Matcher(plain)
+    matcher.push(prepared(plain, ("k", 0, "x"), ("k", 1, "a"), ("m", 0, "b"), ("m", 1, "a")))
+    assert spans(matcher.finish()) == [("k", 1.0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "expected", "n_dropped"),
+    [("OLDEST", [("k", 1.0, 4.0)], 2), ("NEWEST", [("k", 0.0, 4.0)], 1)],
+)
+def test_the_limit_on_runs_holds_where_time_makes_them_more(
+    overflow: str, expected: list[tuple[str, float, float]], n_dropped: int
+) -> None:
+    # When its silence is over, a run waits for b and for c: two runs of each start.
+    clauses = f"MATCH ALL MAX RUNS 2 PER KEY ON OVERFLOW DROP {overflow}"
+    compiled = program("a -> !b FOR 2 SECONDS -> b? -> c", clauses, define=ABC_DEFINE)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, ("k", 0, "a"), ("k", 1, "a")))
+    matcher.advance(3 * SECOND)
+    assert matcher.n_open_runs == 2
+    matcher.push(prepared(compiled, ("k", 4, "c")))
+    assert spans(matcher.finish()) == expected
+    assert matcher.counters.dropped_runs == {"r": n_dropped}
+
+
+def test_too_many_runs_by_time_alone_are_an_error_if_the_rule_says_so() -> None:
+    clauses = "MATCH ALL MAX RUNS 1 PER KEY ON OVERFLOW FAIL"
+    compiled = program("a -> !b FOR 2 SECONDS -> b? -> c", clauses, define=ABC_DEFINE)
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, ("k", 0, "a")))
+    with pytest.raises(StateError, match="more than 1 open runs for the key k = 'k'"):
+        matcher.advance(2 * SECOND)
 
 
 def test_pool_and_matches_grow_where_many_silences_end_at_once() -> None:
