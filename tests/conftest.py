@@ -1,6 +1,17 @@
 """Settings of all tests."""
 
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+MAX_SECONDS = 600
+"""No test may take longer: one that never ends would stop the gate without a word."""
 
 settings.register_profile(
     "gate",
@@ -10,3 +21,23 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no defect
 )
 settings.load_profile("gate")
+
+
+class OverdueError(BaseException):
+    """A test took too long. No `Exception`: neither the code under test nor Hypothesis is to catch it."""
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    raise OverdueError(f"not done after {MAX_SECONDS} seconds")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """End a test that does not end."""
+    before = signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(MAX_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

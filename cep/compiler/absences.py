@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, takewhile
 
 from cep.compiler import ir
 
@@ -31,8 +32,7 @@ def hold_in_loops(node: ir.Node, behind: tuple[ir.Item, ...] = ()) -> ir.Node:
 
 def _following(items: tuple[ir.Item, ...], number: int, behind: tuple[ir.Item, ...]) -> tuple[ir.Item, ...]:
     """Return the absences from the item `number` on, up to the first item that takes events."""
-    if number == len(items):
-        return behind
-    if not isinstance(items[number].node, ir.Absent):
-        return ()
-    return (items[number], *_following(items, number + 1, behind))
+    if isinstance(items[number - 1].node, ir.Absent):
+        return ()  # no loop to know of them
+    found = tuple(takewhile(lambda item: isinstance(item.node, ir.Absent), islice(items, number, None)))
+    return (*found, *behind) if number + len(found) == len(items) else found

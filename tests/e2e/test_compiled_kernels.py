@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def matches(events: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "cep", "match", "rules/fraud", "--input", str(events)],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

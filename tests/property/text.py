@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import signal
 import sys
 import time
 import tracemalloc
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
+from types import FrameType
 
 from cep.compiler.compile import check_sources, compile_rules
 from cep.errors import Diagnostic, RuleError
@@ -30,6 +32,9 @@ from cep.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from tests.property.hostile_text import Text, draw, every_bomb
 
 MAX_SECONDS = 0.2
+GIVE_UP_SECONDS = 20
+"""What takes so long is taken to go on for ever."""
+
 MAX_MEMORY = 100 << 20
 MEMORY_SAMPLE = 200
 """One text in so many is also watched for memory, which makes it several times slower."""
@@ -72,13 +77,27 @@ def read(text: Text) -> list[Diagnostic]:
     return ordered
 
 
-def examine(text: Text) -> tuple[list[Diagnostic], float]:
-    """Return what is said about `text` and the seconds it took; raises HarmError."""
-    seconds = MAX_SECONDS
-    for _ in range(3):  # the machine may have been busy with something else
+def _read_in_time(text: Text) -> tuple[list[Diagnostic], float]:
+    """Return what is said about `text` and the seconds it took; raises HarmError when it does not end."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise HarmError(f"it was not read after {GIVE_UP_SECONDS} seconds")
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, GIVE_UP_SECONDS)
+    try:
         started = time.process_time()
         problems = read(text)
-        seconds = min(seconds, time.process_time() - started)
+        return problems, time.process_time() - started
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def examine(text: Text) -> tuple[list[Diagnostic], float]:
+    """Return what is said about `text` and the seconds it took; raises HarmError."""
+    for _ in range(5):  # the machine may have been busy with something else
+        problems, seconds = _read_in_time(text)
         if seconds < MAX_SECONDS:
             break
     else:
