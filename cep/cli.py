@@ -181,13 +181,42 @@ def match(
 @main.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_streams_option
-def explain(rules: Sequence[Path], streams: Path | None) -> None:
+@click.option(
+    "--stage",
+    type=click.Choice(["ast", "ir", "nfa", "program", "all"]),
+    help="Show a stage of compilation instead: syntax tree, typed rule, automaton, what the engine gets.",
+)
+@click.option(
+    "--format",
+    "picture",
+    type=click.Choice(["text", "dot", "mermaid"]),
+    default="text",
+    help="dot, mermaid: a picture of the automata, for Graphviz or Mermaid.",
+)
+def explain(rules: Sequence[Path], streams: Path | None, stage: str | None, picture: str) -> None:
     """Show what RULES compile to: predicates, automaton, bounds, what a run remembers."""
-    from cep.explain import explain as explain_rule
+    from rules.rulebook import compile_rulebook, load_rulebook
 
-    compiled = _compiled(rules, streams)
+    rulebook = load_rulebook(rules, streams)
+    compiled = compile_rulebook(rulebook)
+    _show(compiled.warnings)
+    if picture != "text":
+        if stage is not None:
+            raise click.UsageError(f"--format {picture} draws the automaton: leave out --stage")
+        from cep import picture as draw
+
+        click.echo((draw.dot if picture == "dot" else draw.mermaid)(compiled.rules), nl=False)
+        return
     programs = {rule.name: program for program in compiled.programs for rule in program.rules}
-    click.echo("\n".join(explain_rule(rule, programs[rule.name]) for rule in compiled.rules), nl=False)
+    if stage is None:
+        from cep.explain import explain as explain_rule
+
+        shown = [explain_rule(rule, programs[rule.name]) for rule in compiled.rules]
+    else:
+        from cep.stages import show_stages
+
+        shown = show_stages(rulebook.sources, compiled, stage)
+    click.echo("\n".join(shown), nl=False)
 
 
 @main.command()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cep.compiler import ir, nfa
-from cep.compiler.lower import split_predicate
-from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
+from cep.compiler.lower import conjuncts
+from cep.compiler.relevance import reasons_for_every_event
+from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type, is_local
 from cep.program import Program, RuleProgram
 from cep.schema import Role
 
@@ -29,7 +30,9 @@ def _lines(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[s
     for line in _reported(rule.report):
         yield f"  reports    {line}"
     yield f"  runs       {_bound(rule, compiled)}"
-    yield f"  events     {_filter(program, compiled)}"
+    first, *more = _filter(rule, program, compiled)
+    yield f"  events     {first}"
+    yield from (f"             {line}" for line in more)
     yield "predicates"
     for variable in rule.variables:
         yield from _predicate(variable, rule)
@@ -131,30 +134,51 @@ def _has_no_limit(state: nfa.State) -> bool:
     return not (one_event or has_gap or state.timer is not None or state.limits)
 
 
-def _filter(program: Program, compiled: RuleProgram) -> str:
-    if compiled.needs_every_event:
-        return (
-            "every event of the stream is needed: a strict joint, a count of events, or a variable that any "
-            "event may satisfy; nothing can be dropped before events are brought together by key"
-        )
-    if program.needs_every_event:
-        return "only those with a local predicate that holds; but other rules on this key need all"
-    return "only those for which some local predicate holds; all others are dropped at the source"
+def _filter(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator[str]:
+    """Say which events take part in the shuffle, and why others cannot be dropped before it."""
+    undecided = [
+        variable.name
+        for variable, mask in zip(rule.variables, compiled.tables.variable_mask, strict=True)
+        if not mask
+    ]
+    reasons = reasons_for_every_event(rule, nfa.build(rule.pattern), undecided)
+    if reasons:
+        yield "all are needed, none is dropped before events are brought together by key:"
+        yield from (f"  {reason}" for reason in reasons)
+    elif program.needs_every_event:
+        others = [other.name for other in program.rules if other.needs_every_event]
+        yield "only those for which some local predicate holds; all the same none is dropped before"
+        yield f"  events are brought together by key: {', '.join(others)} on this key needs all"
+    else:
+        yield "only those for which some local predicate holds; all others are dropped at the source"
 
 
 def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
-    parts = split_predicate(variable.predicate)
+    """Say of each part of a condition if the event alone decides it (local) or what it needs besides."""
+    lines = []
     if variable.role >= 0:
         role = rule.roles[variable.role]
-        yield f"  {variable.name}: local       an event of {role.stream}, by {_role(role)}"
+        lines.append(f"local       an event of {role.stream}, by {_role(role)}")
     elif variable.predicate is None:
-        yield f"  {variable.name}: any event"
-    if parts.local is not None:
-        yield f"  {variable.name}: local       {show_expression(parts.local)}"
-    if parts.correlated is not None:
-        reads = sorted({node.variable or "all variables" for node in _aggregates(parts.correlated)})
-        yield f"  {variable.name}: correlated  {show_expression(parts.correlated)}"
-        yield f"  {' ' * len(variable.name)}  because it reads what the run holds of {', '.join(reads)}"
+        lines.append("any event")
+    parts = [] if variable.predicate is None else list(conjuncts(variable.predicate))
+    lines += [f"local       {show_expression(part)}" for part in parts if is_local(part)]
+    for part in parts:
+        if not is_local(part):
+            lines.append(f"correlated  {show_expression(part)}")
+            lines.append(f"            reads {_needs(part, variable, rule)}")
+    heads = [f"{variable.name}: ", *[" " * len(f"{variable.name}: ")] * (len(lines) - 1)]
+    yield from (f"  {head}{line}" for head, line in zip(heads, lines, strict=True))
+
+
+def _needs(part: Expression, variable: ir.Variable, rule: ir.Rule) -> str:
+    """Say what of a run a correlated part reads."""
+    reads = {node.variable: None for node in _aggregates(part)}
+    names = [name or "all variables" for name in reads]
+    others = [name for name in reads if variable.name not in rule.members(name)]
+    if others:
+        return f"what the run holds of {', '.join(names)}"
+    return f"what the run holds of {', '.join(names)}, this event included"
 
 
 def _aggregates(expression: Expression) -> Iterator[Aggregate]:

@@ -22,6 +22,7 @@ from cep.compiler.limits import (
     too_many_predicates,
     too_many_registers,
 )
+from cep.compiler.relevance import reasons_for_every_event
 from cep.compiler.remembered import remember_strings
 from cep.errors import Diagnostic, RuleError
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, children, is_local
@@ -81,7 +82,7 @@ def split_predicate(predicate: Expression | None) -> PredicateParts:
     """Split `predicate` at its top-level ANDs. A conjunction is TRUE exactly when both parts are."""
     if predicate is None:
         return PredicateParts(None, None)
-    parts = list(_conjuncts(predicate))
+    parts = list(conjuncts(predicate))
     return PredicateParts(
         _conjunction([part for part in parts if is_local(part)]),
         _conjunction([part for part in parts if not is_local(part)]),
@@ -98,10 +99,11 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     return PredicateParts(local, parts.correlated)
 
 
-def _conjuncts(expression: Expression) -> Iterable[Expression]:
+def conjuncts(expression: Expression) -> Iterable[Expression]:
+    """Yield what the top-level ANDs of `expression` connect."""
     if isinstance(expression, Call) and expression.function == "and":
         for arg in expression.args:
-            yield from _conjuncts(arg)
+            yield from conjuncts(arg)
     else:
         yield expression
 
@@ -572,6 +574,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
     if len(registers.registers) > MAX_REGISTERS:
         raise too_many_registers(rule, len(registers.registers))
 
+    undecided = [name for name, mask in masks.items() if mask == 0]
     return RuleProgram(
         name=rule.name,
         title=rule.title,
@@ -579,7 +582,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         tags=rule.tags,
         word=word,
         event_mask=_or(masks.values()),
-        needs_every_event=_needs_every_event(rule, automaton, masks),
+        needs_every_event=bool(reasons_for_every_event(rule, automaton, undecided)),
         tables=_tables(automaton, masks, codes, registers, looks),
         registers=tuple(registers.registers),
         measures=measures,
@@ -635,28 +638,6 @@ def _or(masks: Iterable[int]) -> int:
     for mask in masks:
         result |= mask
     return result
-
-
-def _needs_every_event(rule: ir.Rule, automaton: nfa.Nfa, masks: Mapping[str, int]) -> bool:
-    """Say whether an event for which no predicate of the rule holds can still change something.
-
-    It can where a run waits strictly or for "the next event", where a variable has no local predicate, and
-    where events are counted.
-    """
-    waits = automaton.states[1:]
-    return (
-        any(mask == 0 for mask in masks.values())
-        or any(
-            state.contiguity is ir.Contiguity.STRICT or state.guards or state.accepts_after_skip
-            for state in waits
-        )
-        or any(isinstance(window, ir.EventWindow) for window in _windows(rule, automaton))
-        or any(look.adjacent for edge in automaton.states[0].takes for look in edge.looks)
-    )
-
-
-def _windows(rule: ir.Rule, automaton: nfa.Nfa) -> list[ir.Window | ir.EventWindow | None]:
-    return [rule.window, *(group.window for group in automaton.groups)]
 
 
 def is_timed(window: ir.Window | ir.EventWindow | None, automaton: nfa.Nfa) -> bool:

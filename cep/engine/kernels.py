@@ -67,7 +67,7 @@ def kernel(function: _F) -> _F:
     code on disk is still good; with the layout of another file's changed it would run on wrong memory.
     """
     compiled: Any = numba.njit(cache=True, nogil=True)(function)
-    if not numba.config.DISABLE_JIT:
+    if hasattr(compiled, "_cache"):  # without the compiler it is the function itself
         compiled._cache._cache_file._source_stamp = _STAMP
     KERNELS[function.__name__] = compiled
     return compiled

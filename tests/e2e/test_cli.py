@@ -58,6 +58,9 @@ def cli(*arguments: str, input: str | None = None) -> Result:  # noqa: A002 - cl
     return CliRunner().invoke(cep.cli.main, arguments, input=input)
 
 
+ROOT = Path(__file__).parents[2]
+
+
 def matches(lines: str) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in lines.splitlines()]
     for row in rows:
@@ -268,6 +271,32 @@ def test_explain_shows_what_a_rule_became(folder: Path) -> None:
     result = cli("explain", "rule.cep")
     assert result.exit_code == 0
     assert result.stdout.startswith("rule probe_then_cash\n  stream     payments, partitioned by card\n")
+
+
+def test_explain_shows_each_stage_and_draws_the_automaton(folder: Path) -> None:
+    for stage, kind in (("ast", "Rule"), ("ir", "Rule"), ("nfa", "Nfa"), ("program", "program of payments")):
+        assert cli("explain", "rule.cep", "--stage", stage).stdout.startswith(
+            f"rule probe_then_cash: {kind}\n"
+        )
+    assert cli("explain", "rule.cep", "--stage", "all").stdout.count("rule probe_then_cash: ") == 4
+    assert cli("explain", "rule.cep", "--format", "dot").stdout.startswith("digraph rules {\n")
+    assert cli("explain", "rule.cep", "--format", "mermaid").stdout.startswith("flowchart LR\n")
+    result = cli("explain", "rule.cep", "--format", "dot", "--stage", "ir")
+    assert (result.exit_code, "leave out --stage" in result.stderr) == (2, True)
+
+
+def test_check_and_explain_load_no_engine(folder: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from click.testing import CliRunner; import cep.cli\n"
+        "for command in (['check', '.'], ['explain', '.'], ['explain', '.', '--stage', 'all']):\n"
+        "    result = CliRunner().invoke(cep.cli.main, command)\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "heavy = {'numba', 'cep.engine', 'pandas', 'pyspark'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_installed_command_runs_in_a_process_of_its_own_without_pandas(folder: Path) -> None:

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from cep import picture
 from cep.explain import explain
+from cep.stages import STAGES, show_stages
 from rules.rulebook import compile_rulebook, load_rulebook
 
 _RULES = Path(__file__).parents[2] / "rules"
 _FOLDER = Path(__file__).parent / "explain"
 _PATHS = sorted(_RULES.glob("*/*.cep"))
+_STAGES = Path(__file__).parent / "stages"
+_LONG = _RULES / "fraud/card_testing.cep"
+"""Shown at every stage."""
 
 
 def _explained(path: Path) -> str:
@@ -32,6 +37,23 @@ def test_there_is_a_file_for_each_rule_and_no_other() -> None:
     assert {path.stem for path in _FOLDER.glob("*.txt")} == {path.stem for path in _PATHS}
 
 
+def _shown() -> dict[str, str]:
+    """Return every stage of a rule and pictures of all rules, by the name of the file that keeps them."""
+    rulebook = load_rulebook([_LONG])
+    compiled = compile_rulebook(rulebook)
+    stages = {f"{stage}.txt": "".join(show_stages(rulebook.sources, compiled, stage)) for stage in STAGES}
+    assert "".join(show_stages(rulebook.sources, compiled, "all")) == "".join(stages.values())
+    rules = compile_rulebook(load_rulebook(_PATHS)).rules
+    return stages | {"rules.dot": picture.dot(rules), "rules.mmd": picture.mermaid(rules)}
+
+
+@pytest.mark.parametrize("name", [*(f"{stage}.txt" for stage in STAGES), "rules.dot", "rules.mmd"])
+def test_stages_and_pictures_are_what_was_reviewed(name: str) -> None:
+    assert _shown()[name] == (_STAGES / name).read_text()
+
+
 if __name__ == "__main__":
     for path in _PATHS:
         (_FOLDER / f"{path.stem}.txt").write_text(_explained(path))
+    for name, text in _shown().items():
+        (_STAGES / name).write_text(text)

@@ -1,0 +1,96 @@
+"""The automaton of a rule as a picture, in the languages of Graphviz and of Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cep.compiler import ir, nfa
+
+_MATCH = "match"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A way from one state to another; `is_wait`: no event is taken on it."""
+
+    start: str
+    end: str
+    label: str
+    is_wait: bool = False
+
+
+def dot(rules: Iterable[ir.Rule]) -> str:
+    """Return the automata of `rules` as one graph for Graphviz."""
+    lines = ["digraph rules {", "  rankdir=LR", "  node [shape=circle]"]
+    for number, rule in enumerate(rules):
+        automaton = nfa.build(rule.pattern)
+        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(rule.name)}"]
+        for state in _states(automaton):
+            shape = ", shape=doublecircle" if state == _MATCH else ""
+            lines.append(f"    {_quoted(f'{number}.{state}')} [label={_quoted(state)}{shape}]")
+        for arrow in _arrows(automaton):
+            ends = f"{_quoted(f'{number}.{arrow.start}')} -> {_quoted(f'{number}.{arrow.end}')}"
+            style = ", style=dashed" if arrow.is_wait else ""
+            lines.append(f"    {ends} [label={_quoted(arrow.label)}{style}]")
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def mermaid(rules: Iterable[ir.Rule]) -> str:
+    """Return the automata of `rules` as one flowchart for Mermaid."""
+    lines = ["flowchart LR"]
+    for number, rule in enumerate(rules):
+        automaton = nfa.build(rule.pattern)
+        lines.append(f"  subgraph r{number}[{_entities(rule.name)}]")
+        for state in _states(automaton):
+            shape = f"((({_entities(state)})))" if state == _MATCH else f"(({_entities(state)}))"
+            lines.append(f"    r{number}_{state}{shape}")
+        for arrow in _arrows(automaton):
+            sign = "-.->" if arrow.is_wait else "-->"
+            ends = (f"r{number}_{arrow.start}", f"r{number}_{arrow.end}")
+            lines.append(f"    {ends[0]} {sign}|{_entities(arrow.label)}| {ends[1]}")
+        lines.append("  end")
+    return "\n".join(lines) + "\n"
+
+
+def _states(automaton: nfa.Nfa) -> list[str]:
+    return [_name(number) for number in (*range(len(automaton.states)), nfa.ACCEPT)]
+
+
+def _arrows(automaton: nfa.Nfa) -> Iterator[Arrow]:
+    for number, state in enumerate(automaton.states):
+        for take in state.takes:
+            yield from _preferred(number, take.after, take.variable)
+        if state.timer is not None:
+            yield from _preferred(number, state.timer.after, "time is over", is_wait=True)
+        if number and state.contiguity is not ir.Contiguity.STRICT and not state.accepts_after_skip:
+            yield Arrow(_name(number), _name(state.next), "skip", is_wait=True)
+        if state.accepts_after_skip:
+            yield Arrow(_name(number), _MATCH, "any other event", is_wait=True)
+        if state.closes:
+            yield Arrow(_name(number), _MATCH, "window closes", is_wait=True)
+
+
+def _preferred(number: int, after: tuple[int, ...], label: str, *, is_wait: bool = False) -> Iterator[Arrow]:
+    """Yield an arrow to each successor; of several, the first preferred, they are numbered."""
+    for rank, successor in enumerate(after, start=1):
+        ranked = f"{label} ({rank})" if len(after) > 1 else label
+        yield Arrow(_name(number), _name(successor), ranked, is_wait)
+
+
+def _name(state: int) -> str:
+    return _MATCH if state == nfa.ACCEPT else str(state)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _entities(text: str) -> str:
+    """Quote `text` for Mermaid, which knows no escapes but character numbers."""
+    return (
+        '"'
+        + "".join(char if char.isalnum() or char in " _-.,()" else f"#{ord(char)};" for char in text)
+        + '"'
+    )
