@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from cep.errors import Diagnostic, Source, Span
-from cep.language.diagnostics import did_you_mean
+from cep.language.diagnostics import did_you_mean, suggestion
 from cep.language.limits import Problems, too_large
 
 MAX_BYTES = 1 << 18
@@ -168,10 +168,12 @@ class Document:
             return None
         allowed = list(known)
         found: dict[str, yaml.Node] = {}
+        meant: set[str | None] = set()
         for entry in entries:
             if entry.name in allowed:
                 found[entry.name] = entry.value
                 continue
+            meant.add(suggestion(entry.name, sorted(allowed)))
             self.problem(
                 "E0403",
                 f"{what} has no setting `{entry.name}`",
@@ -180,7 +182,7 @@ class Document:
                 did_you_mean(entry.name, allowed, "settings"),
             )
         for name in required:
-            if name not in found:
+            if name not in found and name not in meant:  # misspelt is not missing, too
                 first = entries[0].key if entries else node
                 self.problem(
                     "E0404", f"{what} has no `{name}`", first, f"`{name}` is missing", f"add: {name}: ..."

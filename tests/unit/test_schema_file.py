@@ -81,6 +81,12 @@ def test_what_is_no_streams_file_is_refused(text, code):
     assert code in codes_of(text)
 
 
+def test_a_misspelt_setting_is_one_problem():
+    assert codes_of("streams: {s: {event_tim: t, schema: {t: timestamp}}}") == ["E0403"]
+    assert codes_of("strems: {s: {event_time: t, schema: {t: timestamp}}}") == ["E0403"]
+    assert codes_of("streams: {s: {colour: t, schema: {t: timestamp}}}") == ["E0403", "E0404"]
+
+
 def test_a_file_is_loaded_or_refused_with_all_its_problems(tmp_path: Path):
     path = tmp_path / "streams.yaml"
     path.write_text("streams: {s: {event_time: t, schema: {t: timestamp}}}")
