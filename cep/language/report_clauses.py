@@ -75,7 +75,7 @@ class ReportClauses:
         cursor.expect_word("PER")
         cursor.expect_word("KEY")
         overflow = None
-        if cursor.accept_word("ON"):
+        if cursor.ahead().word != "TIMEOUT" and cursor.accept_word("ON"):  # ON TIMEOUT is another clause
             cursor.expect_word("OVERFLOW")
             if cursor.accept_word("FAIL"):
                 overflow = ast.Overflow.FAIL

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from tests.property.documented_grammar import draw_rule
+
 _ROOT = Path(__file__).parents[2]
 
 
@@ -420,12 +422,15 @@ def draw(random: Random) -> Text:
     is_rules = random.random() < 0.7
     pool = seeds(rules=is_rules)
     text = random.choice(pool)
-    if random.random() < 0.4:
+    if is_rules and random.random() < 0.2:
+        text = draw_rule(random, random.choice((3, 6, 10, 30)))
+    elif random.random() < 0.4:
         text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))
-    kind = random.choices(("grammar", "tokens", "clauses", "bytes", "noise", "bomb"), (30, 30, 10, 20, 5, 3))[
-        0
-    ]
+    kinds = ("grammar", "documented", "tokens", "clauses", "bytes", "noise", "bomb")
+    (kind,) = random.choices(kinds, (20, 15 * is_rules, 30, 10, 20, 5, 3))
     match kind:
+        case "documented":
+            text = draw_rule(random, random.choice((3, 6, 10, 30, 80)))
         case "grammar":
             text = expand(GRAMMAR if is_rules else STREAMS_GRAMMAR, random, random.choice((20, 60, 200)))
         case "tokens":

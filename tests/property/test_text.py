@@ -9,6 +9,10 @@ from random import Random
 
 import pytest
 
+from cep.errors import Source
+from cep.language.diagnostics import render
+from cep.language.parser import parse
+from tests.property.documented_grammar import draw_rule
 from tests.property.hostile_text import Text, draw, every_bomb
 from tests.property.text import MEMORY_SAMPLE, Tally, try_texts
 
@@ -19,6 +23,15 @@ def test_hostile_texts_do_no_harm() -> None:
     tally = try_texts(seed=20, examples=GATE, minutes=0)
     assert sum(tally.kinds.values()) == GATE
     assert len(tally.codes) > 50  # they get far
+
+
+def test_the_parser_reads_what_the_documented_grammar_allows() -> None:
+    random = Random(9)
+    for _ in range(400):
+        text = draw_rule(random, random.choice((3, 10, 30, 80)))
+        _, problems = parse(Source("drawn.cep", text))
+        # What no grammar says: clauses that a rule needs or has once, and limits.
+        assert {problem.code for problem in problems} <= {"E0105", "E0106", "E0902"}, render(problems)
 
 
 @pytest.mark.parametrize("is_rules", [True, False])

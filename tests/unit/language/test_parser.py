@@ -173,3 +173,9 @@ def test_rules_of_a_file_are_printed_one_after_another():
     again, problems = parse(Source("printed.cep", print_rules(rules)))
     assert problems == []
     assert again == rules
+
+
+def test_a_limit_of_runs_may_stand_before_on_timeout():
+    report = rule_of(f"{_HEAD} PATTERN a MAX RUNS 5 PER KEY ON TIMEOUT WITHIN 1 HOUR").report
+    assert report.limit.overflow is None
+    assert report.timeout is not None
