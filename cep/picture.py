@@ -26,9 +26,9 @@ def dot(rules: Iterable[ir.Rule]) -> str:
     for number, rule in enumerate(rules):
         automaton = nfa.build(rule.pattern)
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(rule.name)}"]
-        for state in _states(automaton):
+        for state, label in _states(automaton).items():
             shape = ", shape=doublecircle" if state == _MATCH else ""
-            lines.append(f"    {_quoted(f'{number}.{state}')} [label={_quoted(state)}{shape}]")
+            lines.append(f"    {_quoted(f'{number}.{state}')} [label={_quoted(label)}{shape}]")
         for arrow in _arrows(automaton):
             ends = f"{_quoted(f'{number}.{arrow.start}')} -> {_quoted(f'{number}.{arrow.end}')}"
             style = ", style=dashed" if arrow.is_wait else ""
@@ -43,8 +43,8 @@ def mermaid(rules: Iterable[ir.Rule]) -> str:
     for number, rule in enumerate(rules):
         automaton = nfa.build(rule.pattern)
         lines.append(f"  subgraph r{number}[{_entities(rule.name)}]")
-        for state in _states(automaton):
-            shape = f"((({_entities(state)})))" if state == _MATCH else f"(({_entities(state)}))"
+        for state, label in _states(automaton).items():
+            shape = f"((({_entities(label)})))" if state == _MATCH else f"(({_entities(label)}))"
             lines.append(f"    r{number}_{state}{shape}")
         for arrow in _arrows(automaton):
             sign = "-.->" if arrow.is_wait else "-->"
@@ -54,14 +54,21 @@ def mermaid(rules: Iterable[ir.Rule]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _states(automaton: nfa.Nfa) -> list[str]:
-    return [_name(number) for number in (*range(len(automaton.states)), nfa.ACCEPT)]
+def _states(automaton: nfa.Nfa) -> dict[str, str]:
+    """Return the label of each state: its number, and what must not come while a run waits there."""
+    labels = {}
+    for number, state in enumerate(automaton.states):
+        absent = dict.fromkeys((*state.bars, *state.guards))
+        labels[_name(number)] = " ".join([str(number), *(f"!{name}" for name in absent)])
+    return labels | {_MATCH: _MATCH}
 
 
 def _arrows(automaton: nfa.Nfa) -> Iterator[Arrow]:
     for number, state in enumerate(automaton.states):
         for take in state.takes:
             yield from _preferred(number, take.after, take.variable)
+        for name, target in state.lifts:
+            yield Arrow(_name(number), _name(target), f"until {name}", is_wait=True)
         if state.timer is not None:
             yield from _preferred(number, state.timer.after, "time is over", is_wait=True)
         if number and state.contiguity is not ir.Contiguity.STRICT and not state.accepts_after_skip:

@@ -162,7 +162,7 @@ def _program(rule: ir.Rule, program: Program, compiled: RuleProgram) -> Iterator
     yield f"  columns: {', '.join(program.columns)}"
     for field in dataclasses.fields(compiled):
         value = getattr(compiled, field.name)
-        if not isinstance(value, RuleTables):
+        if not isinstance(value, RuleTables) and value != ():
             yield from _tree(f"  {field.name}: ", value)
     variables = [variable.name for variable in rule.variables]
     yield f"  variables: {', '.join(variables)}"
@@ -173,8 +173,8 @@ def _tables(tables: RuleTables, variables: list[str]) -> Iterator[str]:
     """Show arrays whose names begin alike and which are of one length as the columns of a table."""
     tables_of: dict[tuple[str, int], dict[str, _Numbers]] = {}
     for name, array in tables._asdict().items():
-        topic, _, column = name.partition("_")
-        if column == "ptr":
+        topic = name.partition("_")[0]
+        if name.endswith("_ptr"):
             if array.any():
                 yield f"  {name}: {' '.join(map(str, array))}"
         elif len(array):
