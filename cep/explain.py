@@ -93,7 +93,7 @@ _OVERFLOWS = {
 
 def _reported(report: ir.Report) -> Iterator[str]:
     if report.timeouts:
-        yield "also what a run took that the window closed on"
+        yield "also what a run took that a limit ended"
     if report.suppress_us:
         yield f"no other match of a key for {show_duration(report.suppress_us)} after one; they are counted"
 
@@ -297,9 +297,8 @@ def _gap(gap: ir.Gap | None) -> str:
     match gap:
         case None:
             return ""
-        case ir.Gap(low_us=0, high_us=high_us) if high_us is not None:
-            is_open = (high_us + 1) % 1000 == 0  # times are whole microseconds
-            return f"[< {show_duration(high_us + 1)}]" if is_open else f"[<= {show_duration(high_us)}]"
+        case ir.Gap(low_us=0, limit_us=limit_us, inclusive=inclusive) if limit_us is not None:
+            return f"[{'<=' if inclusive else '<'} {show_duration(limit_us)}]"
         case ir.Gap(low_us=low_us, high_us=None):
             is_open = (low_us - 1) % 1000 == 0
             return f"[> {show_duration(low_us - 1)}]" if is_open else f"[>= {show_duration(low_us)}]"

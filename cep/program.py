@@ -289,6 +289,7 @@ class RuleTables(NamedTuple):
     state_timer: I64  # (S,) -1: none; else the run goes on by itself after so long ...
     state_timer_length: I64  # (S,) ... which counts as so long
     state_timer_after: I32  # (S,) row of `after_ptr`
+    state_limit: I64  # (S,) `state_high` as it was written, for ends of timeouts
     limit_ptr: I32  # (S + 1,)
     limit_group: I32  # groups whose windows end the wait
     open_ptr: I32  # (T + 1,)
@@ -299,6 +300,7 @@ class RuleTables(NamedTuple):
     look_events: I64  # ... and at most so many events back
     group_us: I64  # (G,) from the group's first event to its last; -1: no limit in time
     group_events: I64  # (G,) number of events after the first; -1: no limit in events
+    group_limit: I64  # (G,) `group_us` as it was written
     memory_variable: I32  # (M,) a key remembers its last event of this variable
 
 
@@ -325,7 +327,7 @@ class RuleProgram:
     tables: RuleTables
     registers: tuple[Register, ...]
     measures: tuple[tuple[str, Expression], ...]
-    is_timed: bool  # runs carry clocks: more bounds in time than the window, or bounds in events
+    is_timed: bool  # runs carry clocks: more bounds in time than the window, bounds in events, or timeouts
     span_us: int  # window, largest distance inside; -1: no window in time
     span_events: int  # window, number of events after the first; -1: no window in events
     close_us: int  # distance from first event to the stamp of an absence match (the window's length)
@@ -335,7 +337,7 @@ class RuleProgram:
     skip_register: int  # of the position to skip to; -1: none
     max_runs: int  # per key
     overflow: OverflowCode = OverflowCode.DROP_OLDEST
-    timeouts: bool = False  # a run that the window closes on is reported, too
+    timeouts: bool = False  # a run that a limit ends is reported, too (only if `is_timed`)
     variables: tuple[str, ...] = ()  # names by number
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name, and the variables it stands for
     node_register: int = -1  # holds the last of the events a run took (`cep.engine.list_kernels`); -1: none

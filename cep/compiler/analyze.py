@@ -28,7 +28,7 @@ from cep.compiler.pattern_shape import (
     walk_pattern,
 )
 from cep.compiler.pattern_warnings import warn_of_pattern
-from cep.compiler.time_limits import check_times, names_limits
+from cep.compiler.time_limits import check_times, has_limits
 from cep.compiler.typed_pattern import typed_pattern, typed_window
 from cep.errors import Diagnostic, Span
 from cep.expression import Aggregate, Expression, Type, is_local
@@ -179,21 +179,13 @@ class _Analysis:
 
     def report(self) -> ir.Report:
         written = self.rule.report
-        if written.timeout is not None and self.rule.window is None:
+        if written.timeout is not None and not has_limits(self.rule):
             self.problem(
                 "E0331",
-                "nothing ends the runs of this rule by time",
+                "nothing limits how long this rule waits",
                 written.timeout.span,
-                "no window, no timeout",
+                "no limit, no timeout",
                 "add WITHIN and a time after the pattern, or leave ON TIMEOUT out",
-            )
-        elif written.timeout is not None and names_limits(self.rule):
-            self.problem(
-                "E0150",
-                "ON TIMEOUT beside other limits than WITHIN and a time: not supported yet",
-                written.timeout.span,
-                "part of the language to come",
-                "leave ON TIMEOUT out, or give the rule no limit but WITHIN and a time",
             )
         if written.timeout is not None and self.rule.mode is ast.Mode.PREFERRED:
             self.problem(

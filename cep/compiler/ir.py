@@ -164,10 +164,19 @@ class EventWindow:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bounds of the time from one taken event to the next, both inside; None: no upper bound."""
+    """Bounds of the time from one taken event to the next, both inside; None: no upper bound.
+
+    An upper one that is not `inclusive` was written as a microsecond more.
+    """
 
     low_us: int
     high_us: int | None
+    inclusive: bool = True
+
+    @property
+    def limit_us(self) -> int | None:
+        """The upper bound as it was written."""
+        return None if self.high_us is None else self.high_us + (not self.inclusive)
 
 
 class Selection(StrEnum):

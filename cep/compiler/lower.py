@@ -586,7 +586,7 @@ def _lower_rule(rule: ir.Rule, shared: _Shared) -> RuleProgram:
         tables=_tables(automaton, masks, codes, registers, looks),
         registers=tuple(registers.registers),
         measures=measures,
-        is_timed=is_timed(rule.window, automaton),
+        is_timed=is_timed(rule, automaton),
         span_us=rule.window.span_us if isinstance(rule.window, ir.Window) else -1,
         span_events=rule.window.count - 1 if isinstance(rule.window, ir.EventWindow) else -1,
         close_us=rule.window.length_us if isinstance(rule.window, ir.Window) else -1,
@@ -640,10 +640,11 @@ def _or(masks: Iterable[int]) -> int:
     return result
 
 
-def is_timed(window: ir.Window | ir.EventWindow | None, automaton: nfa.Nfa) -> bool:
-    """Say whether runs need clocks besides the time of their first event."""
+def is_timed(rule: ir.Rule, automaton: nfa.Nfa) -> bool:
+    """Say whether runs need clocks besides the time of their first event, or to be looked at as they end."""
     return (
-        isinstance(window, ir.EventWindow)
+        rule.report.timeouts
+        or isinstance(rule.window, ir.EventWindow)
         or bool(automaton.groups)
         or any(state.gap is not None or state.timer is not None for state in automaton.states)
         or any(edge.looks for edge in automaton.states[0].takes)
@@ -757,6 +758,9 @@ def _tables(
         state_timer_after=_i32(
             0 if state.timer is None else after_rows[state.timer.after] for state in states
         ),
+        state_limit=_i64(
+            -1 if state.gap is None or state.gap.limit_us is None else state.gap.limit_us for state in states
+        ),
         limit_ptr=_pointers([len(state.limits) for state in states]),
         limit_group=_i32(group for state in states for group in state.limits),
         open_ptr=_pointers([len(edge.opens) for edge in edges]),
@@ -769,6 +773,7 @@ def _tables(
         group_events=_i64(
             window.count - 1 if isinstance(window, ir.EventWindow) else -1 for window in windows
         ),
+        group_limit=_i64(window.length_us if isinstance(window, ir.Window) else -1 for window in windows),
         memory_variable=_i32(numbers[name] for name in looks.memories),
     )
 

@@ -35,20 +35,21 @@ def check_times(rule: ast.Rule, report: Report, add: Callable[[Diagnostic], None
         _warn_of_idle_limits(rule.pattern, rule.window, report)
 
 
-def names_limits(rule: ast.Rule) -> bool:
-    """Say whether `rule` has limits besides a window in time."""
-    if isinstance(rule.window, ast.EventWindow) or opening_absences(rule.pattern):
+def has_limits(rule: ast.Rule) -> bool:
+    """Say whether something can end a wait of `rule` besides an event: a window, or the end of a gap."""
+    if rule.window is not None:
         return True
     for node in walk_pattern(rule.pattern):
+        gaps: list[ast.Gap | None] = []
         match node:
             case ast.Group():
                 return True
-            case ast.Absence(period=period) if period is not None:
-                return True
-            case ast.Repetition(gap=gap) if gap is not None:
-                return True
-            case ast.Sequence(items=items) if any(item.gap is not None for item in items):
-                return True
+            case ast.Repetition(gap=gap):
+                gaps = [gap]
+            case ast.Sequence(items=items):
+                gaps = [item.gap for item in items]
+        if any(gap is not None and gap.high_us is not None for gap in gaps):
+            return True
     return False
 
 

@@ -69,4 +69,4 @@ def typed_window(window: ast.Window | ast.EventWindow) -> ir.Window | ir.EventWi
 
 
 def _gap(gap: ast.Gap | None) -> ir.Gap | None:
-    return None if gap is None else ir.Gap(gap.low_us, gap.high_us)
+    return None if gap is None else ir.Gap(gap.low_us, gap.high_us, gap.sign != "<")

@@ -17,10 +17,16 @@ from cep.engine.kernels import (
     CLOSE_US,
     EARLIEST_US,
     F64,
+    GROUP_CLOCK,
+    GROUP_LIMIT,
+    GROUP_US,
     HEAD,
     HELD,
     INSTANT,
     INSTANT_OUT,
+    LAST_US,
+    LIMIT_GROUP,
+    LIMIT_PTR,
     MAX_RUNS,
     MEMORY,
     MOMENT_US,
@@ -32,16 +38,20 @@ from cep.engine.kernels import (
     NEXT,
     NODE_REGISTER,
     NONE,
+    NOTED,
     SLOT,
     SPAN_US,
     START_POS,
     START_US,
     STATE,
     STATE_CLOSES,
+    STATE_HIGH,
+    STATE_LIMIT,
     STATE_TIMER,
     STATE_TIMER_AFTER,
     STATE_TIMER_LENGTH,
     TIME_US,
+    TIMEOUTS,
     WAIT_US,
     allocate,
     complete,
@@ -50,9 +60,11 @@ from cep.engine.kernels import (
     has_room,
     insert_after,
     kernel,
+    note,
     part,
     prune,
     remove_after,
+    report_timeouts,
     room_needed,
     set_waits,
     settle,
@@ -69,6 +81,24 @@ def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bo
         and rule[SPAN_US] >= 0
         and runs[run, START_US] + rule[SPAN_US] <= now_us
     )
+
+
+@part
+def end_of_wait(rule: I64, runs: I64, run: int, state: int) -> int:
+    """Return the time of the limit that ended `run`'s wait in `state`, as it is written: 5 of `< 5`."""
+    clock = rule[CLOCK]
+    wait_us, end_us = runs[run, clock + WAIT_US], NEVER
+    if rule[SPAN_US] >= 0 and runs[run, START_US] + rule[SPAN_US] == wait_us:
+        end_us = runs[run, START_US] + rule[CLOSE_US]
+    last_us, high_us = runs[run, clock + LAST_US], rule[rule[STATE_HIGH] + state]
+    if high_us >= 0 and last_us + high_us == wait_us:
+        end_us = min(end_us, last_us + rule[rule[STATE_LIMIT] + state])
+    for at in range(rule[rule[LIMIT_PTR] + state], rule[rule[LIMIT_PTR] + state + 1]):
+        group = rule[rule[LIMIT_GROUP] + at]
+        opened, span_us = runs[run, clock + GROUP_CLOCK + group], rule[rule[GROUP_US] + group]
+        if span_us >= 0 and opened + span_us == wait_us:
+            end_us = min(end_us, opened + rule[rule[GROUP_LIMIT] + group])
+    return end_us
 
 
 @part
@@ -112,6 +142,8 @@ def fire(
                     rule, runs, keys, meta, matches, slot, previous, spare,
                     runs[spare, START_US] + rule[CLOSE_US], reported, floor,
                 )  # fmt: skip
+            elif rule[TIMEOUTS] != 0:
+                note(runs, meta, spare, state, max(end_of_wait(rule, runs, spare, state), end_us))
             continue
         keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], wait_us)
         successor = allocate(runs, meta)
@@ -140,7 +172,7 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
                 keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[run, clock + WAIT_US])
             previous, run = run, following
             continue
-        if runs[run, START_POS] >= floor:
+        if runs[run, START_POS] >= floor or rule[TIMEOUTS] != 0:
             timer = rule[rule[STATE_TIMER] + state]
             if timer >= 0 and runs[run, clock + MOMENT_US] + timer <= now_us:
                 previous, reported, floor = fire(
@@ -151,9 +183,13 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
                     rule, runs, keys, meta, matches, slot, previous, run,
                     runs[run, START_US] + rule[CLOSE_US], reported, floor,
                 )  # fmt: skip
+            elif rule[TIMEOUTS] != 0:
+                note(runs, meta, run, state, end_of_wait(rule, runs, run, state))
             # else: here a limit in time ends a run
         remove_after(runs, keys, meta, slot, previous)
         run = following
+    if meta[NOTED] != 0:  # before this instant's matches prune anything
+        report_timeouts(runs, keys, meta, matches, slot, NONE)
     prune(runs, keys, meta, slot, floor)
     settle(rule, runs, keys, meta, matches, slot)
     if keys[slot, N_RUNS] > rule[MAX_RUNS]:

@@ -93,7 +93,10 @@ START_US, START_POS = 2, 3  # of its first event; a position is a sequence numbe
 LAST_POS = 4  # of the last event it took
 CHAIN = 5  # hash of (variable, event) so far
 VALID = 6  # bit r: register r is not NULL
-END_US, AT_INSTANT = 7, 8  # of a HELD run: its match_end, and the instant at which it completed
+END_US, AT_INSTANT = (
+    7,
+    8,
+)  # of a HELD run: its match_end, and the instant at which it completed; of a note: its end
 REGISTER = 9
 
 # A run's clocks, from column ``rule[CLOCK]`` on (`cep.engine.clocks`): the wait ends after the last event of
@@ -112,7 +115,8 @@ MEMORY = 4
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none
 N_NODES = 7
-N_META = 8
+NOTED = 8  # 1 + the first of the notes of this instant (`note`); 0: there are none
+N_META = 9
 
 # Columns of `nodes`: events that runs have taken (`cep.engine.list_kernels`).
 NODE_PARENT, NODE_EVENT, NODE_VARIABLE = range(3)
@@ -176,6 +180,7 @@ N_SCALARS = 14
     STATE_TIMER,
     STATE_TIMER_LENGTH,
     STATE_TIMER_AFTER,
+    STATE_LIMIT,
     LIMIT_PTR,
     LIMIT_GROUP,
     OPEN_PTR,
@@ -186,9 +191,10 @@ N_SCALARS = 14
     LOOK_EVENTS,
     GROUP_US,
     GROUP_EVENTS,
+    GROUP_LIMIT,
     MEMORY_VARIABLE,
-) = range(N_SCALARS, N_SCALARS + 52)
-N_HEADER = N_SCALARS + 52
+) = range(N_SCALARS, N_SCALARS + 54)
+N_HEADER = N_SCALARS + 54
 
 _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 _ALL, _PREFERRED = int(SelectionCode.ALL), int(SelectionCode.PREFERRED)
@@ -638,8 +644,12 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
 
 
 @part
-def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
-    """Report held matches in order of start while no open run started earlier (Flink's order for skips)."""
+def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+    """Report held matches in order of start while no open run started earlier (Flink's order for skips).
+
+    Return the position before which runs were pruned.
+    """
+    reached = NONE
     while keys[slot, HEAD] != NONE:
         start = runs[keys[slot, HEAD], START_POS]
         best, before_best = NONE, NONE
@@ -654,6 +664,8 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
         floor = skip_target(rule, runs, best)
         remove_after(runs, keys, meta, slot, before_best)
         prune(runs, keys, meta, slot, floor)
+        reached = max(reached, floor)
+    return reached
 
 
 @part
@@ -691,12 +703,16 @@ def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, s
 
 
 @part
-def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
-    """An instant is over: report what need not be held any longer."""
+def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
+    """An instant is over: report what need not be held any longer.
+
+    Return the position before which runs were pruned (of rules that can have timeouts).
+    """
     if rule[SELECTION] == _PREFERRED:
         choose_preferred(rule, runs, keys, meta, matches, slot)
     elif rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        release_held(rule, runs, keys, meta, matches, slot)
+        return release_held(rule, runs, keys, meta, matches, slot)
+    return NONE
 
 
 # ---------------------------------------------------------------- clocks
@@ -759,6 +775,71 @@ def remember(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None:
         if mask == 0 or word & mask != 0:
             keys[slot, MEMORY + 2 * memory] = time_us
             keys[slot, MEMORY + 2 * memory + 1] = keys[slot, N_EVENTS]
+
+
+# ---------------------------------------------------------------- timeouts
+
+
+@part
+def note(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
+    """Remember until the instant is over: `run` is complete (`state` is HELD), or a limit ended it."""
+    noted = allocate(runs, meta)
+    copy_run(runs, run, noted)
+    runs[noted, STATE] = state
+    runs[noted, END_US] = end_us
+    runs[noted, NEXT] = meta[NOTED] - 1
+    meta[NOTED] = noted + 1
+
+
+@part
+def took_the_same(runs: I64, run: int, other: int) -> bool:
+    """Say whether two runs are waits of one assignment."""
+    return runs[run, CHAIN] == runs[other, CHAIN] and runs[run, START_POS] == runs[other, START_POS]
+
+
+@part
+def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
+    """Say whether what the note `run` took waits no more, is not complete, and has no note before this one.
+
+    Of several notes (from `first` on) the first gets the earliest end.
+    """
+    other = keys[slot, HEAD]
+    while other != NONE and runs[other, START_POS] <= runs[run, START_POS]:
+        if runs[other, STATE] != HELD and took_the_same(runs, run, other):
+            return False
+        other = runs[other, NEXT]
+    is_before = True
+    other = first
+    while other != NONE:
+        if other == run:
+            is_before = False
+        elif took_the_same(runs, run, other):
+            if is_before or runs[other, STATE] == HELD:
+                return False
+            runs[run, END_US] = min(runs[run, END_US], runs[other, END_US])
+        other = runs[other, NEXT]
+    return True
+
+
+@apart
+def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, floor: int) -> None:
+    """The instant is over: report what limits ended, each assignment once, and forget the notes."""
+    first = meta[NOTED] - 1
+    run = first
+    while run != NONE:
+        if (
+            runs[run, STATE] != HELD
+            and runs[run, START_POS] >= floor
+            and times_out(runs, keys, slot, first, run)
+        ):
+            emit(runs, meta, matches, slot, run, runs[run, END_US])
+            matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
+        run = runs[run, NEXT]
+    while first != NONE:
+        run = first
+        first = runs[run, NEXT]
+        release(runs, meta, run)
+    meta[NOTED] = 0
 
 
 # ---------------------------------------------------------------- one event
@@ -941,6 +1022,8 @@ def complete(
     `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor`
     is the position before which no run may start any more.
     """
+    if rule[TIMEOUTS] != 0:
+        note(runs, meta, run, HELD, end_us)
     if rule[SELECTION] == _PREFERRED or (rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP):
         kept = hold(runs, keys, meta, slot, previous, run, end_us)
         if kept != NONE:
@@ -989,6 +1072,8 @@ def spread(
                         previous, reported, floor = complete(
                             rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
                         )
+                    elif rule[TIMEOUTS] != 0:
+                        note(runs, meta, spare, state, time_us)
                     continue
                 keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[spare, rule[CLOCK] + WAIT_US])
             run = allocate(runs, meta)
@@ -1132,6 +1217,8 @@ def step(
                 previous, reported, floor = complete(
                     rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
                 )
+            elif rule[TIMEOUTS] != 0:
+                note(runs, meta, run, state, time_us)
             stays = False  # here a count of events ends a run
         if stays:
             runs[run, STATE] = rule[rule[STATE_NEXT] + state]
@@ -1179,7 +1266,9 @@ def step(
     if timed:
         remember(rule, keys, slot, word, time_us)
     prune(runs, keys, meta, slot, floor)
-    settle(rule, runs, keys, meta, matches, slot)
+    floor = max(floor, settle(rule, runs, keys, meta, matches, slot))
+    if timed and meta[NOTED] != 0:
+        report_timeouts(runs, keys, meta, matches, slot, floor)
     if keys[slot, N_RUNS] > rule[MAX_RUNS]:
         drop_runs(rule, runs, keys, meta, slot)
 
@@ -1200,83 +1289,9 @@ def drop_runs(rule: I64, runs: I64, keys: I64, meta: I64, slot: int) -> None:
         remove_after(runs, keys, meta, slot, last)
 
 
-@apart
-def close_with_timeouts(
-    rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int
-) -> None:
-    """Do what `close` does, one instant after the other, and report what ends without being a match."""
-    while True:
-        run = keys[slot, HEAD]
-        while run != NONE and runs[run, STATE] == HELD:
-            run = runs[run, NEXT]
-        if run == NONE or runs[run, START_US] > bound_us - rule[SPAN_US]:
-            return
-        start_us = runs[run, START_US]
-        meta[INSTANT] += 1
-        meta[INSTANT_OUT] = meta[N_OUT]
-        reported, floor = NONE, NONE
-        first, last = NONE, NONE  # the runs that end now, on a list of their own
-        previous, run = NONE, keys[slot, HEAD]
-        while run != NONE and runs[run, START_US] <= start_us:
-            following = runs[run, NEXT]
-            if runs[run, STATE] == HELD:
-                previous, run = run, following
-                continue
-            if runs[run, START_POS] >= floor and rule[rule[STATE_CLOSES] + runs[run, STATE]] != 0:
-                previous, reported, floor = complete(
-                    rule, runs, keys, meta, matches, slot, previous, run,
-                    start_us + rule[CLOSE_US], reported, floor,
-                )  # fmt: skip
-            if previous == NONE:
-                keys[slot, HEAD] = following
-            else:
-                runs[previous, NEXT] = following
-            keys[slot, N_RUNS] -= 1
-            runs[run, NEXT] = NONE
-            if first == NONE:
-                first = run
-            else:
-                runs[last, NEXT] = run
-            last = run
-            run = following
-        prune(runs, keys, meta, slot, floor)
-        settle(rule, runs, keys, meta, matches, slot)
-        run = first
-        while run != NONE:
-            if times_out(rule, runs, first, run):
-                emit(runs, meta, matches, slot, run, start_us + rule[CLOSE_US])
-                matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
-            run = runs[run, NEXT]
-        while first != NONE:
-            run = first
-            first = runs[run, NEXT]
-            release(runs, meta, run)
-
-
-@part
-def times_out(rule: I64, runs: I64, first: int, run: int) -> bool:
-    """Say whether what `run` took is no match at this instant, and was not seen on the list before it."""
-    is_before = True
-    other = first
-    while other != NONE:
-        if other == run:
-            is_before = False
-        if (
-            (is_before or rule[rule[STATE_CLOSES] + runs[other, STATE]] != 0)
-            and runs[other, CHAIN] == runs[run, CHAIN]
-            and runs[other, START_POS] == runs[run, START_POS]
-        ):
-            return False
-        other = runs[other, NEXT]
-    return True
-
-
 @part
 def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int) -> None:
     """End the runs of a key whose window closed at or before `bound_us`; some of them are matches then."""
-    if rule[TIMEOUTS] != 0:
-        close_with_timeouts(rule, runs, keys, meta, matches, slot, bound_us)
-        return
     meta[INSTANT] += 1
     meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE

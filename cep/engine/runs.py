@@ -210,10 +210,11 @@ def new_stack(rule: RuleProgram) -> I64:
 
 
 def fan_out(rule: RuleProgram) -> int:
-    """Return the largest number of runs that one run can become at one event."""
+    """Return the largest number of runs that one run can become at one event, notes of timeouts included."""
     tables = rule.tables
     sizes = np.diff(tables.after_ptr)
     takes = sizes[tables.take_after]
     by_take = max(int(takes[a:b].sum()) for a, b in pairwise(tables.take_ptr))
     by_time = int(sizes[tables.state_timer_after[tables.state_timer >= 0]].max(initial=0))
-    return max(by_take, by_time) + 1
+    largest = max(by_take, by_time) + 1
+    return 2 * largest if rule.timeouts else largest

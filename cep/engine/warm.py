@@ -62,13 +62,12 @@ def smallest_program() -> Program:
         skip=SkipCode.PAST_LAST,
         skip_register=-1,
         max_runs=1,
-        timeouts=True,
         variables=("v",),
         node_register=0,
         suppress_us=1,
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
-    timed = dataclasses.replace(rule, name="timed", is_timed=True)
+    timed = dataclasses.replace(rule, name="timed", is_timed=True, timeouts=True)
     roles = (Role("warm", ("key",)),)
     return Program((stream,), ("key",), roles, ((),), (), (), (rule, timed), listed=("n",))
 

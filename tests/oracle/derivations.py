@@ -277,18 +277,28 @@ class Derivation:
 class Wait:
     """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever).
 
-    While it is open all it can bring is preferred to the derivations from number `preference` on.
+    While it is open all it can bring is preferred to the derivations from number `preference` on. `limit_us` is
+    the time of the limit that ended it, None: no limit did ("Timeouts").
     """
 
     assignment: Assignment
     since: Instant
     until: Instant | None
     preference: int
+    limit_us: int | None = None
 
     @property
     def start(self) -> int:
         """Position of the first event taken."""
         return self.assignment[0][1]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Limit:
+    """An instant after which a wait is over, and the time it stands for."""
+
+    instant: Instant
+    time_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +337,20 @@ class Derivations:
         self.waits: list[Wait] = []
         self._found: dict[tuple[Assignment, Instant], Derivation] = {}
 
-    def _record(self, assignment: Assignment, since: Moment, until: Instant | None) -> None:
-        self.waits.append(Wait(assignment, since.instant, until, len(self._found)))
+    def _record(
+        self, assignment: Assignment, since: Moment, until: Instant | None, limit_us: int | None = None
+    ) -> None:
+        self.waits.append(Wait(assignment, since.instant, until, len(self._found), limit_us))
         if len(self.waits) > MAX_WAITS:
             raise TooManyRunsError
+
+    def _record_end(self, assignment: Assignment, since: Moment, limit: Limit | None) -> None:
+        """A limit ended the wait, perhaps before it began; without one it goes on for ever."""
+        if limit is None:
+            self._record(assignment, since, None)
+        else:
+            until = max(limit.instant, since.instant)
+            self._record(assignment, since, until, max(limit.time_us, since.time_us))
 
     def all(self) -> list[Derivation]:
         """Return the derivations, each assignment and instant once."""
@@ -376,24 +396,27 @@ class Derivations:
                 return True
         return False
 
-    def _end_of(self, window: ir.Window | ir.EventWindow, first: int) -> Instant | None:
+    def _end_of(self, window: ir.Window | ir.EventWindow, first: int) -> Limit | None:
         """Return when a window closes that the event at `first` opened ("Window"); None: not in sight."""
         if isinstance(window, ir.Window):
-            return (self.times[first] + window.span_us, 1, 0)
+            begin_us = self.times[first]
+            return Limit((begin_us + window.span_us, 1, 0), begin_us + window.length_us)
         last = first + window.count - 1
-        return self.at(last) if last < len(self.times) else None
+        return Limit(self.at(last), self.times[last]) if last < len(self.times) else None
 
     @property
-    def close(self) -> Instant | None:
+    def close(self) -> Limit | None:
         """When the window closes: after all events of its last moment ("Window")."""
         return None if self.rule.window is None else self._end_of(self.rule.window, self.start)
 
-    def _end_of_wait(self, assignment: Assignment, link: Link) -> Instant | None:
+    def _end_of_wait(self, assignment: Assignment, link: Link) -> Limit | None:
         """Return the first of all limits of a wait, None: it has none ("Limits of a wait")."""
         groups = link.running().groups
         ends = [self.close, *(self._end_of(group.window, assignment[group.n_taken][1]) for group in groups)]
-        if link.joint is not None and link.joint.gap is not None and link.joint.gap.high_us is not None:
-            ends.append((self.times[assignment[-1][1]] + link.joint.gap.high_us, 1, 0))
+        gap = None if link.joint is None else link.joint.gap
+        if gap is not None and gap.high_us is not None and gap.limit_us is not None:
+            last_us = self.times[assignment[-1][1]]
+            ends.append(Limit((last_us + gap.high_us, 1, 0), last_us + gap.limit_us))
         return min((end for end in ends if end is not None), default=None)
 
     def at(self, position: int) -> Instant:
@@ -417,10 +440,10 @@ class Derivations:
             else:
                 yield from self._wait(assignment, link, list(group), since)
 
-    def _candidates(self, since: Moment, until: Instant | None) -> Iterator[int]:
-        """Yield the positions of the events that happen after one instant and not after another."""
+    def _candidates(self, since: Moment, limit: Limit | None) -> Iterator[int]:
+        """Yield the positions of the events that happen after an instant and not after a limit."""
         for position in range(len(self.events)):
-            if until is not None and self.at(position) > until:
+            if limit is not None and self.at(position) > limit.instant:
                 return
             if self.at(position) > since.instant:
                 yield position
@@ -483,12 +506,12 @@ class Derivations:
         self, assignment: Assignment, link: Link, group: list[Way], since: Moment
     ) -> Iterator[Derivation]:
         """Wait by one joint: at each event take, in the order of the ways, before skipping."""
-        until = self._end_of_wait(assignment, link)
-        for position in self._candidates(since, until):
+        limit = self._end_of_wait(assignment, link)
+        for position in self._candidates(since, limit):
             link = self._after_lifts(assignment, link, position)
             if self._is_forbidden(assignment, link, position, since):
-                until = self.at(position)
-                break
+                self._record(assignment, since, self.at(position))
+                return
             for way in group:
                 assert way.variable is not None
                 if not self._may_take(assignment, link, position):
@@ -498,39 +521,41 @@ class Derivations:
                 if self.holds(way.variable, position, assignment):
                     yield from self._after_take((*assignment, (way.variable, position)), way)
             if not self._may_skip(assignment, link, position):
-                until = self.at(position)
-                break
-        self._record(assignment, since, until)
+                self._record(assignment, since, self.at(position))
+                return
+        self._record_end(assignment, since, limit)
 
     def _pause(
         self, assignment: Assignment, way: Way, silence: ir.Silence, since: Moment
     ) -> Iterator[Derivation]:
         """Wait until a timed absence is certain, then go on ("Absence for a time")."""
         link = replace(way.link, bars=way.link.bars.union(silence.variables))
-        end: Instant = (since.time_us + silence.period.span_us, 1, 0)
+        period = silence.period
+        end = Limit((since.time_us + period.span_us, 1, 0), since.time_us + period.length_us)
         limit = self._end_of_wait(assignment, replace(link, joint=None))
-        until = end if limit is None else min(end, limit)
-        lying_between = list(self._candidates(since, until))
+        is_first = limit is None or end.instant <= limit.instant
+        lying_between = list(self._candidates(since, end if is_first else limit))
         for position in lying_between:
             link = self._after_lifts(assignment, link, position)
             forbidden = self._is_forbidden(assignment, link, position, since)
             if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
                 self._record(assignment, since, self.at(position))
                 return
-        self._record(assignment, since, until)
-        if until == end:
-            guards = way.link.guards if not lying_between else frozenset()
-            onward = way.rest(replace(way.link, joint=None, guards=guards, fences=link.fences))
-            moment = Moment(end, since.time_us + silence.period.length_us)
-            yield from self._onward(assignment, onward, moment)
+        if not is_first:
+            self._record_end(assignment, since, limit)
+            return
+        self._record(assignment, since, end.instant)
+        guards = way.link.guards if not lying_between else frozenset()
+        onward = way.rest(replace(way.link, joint=None, guards=guards, fences=link.fences))
+        yield from self._onward(assignment, onward, Moment(end.instant, end.time_us))
 
     def _ending(self, assignment: Assignment, link: Link, since: Moment) -> Iterator[Derivation]:
         """Complete the derivation: at once, or when an absence is certain ("Absence at the end")."""
         if not link.bars and not link.guards:
             yield Derivation(assignment, since.instant, since.time_us)
             return
-        until = self.close
-        for position in self._candidates(since, until):
+        close = self.close
+        for position in self._candidates(since, close):
             link = self._after_lifts(assignment, link, position)
             forbidden = self._is_forbidden(assignment, link, position, since)
             if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
@@ -540,13 +565,10 @@ class Derivations:
                 self._record(assignment, since, self.at(position))
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
-        self._record(assignment, since, until)
-        decided = not link.guards or any(True for _ in self._candidates(since, until))
-        if until is not None and decided:
-            window = self.rule.window
-            length_us = window.length_us if isinstance(window, ir.Window) else None
-            end_us = until[0] if length_us is None else self.times[self.start] + length_us
-            yield Derivation(assignment, until, end_us)
+        self._record_end(assignment, since, close)
+        decided = not link.guards or any(True for _ in self._candidates(since, close))
+        if close is not None and decided:
+            yield Derivation(assignment, close.instant, close.time_us)
 
 
 def _wait_of(way: Way) -> tuple[str | None, ir.Silence | None, Link]:

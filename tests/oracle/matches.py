@@ -122,7 +122,7 @@ def _matches_of_key(
     derivations_reported = _unsuppressed(rule.report.suppress_us, [c.derivation for c in chosen])
     found = [_match(rule, key, times, events, derivation) for derivation in derivations_reported]
     if rule.report.timeouts:
-        late = _timeouts(rule, times, candidates, waits, resumes)
+        late = _timeouts(candidates, waits, resumes)
         found += [replace(_match(rule, key, times, events, each), is_timeout=True) for each in late]
     return found
 
@@ -137,23 +137,26 @@ def _unsuppressed(length_us: int, found: Sequence[Derivation]) -> list[Derivatio
 
 
 def _timeouts(
-    rule: ir.Rule,
-    times: Sequence[int],
-    candidates: Sequence[_Candidate],
-    waits: Sequence[Wait],
-    resumes: Sequence[_Resume],
+    candidates: Sequence[_Candidate], waits: Sequence[Wait], resumes: Sequence[_Resume]
 ) -> list[Derivation]:
-    """Return what was taken by runs that the close of the window ended ("Timeouts"), each once."""
-    assert isinstance(rule.window, ir.Window)
+    """Return what was taken by runs of which a limit ended the last wait ("Timeouts"), each once."""
     complete = {(each.derivation.assignment, each.derivation.instant) for each in candidates}
-    found: dict[Assignment, Derivation] = {}
+    waits_of: dict[Assignment, list[Wait]] = {}
     for wait in waits:
-        close = (times[wait.start] + rule.window.span_us, 1, 0)
-        resume = max((each.position for each in resumes if each.instant < close), default=0)
-        if wait.until == close and (wait.assignment, close) not in complete and wait.start >= resume:
-            end_us = times[wait.start] + rule.window.length_us
-            found[wait.assignment] = Derivation(wait.assignment, close, end_us)
-    return list(found.values())
+        waits_of.setdefault(wait.assignment, []).append(wait)
+    found = []
+    for assignment, of_assignment in waits_of.items():
+        ends = [wait.until for wait in of_assignment if wait.until is not None]
+        if len(ends) < len(of_assignment):
+            continue  # one of them waits for ever
+        last = max(ends)
+        limits = [wait.limit_us for wait in of_assignment if wait.until == last and wait.limit_us is not None]
+        is_event = last[1] == 0
+        before = [each for each in resumes if each.instant < last or (is_event and each.instant == last)]
+        resume = max((each.position for each in before), default=0)
+        if limits and (assignment, last) not in complete and assignment[0][1] >= resume:
+            found.append(Derivation(assignment, last, min(limits)))
+    return found
 
 
 def _match(

@@ -86,8 +86,8 @@ def _gap(gap: ir.Gap | None) -> str:
     match gap:
         case None:
             return ""
-        case ir.Gap(low_us=0, high_us=int() as high_us):
-            return f"[< {high_us + 1} MICROSECONDS]"
+        case ir.Gap(low_us=0, limit_us=int() as limit_us, inclusive=inclusive):
+            return f"[{'<=' if inclusive else '<'} {limit_us} MICROSECONDS]"
         case ir.Gap(low_us=low_us, high_us=None):
             return f"[>= {low_us} MICROSECONDS]"
         case ir.Gap(low_us=low_us, high_us=high_us):
