@@ -36,6 +36,7 @@ class Counts:
     late: int = 0
     duplicates: int = 0
     matches: dict[str, int] = field(default_factory=dict)
+    timeouts: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     dropped_runs: dict[str, int] = field(default_factory=dict)
 
@@ -128,6 +129,7 @@ def match_chunks(
     counts.duplicates = count_once(programs, [matcher.counters.duplicates_of for matcher in matchers])
     for matcher in matchers:
         counts.matches |= matcher.counters.matches
+        counts.timeouts |= matcher.counters.timeouts
         counts.suppressed |= matcher.counters.suppressed
         counts.dropped_runs |= matcher.counters.dropped_runs
     return Result(in_order(programs, matches), pa.concat_tables(letters), late_events, counts)

@@ -116,9 +116,10 @@ def summary_lines(counts: Counts, reasons: Mapping[str, int], seconds: float) ->
         ("duplicates", counts.duplicates, ""),
         ("matches", sum(counts.matches.values()), _by_rule(counts.matches)),
     ]
-    if any(counts.suppressed.values()):
-        suppressed = {name: count for name, count in counts.suppressed.items() if count}
-        rows.append(("suppressed", sum(suppressed.values()), _by_rule(suppressed)))
+    for name, by_rule in (("timeouts", counts.timeouts), ("suppressed", counts.suppressed)):
+        if any(by_rule.values()):
+            found = {rule: count for rule, count in by_rule.items() if count}
+            rows.append((name, sum(found.values()), _by_rule(found)))
     if any(counts.dropped_runs.values()):
         dropped = {name: count for name, count in counts.dropped_runs.items() if count}
         why = f"more runs were open for one key than a rule may have: {_by_rule(dropped)}"

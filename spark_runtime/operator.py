@@ -40,6 +40,7 @@ COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
 
 MALFORMED = "malformed: "
 MATCHES = "matches: "
+TIMEOUTS = "timeouts: "
 SUPPRESSED = "suppressed: "
 DROPPED_RUNS = "dropped runs: "
 """Beginnings of the names of counts; a reason or a rule's name follows."""
@@ -310,6 +311,7 @@ def _added(earlier: Sequence[Counters], after: Sequence[Counters]) -> Counter[st
     for old, new in zip(earlier, after, strict=True):
         for prefix, counts, before in (
             (MATCHES, new.matches, old.matches),
+            (TIMEOUTS, new.timeouts, old.timeouts),
             (SUPPRESSED, new.suppressed, old.suppressed),
             (DROPPED_RUNS, new.dropped_runs, old.dropped_runs),
         ):

@@ -30,7 +30,7 @@ from spark_runtime.checkpoint import Checkpoint, is_ended, mark_end, open_checkp
 from spark_runtime.dataflow import Dataflow
 from spark_runtime.failures import as_cep_error
 from spark_runtime.layout import END_OF_INPUT, GROUP, PROGRAM, TEXT
-from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES
+from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES, TIMEOUTS
 from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
 from spark_runtime.progress import Summary, Totals
 from spark_runtime.session import session
@@ -229,17 +229,18 @@ class _Job:
         try:
             texts = output.where(F.col(KIND) == COUNTS).select(TEXT).collect()
             counts = self.totals.add(batch, [Counter(json.loads(row[0])) for row in texts])
-            n_matches = sum(n for key, n in counts.items() if key.startswith(MATCHES))
+            n_found = sum(n for key, n in counts.items() if key.startswith((MATCHES, TIMEOUTS)))
             n_malformed = sum(n for key, n in counts.items() if key.startswith(MALFORMED))
             matches = flow.matches(output)
             for sink in self.pipeline.sinks:
                 if sink.file_format != "console":
-                    _write_file(sink, matches, n_matches, batch, name)
+                    _write_file(sink, matches, n_found, batch, name)
             late = _late_events(output, has_several_streams=len(self.pipeline.sources) > 1)
             _write_file(self.pipeline.late, late, counts["late"], batch, name)
             _write_file(self.pipeline.dead_letter, _dead_letters(output), n_malformed, batch, name)
+            has_all_rows = any(program.has_all_rows for program in self.pipeline.programs)
             for console in self.consoles:
-                console.write(matches, n_matches)
+                console.write(matches, matches.count() if has_all_rows else n_found)
         finally:
             output.unpersist()
 

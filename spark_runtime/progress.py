@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from cep.local import Counts
-from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, SUPPRESSED
+from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, SUPPRESSED, TIMEOUTS
 
 
 @dataclass(slots=True)
@@ -76,6 +76,7 @@ class Totals:
             late=found["late"],
             duplicates=found["duplicates"],
             matches={rule: found[MATCHES + rule] for rule in self.rules},
+            timeouts={rule: found[TIMEOUTS + rule] for rule in self.rules},
             suppressed={rule: found[SUPPRESSED + rule] for rule in self.rules},
             dropped_runs={rule: found[DROPPED_RUNS + rule] for rule in self.rules},
         )

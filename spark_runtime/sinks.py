@@ -40,18 +40,18 @@ class FileSink:
 
 @dataclass(slots=True)
 class ConsoleSink:
-    """Tables on a terminal, one per rule; at most `limit` matches of a run are shown."""
+    """Tables on a terminal, one per rule; at most `limit` rows of a run are shown."""
 
     console: Console
     programs: Sequence[Program]
     limit: int
     n_shown: int = 0
-    n_matches: int = 0
+    n_rows: int = 0
 
-    def write(self, matches: DataFrame, n_matches: int) -> None:
-        """Show the first matches of one batch."""
-        n_wanted = min(self.limit - self.n_shown, n_matches)
-        self.n_matches += n_matches
+    def write(self, matches: DataFrame, n_rows: int) -> None:
+        """Show the first rows of one batch, which has `n_rows`."""
+        n_wanted = min(self.limit - self.n_shown, n_rows)
+        self.n_rows += n_rows
         if n_wanted <= 0:
             return
         table = in_order(self.programs, [matches.limit(n_wanted).toArrow()])
@@ -60,6 +60,8 @@ class ConsoleSink:
         self.n_shown += n_wanted
 
     def close(self) -> None:
-        """Say how many matches were not shown."""
-        if self.n_matches > self.n_shown:
-            self.console.print(f"... and {self.n_matches - self.n_shown:,} more matches")
+        """Say how many rows were not shown."""
+        if self.n_rows > self.n_shown:
+            is_match = not any(program.has_all_rows or program.has_timeouts for program in self.programs)
+            what = "matches" if is_match else "rows"
+            self.console.print(f"... and {self.n_rows - self.n_shown:,} more {what}")

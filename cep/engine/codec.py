@@ -24,7 +24,7 @@ from cep.errors import StateError
 from cep.program import I64
 
 MAGIC = b"SCEP"
-VERSION = 2
+VERSION = 3
 _HEADER = struct.Struct("<4sH16sI")
 _LENGTH = struct.Struct("<Q")
 

@@ -80,13 +80,14 @@ _MATCH_CAPACITY = 4096
 class Counters:
     """What happened so far: every event pushed is counted once as taken in, late or duplicate.
 
-    Matches, those that were suppressed, and runs dropped at the limit are counted by rule.
+    Matches, timeouts, matches that were suppressed, and runs dropped at the limit are counted by rule.
     """
 
     events: int = 0
     late: int = 0
     duplicates_of: list[int] = field(default_factory=lambda: [0])  # by stream
     matches: dict[str, int] = field(default_factory=dict)
+    timeouts: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     dropped_runs: dict[str, int] = field(default_factory=dict)
 
@@ -209,6 +210,7 @@ class Matcher:
         self.counters = Counters(
             duplicates_of=[0] * len(program.streams),
             matches=dict.fromkeys(names, 0),
+            timeouts=dict.fromkeys(names, 0),
             suppressed=dict.fromkeys(names, 0),
             dropped_runs=dict.fromkeys(names, 0),
         )
@@ -263,7 +265,9 @@ class Matcher:
         table = build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
         for state, matches in zip(self._rules, found, strict=True):
             name = state.rule.name
-            self.counters.matches[name] += sum(int((rows[:, MATCH_TIMED_OUT] == 0).sum()) for rows in matches)
+            n_timeouts = sum(int(rows[:, MATCH_TIMED_OUT].sum()) for rows in matches)
+            self.counters.matches[name] += sum(map(len, matches)) - n_timeouts
+            self.counters.timeouts[name] += n_timeouts
             self.counters.suppressed[name] = state.suppression.n_suppressed
             self.counters.dropped_runs[name] = state.pool.n_dropped
         self._forget()
@@ -442,7 +446,13 @@ class Matcher:
     def _counter_list(self) -> tuple[int, ...]:
         counters = self.counters
         per_rule = [
-            (counters.matches[s.rule.name], s.pool.n_dropped, s.suppression.n_suppressed) for s in self._rules
+            (
+                counters.matches[state.rule.name],
+                counters.timeouts[state.rule.name],
+                state.suppression.n_suppressed,
+                state.pool.n_dropped,
+            )
+            for state in self._rules
         ]
         per_stream = counters.duplicates_of
         return (counters.events, counters.late, *per_stream, *(n for row in per_rule for n in row))
@@ -468,12 +478,12 @@ class Matcher:
             matcher._pending = [snapshot.pending]
         matcher._keys = [snapshot.keys.column(name).combine_chunks() for name in program.key_columns]
         matcher._strings = StringPool(snapshot.strings)
-        if len(counts) != n_before + 3 * len(matcher._rules):
+        if len(counts) != n_before + 4 * len(matcher._rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
         matcher._kept = snapshot.kept
         kept = zip(snapshot.runs, snapshot.suppressed_until, snapshot.nodes, strict=True)
-        per_rule = zip(*(counts[n_before + place :: 3] for place in range(3)), strict=True)
-        for state, (stored, until_us, nodes), (matched, dropped, suppressed) in zip(
+        per_rule = zip(*(counts[n_before + place :: 4] for place in range(4)), strict=True)
+        for state, (stored, until_us, nodes), (matched, timed_out, suppressed, dropped) in zip(
             matcher._rules, kept, per_rule, strict=True
         ):
             state.pool = make_pool(stored, 2 * len(stored.rows))
@@ -484,8 +494,9 @@ class Matcher:
             state.suppression.n_suppressed = suppressed
             name = state.rule.name
             matcher.counters.matches[name] = matched
-            matcher.counters.dropped_runs[name] = dropped
+            matcher.counters.timeouts[name] = timed_out
             matcher.counters.suppressed[name] = suppressed
+            matcher.counters.dropped_runs[name] = dropped
         return matcher
 
 

@@ -98,7 +98,7 @@ EVENTS_RULE = """
 RULE whole
 FROM readings
 PARTITION BY sensor
-PATTERN one -> other->+ -> end
+PATTERN one ->[<= 12 SECONDS] other->+ -> end
 WITHIN 20 SECONDS
 DEFINE
   one   AS kind = 'a',
@@ -111,7 +111,7 @@ MEASURES
   ARRAY_AGG(one.kind)        AS kinds
 ALL ROWS PER MATCH
 ON TIMEOUT
-SUPPRESS FOR 30 SECONDS
+SUPPRESS FOR 2 MINUTES
 """
 
 

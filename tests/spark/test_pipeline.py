@@ -22,14 +22,23 @@ from cep.errors import CepError, InputError, RuleError, StateError
 from cep.local import match_file
 from spark_runtime.pipeline import run
 from spark_runtime.progress import Summary
-from tests.spark.events import RULES, STREAM, comparable, compiled, local_matches, random_events, write_files
+from tests.spark.events import (
+    EVENTS_RULE,
+    RULES,
+    STREAM,
+    comparable,
+    compiled,
+    local_matches,
+    random_events,
+    write_files,
+)
 
 COLUMNS = ", ".join(f"{field.name}: {field.ddl}" for field in STREAM.fields)
 STREAMS = f"{{readings: {{event_time: ts, tie_break: [id], lateness: 30 seconds, schema: {{{COLUMNS}}}}}}}"
 
 
-def write_pipeline(folder: Path, source: str, more: str = "", sinks: str = "") -> Path:
-    (folder / "readings.cep").write_text(RULES)
+def write_pipeline(folder: Path, source: str, more: str = "", sinks: str = "", rules: str = RULES) -> Path:
+    (folder / "readings.cep").write_text(rules)
     file = folder / "pipeline.yaml"
     file.write_text(
         f"streams: {STREAMS}\n"
@@ -250,6 +259,31 @@ def test_the_console_shows_the_first_matches_and_how_many_there_are(
     expected = match_file(compiled(RULES), tmp_path / "events").matches.to_pylist()
     times = {row["match_id"]: row["match_end"] for row in expected}
     assert {row["match_id"]: datetime.fromisoformat(row["match_end"]) for row in rows} == times
+
+
+def test_every_sink_takes_lists_events_and_timeouts(spark: SparkSession, tmp_path: Path) -> None:
+    events = [{**event, "sensor": "s1"} for event in keyed_events(10, 200)]
+    write_json(tmp_path / "events", events, 4)
+    sinks = (
+        "[{format: console, limit: 5}, {format: json, path: out/json}, {format: parquet, path: out/parquet}]"
+    )
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    file = write_pipeline(tmp_path, source, FINISH, sinks, EVENTS_RULE)
+    shown = StringIO()
+    summary = run(file, console=Console(file=shown, width=300), quiet=True)
+    local = match_file(compiled(EVENTS_RULE), tmp_path / "events")
+    expected = local.matches.to_pylist()
+    assert summary.counts == local.counts
+    assert (summary.counts.matches, summary.counts.suppressed) == ({"whole": 2}, {"whole": 5})
+    assert summary.counts.timeouts == {"whole": 53}
+    assert summary.n_batches > 3  # so one has timeouts, but no match
+    assert comparable(read(tmp_path / "out/parquet")) == comparable(expected)
+    assert f"... and {len(expected) - 5} more rows" in shown.getvalue()
+    rows = read(tmp_path / "out/json", "json")
+    lists = {row["match_id"]: (row["serials"], row["kinds"]) for row in expected}
+    assert {row["match_id"]: (row["serials"], row["kinds"]) for row in rows} == lists
+    taken = {(row["match_id"], row["event_number"]): row["event"]["id"] for row in expected}
+    assert {(row["match_id"], row["event_number"]): row["event"]["id"] for row in rows} == taken
 
 
 def test_a_missing_path_a_broken_file_and_wrong_columns_are_one_sentence(

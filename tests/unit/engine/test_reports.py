@@ -51,7 +51,8 @@ def test_a_timeout_is_counted_neither_as_match_nor_as_suppressed() -> None:
     table = matcher.finish()
     assert table["outcome"].to_pylist() == ["match", "timeout", "timeout"]
     assert len(set(table["match_id"].to_pylist())) == 3
-    assert (matcher.counters.matches, matcher.counters.suppressed) == ({"r": 1}, {"r": 0})
+    counters = Matcher.restore(compiled, matcher.snapshot()).counters
+    assert (counters.matches, counters.timeouts, counters.suppressed) == ({"r": 1}, {"r": 2}, {"r": 0})
 
 
 def test_too_many_runs_under_fail_stop_with_rule_and_key() -> None:
@@ -88,8 +89,14 @@ def test_a_loop_that_doubles_with_each_event_stays_inside_its_limit(overflow: st
 
 
 def test_counts_by_rule_are_shown() -> None:
-    counts = Counts(matches={"r": 3, "s": 0}, suppressed={"r": 9, "s": 0}, dropped_runs={"r": 0, "s": 2})
+    counts = Counts(
+        matches={"r": 3, "s": 0},
+        timeouts={"r": 4, "s": 0},
+        suppressed={"r": 9, "s": 0},
+        dropped_runs={"r": 0, "s": 2},
+    )
     lines = summary_lines(counts, {}, 1.0)
+    assert "timeouts                 4  r 4" in lines
     assert "suppressed               9  r 9" in lines
     assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
 
