@@ -409,9 +409,15 @@ class Program:
 
     @property
     def event_type(self) -> pa.StructType:
-        """Type of a whole event: all columns of the streams, each in the type it was declared with."""
+        """Type of a whole event: all columns of the streams, each in the type it was declared with.
+
+        Decimals are what rules see of them.
+        """
         return pa.struct(
-            [pa.field(name, DDL_ARROW_TYPES[field.ddl]) for name, (_, field) in self._sources.items()]
+            [
+                pa.field(name, pa.float64() if field.is_decimal else DDL_ARROW_TYPES[field.ddl])
+                for name, (_, field) in self._sources.items()
+            ]
         )
 
     @property
@@ -565,6 +571,7 @@ DDL_ARROW_TYPES: dict[str, pa.DataType] = {
     "double": pa.float64(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
 }
 """Arrow type of a column as its stream declares it."""
 

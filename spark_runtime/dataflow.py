@@ -235,6 +235,8 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
     """Return a column of the operator's output (`operator.carried_type`) in the type that matches have."""
     if pa.types.is_timestamp(kind):
         return F.timestamp_micros(column)
+    if pa.types.is_date(kind):
+        return F.date_from_unix_date(column)
     if pa.types.is_floating(kind):
         return column.cast(_spark_type(kind))
     if pa.types.is_list(kind):

@@ -62,12 +62,14 @@ def output_schema(match_schema: pa.Schema) -> pa.Schema:
 
 
 def carried_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values of `kind` go through pandas: int64 for times.
+    """Return the type in which values of `kind` go through pandas: int64 for times, days for dates.
 
     Inside lists and events, numbers with fractions are texts: pandas would make NULL of a NaN there.
     """
     if pa.types.is_timestamp(kind):
         return pa.int64()
+    if pa.types.is_date(kind):
+        return pa.int32()
     if pa.types.is_list(kind):
         return pa.list_(_carried_inside(kind.value_type))
     if pa.types.is_struct(kind):

@@ -132,7 +132,12 @@ def _lists(rule: RuleProgram, taken: Taken, rows: I64, events: pa.Table) -> dict
 
 def _events(program: Program, events: pa.Table) -> pa.Array:
     kind = program.event_type
-    columns = [events.column(field.name).combine_chunks().cast(field.type) for field in kind]
+    columns = []
+    for field in kind:
+        values = events.column(field.name).combine_chunks()
+        if pa.types.is_date(field.type):  # rules see midnights
+            values = values.cast(pa.timestamp("us"))
+        columns.append(values.cast(field.type))
     return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 

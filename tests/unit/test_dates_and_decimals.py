@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cep.errors import InputError
+from cep.compiler.compile import compile_sources
+from cep.errors import InputError, Source
 from cep.files import read_events
+from cep.local import match_file
+from cep.output import json_line, match_rows
 from cep.schema import Field, Stream, canonical_ddl
 
 STREAM = Stream(
@@ -65,6 +68,21 @@ def test_every_format_gives_the_same_dates_and_prices(tmp_path, write):
         for reason in chunk.dead_letters.column("reason").to_pylist()
     ]
     assert found == reasons
+
+
+RULE = "RULE r FROM orders PARTITION BY k PATTERN a MEASURES ARRAY_AGG(a.day) AS days ALL ROWS PER MATCH"
+
+
+def test_events_are_reported_with_dates_and_doubles(tmp_path):
+    programs = compile_sources([Source("r", RULE)], {STREAM.name: STREAM}).programs
+    matches = match_file(programs, _csv(tmp_path)).matches
+    events = sorted(matches.column("event").to_pylist(), key=lambda event: event["day"])
+    assert [event["day"] for event in events] == [datetime.date(1970, 1, n + 1) for n in range(4)]
+    assert [event["price"] for event in events] == [float(price) for price in PRICES]
+    midnights = [[datetime.datetime(1970, 1, n + 1, tzinfo=datetime.UTC)] for n in range(4)]
+    assert sorted(matches.column("days").to_pylist()) == midnights
+    lines = [json_line(row) for row in match_rows(programs, matches)]
+    assert sum('"day": "1970-01-01"' in line for line in lines) == 1
 
 
 def test_a_parquet_timestamp_is_no_date(tmp_path):
