@@ -63,7 +63,7 @@ CODES: dict[str, str] = {
     "E0321": "a limit on the gap before an absence",
     "E0322": "an absence without a time at the end of a group with WITHIN",
     "E0323": "an absence at the start that reads other events",
-    "E0331": "ON TIMEOUT where nothing ends by time",
+    "E0331": "ON TIMEOUT where nothing limits a wait",
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
     "E0334": "ON TIMEOUT with MATCH PREFERRED",
