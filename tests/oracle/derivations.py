@@ -277,8 +277,8 @@ class Derivation:
 class Wait:
     """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever).
 
-    While it is open all it can bring is preferred to the derivations from number `preference` on. `limit_us` is
-    the time of the limit that ended it, None: no limit did ("Timeouts").
+    While it is open all it can bring is preferred to the derivations from number `preference` on.
+    `limit_us` is the time of the limit that ended it, None: no limit did ("Timeouts").
     """
 
     assignment: Assignment
