@@ -14,6 +14,7 @@ from typing import assert_never
 from cep.compiler import ir
 from cep.expression import ALL_EVENTS
 from tests.oracle.expressions import Event, evaluate
+from tests.oracle.partitions import ROLES
 
 Assignment = tuple[tuple[str, int], ...]
 """(variable, position) of every taken event, oldest first."""
@@ -366,7 +367,12 @@ class Derivations:
         return list(self._found.values())
 
     def holds(self, variable: str, position: int, assignment: Assignment) -> bool:
-        """Say whether the event may be taken as `variable` ("Predicates"): is TRUE, not NULL."""
+        """Say whether the event may be taken as `variable`: it has its role ("Streams and keys"), and the
+        predicate is TRUE, not NULL ("Predicates").
+        """
+        role = self.predicates[variable].role
+        if role >= 0 and role not in self.events[position][ROLES]:
+            return False
         predicate = self.predicates[variable].predicate
         if predicate is None:
             return True

@@ -19,6 +19,7 @@ from tests.oracle.derivations import (
     events_by_name,
 )
 from tests.oracle.expressions import Event, evaluate
+from tests.oracle.partitions import TIME, partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +52,22 @@ class _Resume:
     position: int
 
 
-def find_matches(rule: ir.Rule, stream: Stream, events: Sequence[Event]) -> list[Match]:
+def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequence[Event]) -> list[Match]:
     """Return the matches of `rule` in `events` (in order of arrival, none late), key by key.
 
-    Within a key they are in the order in which they are reported.
+    Events of several streams, given in the order of declaration, are those of `partitions.event_of`. Within a
+    key matches are in the order in which they are reported.
     """
+    read = (streams,) if isinstance(streams, Stream) else streams
     return [
         match
-        for key, ordered in partition(events, rule.key, stream).items()
-        for match in _matches_of_key(rule, stream, key, ordered)
+        for key, ordered in partition(rule, read, events).items()
+        for match in _matches_of_key(rule, key, ordered)
     ]
 
 
-def partition(
-    events: Sequence[Event], key: Sequence[str], stream: Stream
-) -> dict[tuple[Any, ...], list[Event]]:
-    """Return the events of each key in order ("Events and their order")."""
-    groups: dict[tuple[Any, ...], list[Event]] = {}
-    for event in events:
-        values = tuple(event[name] for name in key)
-        if None not in values:
-            groups.setdefault(values, []).append(event)
-    return {values: _in_order(group, stream) for values, group in groups.items()}
-
-
-def _in_order(events: Sequence[Event], stream: Stream) -> list[Event]:
-    def place(event: Event) -> tuple[Any, ...]:
-        # NULL before every value. sorted() is stable: what is left is the order of arrival.
-        ties = (event[name] for name in stream.tie_break)
-        return (
-            event[stream.event_time],
-            *((True, value) if value is not None else (False,) for value in ties),
-        )
-
-    ordered = sorted(events, key=place)
-    if not stream.deduplicate:
-        return ordered
-    first_of: dict[tuple[Any, ...], Event] = {}
-    for event in ordered:
-        first_of.setdefault(place(event), event)
-    return list(first_of.values())
-
-
-def _matches_of_key(
-    rule: ir.Rule, stream: Stream, key: tuple[Any, ...], events: Sequence[Event]
-) -> list[Match]:
-    times = [event[stream.event_time] for event in events]
+def _matches_of_key(rule: ir.Rule, key: tuple[Any, ...], events: Sequence[Event]) -> list[Match]:
+    times = [event[TIME] for event in events]
     candidates: list[_Candidate] = []
     waits: list[Wait] = []
     for start in range(len(events)):

@@ -20,13 +20,10 @@ def rule_text(rule: ir.Rule) -> str:
         for variable in rule.variables
         if variable.name in untils_of(rule.pattern) and variable.predicate is not None
     }
-    definitions = [
-        f"{variable.name} AS {_expression(variable.predicate)}"
-        for variable in rule.variables
-        if variable.predicate is not None and variable.name not in untils
-    ]
+    definitions = [_definition(rule, item) for item in rule.variables if item.name not in untils]
+    definitions = [text for text in definitions if " " in text]
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
-    lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {', '.join(rule.key)}"]
+    lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {_key(rule)}"]
     lines.append(f"PATTERN {_pattern(rule.pattern, untils)}")
     if rule.window is not None:
         lines.append(f"WITHIN {_window(rule.window)}")
@@ -46,6 +43,32 @@ def rule_text(rule: ir.Rule) -> str:
     if rule.report.suppress_us:
         lines.append(f"SUPPRESS FOR {rule.report.suppress_us} MICROSECONDS")
     return "\n".join(lines)
+
+
+def _is_bound(rule: ir.Rule) -> bool:
+    """Say whether variables have columns for the key."""
+    return bool(rule.roles) and rule.roles[0].key != rule.key
+
+
+def _key(rule: ir.Rule) -> str:
+    if not rule.roles or _is_bound(rule):
+        return ", ".join(rule.key)
+    columns = zip(*(role.key for role in rule.roles), strict=True)
+    streams = [role.stream for role in rule.roles]
+    return ", ".join(
+        " = ".join(f"{stream}.{column}" for stream, column in zip(streams, part, strict=True))
+        for part in columns
+    )
+
+
+def _definition(rule: ir.Rule, variable: ir.Variable) -> str:
+    """Return the definition of a variable; its name alone if it needs none."""
+    text = variable.name
+    if variable.role >= 0:
+        role = rule.roles[variable.role]
+        text += f" ON {role.stream}" if len(rule.streams) > 1 else ""
+        text += f" BY ({', '.join(role.key)})" if _is_bound(rule) else ""
+    return text if variable.predicate is None else f"{text} AS {_expression(variable.predicate)}"
 
 
 def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
@@ -110,7 +133,7 @@ def _expression(expression: Expression, prefix: str = "") -> str:
         case Literal():
             return _literal(expression)
         case Column(name=name):
-            return prefix + name
+            return prefix + name.rpartition(".")[2]  # without the stream
         case Aggregate(argument=None, variable=name) if name == ALL_EVENTS:
             return "COUNT(*)"
         case Aggregate(kind=kind, variable=name, argument=None):

@@ -1,0 +1,76 @@
+"""Which events a rule sees together, and in which order ("Events and their order", "Streams and keys")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cep.compiler import ir
+from cep.schema import Role, Stream, qualified
+from tests.oracle.expressions import Event
+
+STREAM = "#stream"
+"""Of an event of several streams: the name of its own."""
+
+TIME = "#time"
+"""Of an event in a partition: its event time."""
+
+ROLES = "#roles"
+"""Of an event in a partition: the numbers of the roles in which it is there."""
+
+Partitions = dict[tuple[Any, ...], list[Event]]
+
+
+def event_of(stream: Stream, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event of one of several streams, with its columns called as rules over these do."""
+    return {STREAM: stream.name, **{qualified(stream.name, name): value for name, value in event.items()}}
+
+
+def partition(rule: ir.Rule, streams: Sequence[Stream], events: Sequence[Event]) -> Partitions:
+    """Return the events of each key in order.
+
+    An event is in every partition that one of its roles has a key for, once.
+    """
+    roles = rule.roles or (Role(streams[0].name, rule.key),)
+    partitions: Partitions = {}
+    for event in events:
+        stream = _stream_of(event, streams)
+        column = _namer(stream, streams)
+        roles_in: dict[tuple[Any, ...], set[int]] = {}
+        for number, role in enumerate(roles):
+            if role.stream == stream.name:
+                key = tuple(event[column(name)] for name in role.key)
+                if None not in key:
+                    roles_in.setdefault(key, set()).add(number)
+        for key, numbers in roles_in.items():
+            placed = {**event, TIME: event[column(stream.event_time)], ROLES: numbers}
+            partitions.setdefault(key, []).append(placed)
+    return {key: _in_order(group, streams) for key, group in partitions.items()}
+
+
+def _stream_of(event: Event, streams: Sequence[Stream]) -> Stream:
+    return next(stream for stream in streams if event.get(STREAM, stream.name) == stream.name)
+
+
+def _namer(stream: Stream, streams: Sequence[Stream]) -> Any:
+    return lambda name: name if len(streams) == 1 else qualified(stream.name, name)
+
+
+def _in_order(events: Sequence[Event], streams: Sequence[Stream]) -> list[Event]:
+    def place(event: Event) -> tuple[Any, ...]:
+        # NULL before every value. sorted() is stable: what is left is the order of arrival.
+        stream = _stream_of(event, streams)
+        column = _namer(stream, streams)
+        ties = (event[column(name)] for name in stream.tie_break)
+        return (
+            event[TIME],
+            streams.index(stream),
+            *((True, value) if value is not None else (False,) for value in ties),
+        )
+
+    kept: list[Event] = []
+    for event in sorted(events, key=place):
+        is_copy = _stream_of(event, streams).deduplicate and kept and place(kept[-1]) == place(event)
+        if not is_copy:
+            kept.append(event)
+    return kept
