@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,12 +55,18 @@ def find_matches(
     """
     source = rules if isinstance(rules, Source) else Source("rules", rules)
     programs = compile_sources([source], streams).programs
-    by_stream = rows if isinstance(rows, Mapping) else {programs[0].stream.name: rows}
+    read = {stream.name for program in programs for stream in program.streams}
+    if not isinstance(rows, Mapping):
+        if len(read) > 1:
+            raise ValueError(f"the rules read several streams, give rows by name: {', '.join(sorted(read))}")
+        rows = dict.fromkeys(read, rows)
+    if unknown := sorted(set(rows) - read):
+        raise ValueError(f"no rule reads stream {', '.join(unknown)}")
     found = []
     for program in programs:
         matcher = Matcher(program)
         for stream in program.streams:
-            matcher.push(prepare(program, event_table(stream, by_stream.get(stream.name, ())), stream))
+            matcher.push(prepare(program, event_table(stream, rows.get(stream.name, ())), stream))
         found.append(matcher.finish())
     matches: list[dict[str, Any]] = in_order(programs, found).to_pylist()
     return matches
@@ -105,11 +111,12 @@ LETTERS = Stream(
     ),
     event_time="ts",
 )
-"""The stream that letters are events of. ``x``, ``y``, ``s`` are for predicates."""
+"""The stream that letters are events of; with several streams each is like it. ``x``, ``y``, ``s`` are for
+predicates."""
 
 _TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]*)\))?(?=\s|$)")
 _ATTRIBUTE = re.compile(
-    r"\s*(key|x|y|s)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
+    r"\s*(key|x|y|s|on)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
 )
 _MAX_SHOWN = 48  # events of a match: a run has room for little more
 _SECOND_US = 1_000_000
@@ -117,20 +124,28 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LetterEvents:
-    """A stream of letters: rows of `LETTERS` in order of arrival, and what each is called."""
+    """Letters as events: rows of `LETTERS` in order of arrival, their names, the numbers of their streams."""
 
     rows: tuple[dict[str, Any], ...]
     names: tuple[str, ...]
+    streams: tuple[int, ...]
+
+    def by_stream(self, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of each stream."""
+        numbered = list(zip(self.streams, self.rows, strict=True))
+        return {name: [row for of, row in numbered if of == number] for number, name in enumerate(names)}
 
 
-def read_letters(text: str) -> LetterEvents:
-    """Return the events of a stream of letters.
+def read_letters(text: str, streams: Sequence[str] = (LETTERS.name,)) -> LetterEvents:
+    """Return the events of a stream of letters, or of several together.
 
     ``A`` is an event a second after the one before it (the first: at 0), ``A@5`` one at 5 s, ``A(x=3)`` one
-    with values; what is not given is NULL, but ``key`` is ``'k'``. A digit is part of the name only: ``B1
-    B2`` are both events B. Letters without one are numbered if there are several: ``A B B`` are A, B1, B2.
+    with values; what is not given is NULL, but ``key`` is ``'k'``. ``A(on='right')`` is of the stream
+    ``right``, others of the first. A digit is part of the name only: ``B1 B2`` are both events B. Letters
+    without one are numbered if there are several: ``A B B`` are A, B1, B2.
     """
     rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
     given: list[tuple[str, str]] = []
     at, time_us = 0, -_SECOND_US
     while text[at:].strip():
@@ -141,9 +156,11 @@ def read_letters(text: str) -> LetterEvents:
         letter, number, seconds, attributes = token.groups()
         time_us = time_us + _SECOND_US if seconds is None else round(float(seconds) * _SECOND_US)
         row = {"key": "k", "ts": time_us, "letter": letter, "seq": len(rows), "x": None, "y": None, "s": None}
-        rows.append(row | _attributes(attributes or ""))
+        values = _attributes(attributes or "")
+        numbers.append(list(streams).index(values.pop("on", streams[0])))
+        rows.append(row | values)
         given.append((letter, number))
-    return LetterEvents(tuple(rows), _names(given))
+    return LetterEvents(tuple(rows), _names(given), tuple(numbers))
 
 
 def _attributes(text: str) -> dict[str, Any]:
@@ -181,7 +198,8 @@ class LetterRule:
     """A rule over letters, clause by clause, each as in a rule's text.
 
     A variable takes the events of its letter (``b`` and ``b2`` take B); with a condition in `where` only
-    those for which it is true. `define` replaces both.
+    those for which it is true. `define` replaces both. `on` and `by` say of which of the `streams` it is, and
+    by which columns it has its key.
     """
 
     pattern: str
@@ -194,6 +212,9 @@ class LetterRule:
     report: str = ""
     partition_by: str = "key"
     subset: str = ""
+    streams: tuple[str, ...] = (LETTERS.name,)
+    on: Mapping[str, str] = field(default_factory=dict)
+    by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -218,7 +239,7 @@ class LetterRule:
         wanted = [*([self.measures] if self.measures else []), *measures]
         clauses = [
             "RULE letters",
-            "FROM letters",
+            f"FROM {', '.join(self.streams)}",
             f"PARTITION BY {self.partition_by}",
             f"PATTERN {self.pattern}",
             f"WITHIN {self.within}" if self.within else "",
@@ -232,10 +253,12 @@ class LetterRule:
         return "\n".join(clause for clause in clauses if clause)
 
     def _definition(self, name: str) -> str:
-        if name in self.define:
-            return f"{name} AS {self.define[name]}"
-        letter = f"letter = '{name[0].upper()}'"
-        return f"{name} AS {letter} AND ({self.where[name]})" if name in self.where else f"{name} AS {letter}"
+        condition = self.define.get(name) or f"letter = '{name[0].upper()}'"
+        if name in self.where and name not in self.define:
+            condition += f" AND ({self.where[name]})"
+        on = f" ON {self.on[name]}" if name in self.on else ""
+        by = f" BY {self.by[name]}" if name in self.by else ""
+        return f"{name}{on}{by} AS {condition}"
 
 
 def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> list[str]:
@@ -244,16 +267,17 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
     What ON TIMEOUT reports begins with the word ``timeout``. Under ALL ROWS PER MATCH a row ends with its
     number, variable and event: ``A B #1 b=B``.
 
-    `stream` is `LETTERS`, perhaps with tie breakers.
+    `stream` is `LETTERS`, perhaps with tie breakers; each stream of the rule is like it.
     """
-    events = read_letters(letters)
+    events = read_letters(letters, rule.streams)
+    streams = {name: replace(stream, name=name) for name in rule.streams}
     n_shown = _MAX_SHOWN // len(rule.taken)
     shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
     for name in rule.taken:
         shown_by += [f"FIRST({name}.seq, {number}) AS p{number}_{name}" for number in range(n_shown)]
     extra = {clause.rpartition(" ")[2] for clause in shown_by}
     shown = []
-    for match in find_matches(rule.text(shown_by), {stream.name: stream}, events.rows):
+    for match in find_matches(rule.text(shown_by), streams, events.by_stream(rule.streams)):
         taken = []
         for name in rule.taken:
             if match[f"n_{name}"] > n_shown:
@@ -280,11 +304,12 @@ def show_match(
 
     For example ``A B1 B2``, ``A @10``, ``A B (n=2, top=NULL)``.
     """
-    columns = (stream.event_time, *stream.tie_break)
 
     def place(number: int) -> list[Any]:
-        values = [events.rows[number][name] for name in columns]
-        return [*((value is not None, value) for value in values), number]
+        row = events.rows[number]
+        ties = [row[name] for name in stream.tie_break]
+        known = ((value is not None, value) for value in ties)
+        return [row[stream.event_time], events.streams[number], *known, number]
 
     in_time = sorted(taken, key=place)
     words = [events.names[number] for number in in_time]

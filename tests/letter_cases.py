@@ -1,9 +1,9 @@
 """Letter examples in documents: fenced ``cases`` blocks as data.
 
 A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
-``within``, ``match``, ``skip``, ``measures``, ``report``, ``subset``,
-``stream``, ``where v`` and ``define v`` are
-settings; each ``events`` is followed by its ``matches``, with ``;`` between them.
+``within``, ``match``, ``skip``, ``measures``, ``report``, ``subset``, ``from``, ``partition by``,
+``stream``, ``where v``, ``define v``, ``on v`` and ``by v`` are settings; each ``events`` is followed by its
+``matches``, with ``;`` between them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ class LetterCase:
 
     name: str
     rule: LetterRule
-    stream: Stream
+    stream: Stream  # what each stream of the rule is like
     events: str
     matches: tuple[str, ...]
+
+    @property
+    def streams(self) -> dict[str, Stream]:
+        """The rule's streams, in the order of their declaration."""
+        return {name: replace(self.stream, name=name) for name in self.rule.streams}
 
 
 def read_cases(document: str, text: str) -> Iterator[LetterCase]:
@@ -43,10 +48,12 @@ def read_cases(document: str, text: str) -> Iterator[LetterCase]:
                 rule, stream, events = LetterRule(rest), LETTERS, ""
             case ["within" | "match" | "skip" | "measures" | "report" | "subset" as setting]:
                 rule = replace(rule, **{setting: rest})
-            case ["where", variable]:
-                rule = replace(rule, where={**rule.where, variable: rest})
-            case ["define", variable]:
-                rule = replace(rule, define={**rule.define, variable: rest})
+            case ["from"]:
+                rule = replace(rule, streams=tuple(rest.replace(",", " ").split()))
+            case ["partition", "by"]:
+                rule = replace(rule, partition_by=rest)
+            case ["where" | "define" | "on" | "by" as setting, variable]:
+                rule = replace(rule, **{setting: {**getattr(rule, setting), variable: rest}})
             case ["stream"]:
                 stream = _stream(rest)
             case ["events"]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from cep.errors import Source
 from cep.testing import event_table, find_matches, match_letters, read_letters, show_match
 from tests.letter_cases import LetterCase, read_cases
 from tests.oracle import find_matches as find_matches_slowly
+from tests.oracle.partitions import event_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "semantics.md"
@@ -32,14 +35,18 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 def oracle_matches(case: LetterCase) -> list[str]:
     """Return the matches that the oracle finds."""
-    events = read_letters(case.events)
+    events = read_letters(case.events, case.rule.streams)
     source = Source(case.name, case.rule.text())
-    rules, problems = check_sources([source], {case.stream.name: case.stream})
+    rules, problems = check_sources([source], case.streams)
     assert not [problem for problem in problems if problem.is_error]
     (rule,) = rules
+    streams = list(case.streams.values())
+    rows = list(events.rows)
+    if len(streams) > 1:
+        rows = [event_of(streams[of], row) for of, row in zip(events.streams, events.rows, strict=True)]
     shown = []
-    for match in find_matches_slowly(rule, case.stream, events.rows):
-        taken = [event["seq"] for event in match.events]
+    for match in find_matches_slowly(rule, streams, rows):
+        taken = [_seq(event) for event in match.events]
         text = "timeout " * match.is_timeout
         text += show_match(events, taken, match.end_us, match.measures, case.stream)
         if not rule.report.all_rows:
@@ -48,6 +55,10 @@ def oracle_matches(case: LetterCase) -> list[str]:
         for number, ((variable, _), seq) in enumerate(zip(match.assignment, taken, strict=True)):
             shown.append(f"{text} #{number} {variable}={events.names[seq]}")
     return shown
+
+
+def _seq(event: Mapping[str, Any]) -> int:
+    return next(value for name, value in event.items() if name.rpartition(".")[2] == "seq")
 
 
 of_the_oracle = pytest.mark.parametrize(
@@ -68,15 +79,18 @@ def test_the_engine_finds_the_matches_of_the_example(case: LetterCase) -> None:
 
 @each_case
 def test_the_engine_finds_them_event_by_event_restored_after_each(case: LetterCase) -> None:
-    events = read_letters(case.events)
-    streams = {case.stream.name: case.stream}
-    (program,) = compile_sources([Source(case.name, case.rule.text())], streams).programs
-    ids = [match["match_id"] for match in find_matches(case.rule.text(), streams, events.rows)]
+    events = read_letters(case.events, case.rule.streams)
+    text = case.rule.text()
+    (program,) = compile_sources([Source(case.name, text)], case.streams).programs
+    by_stream = events.by_stream(case.rule.streams)
+    ids = [match["match_id"] for match in find_matches(text, case.streams, by_stream)]
+    arrived = [(row, name) for name, rows in by_stream.items() for row in rows]
     matcher = Matcher(program)
     found = []
-    for row in sorted(events.rows, key=lambda row: row["ts"]):
+    for row, name in sorted(arrived, key=lambda item: (item[0]["ts"], item[0]["seq"])):
+        stream = case.streams[name]
         found.append(matcher.advance(row["ts"] - 1))
-        matcher.push(prepare(program, event_table(case.stream, [row])))
+        matcher.push(prepare(program, event_table(stream, [row]), stream))
         matcher = Matcher.restore(program, matcher.snapshot())
     found.append(matcher.finish())
     assert sorted(pa.concat_tables(found).column("match_id").to_pylist()) == sorted(ids)

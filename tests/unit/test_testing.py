@@ -100,6 +100,39 @@ def test_what_is_no_stream_of_letters_is_refused(letters: str, message: str) -> 
         read_letters(letters)
 
 
+LOGINS = Stream(
+    "logins", (Field("account", "string"), Field("ts", "timestamp"), Field("ok", "boolean")), event_time="ts"
+)
+TAKEOVER = """
+RULE takeover
+FROM logins, transactions
+PARTITION BY logins.account = transactions.card
+PATTERN login -> drain
+DEFINE login ON logins AS ok, drain ON transactions AS amount > 500
+MEASURES drain.amount AS loss
+"""
+TWO = {"logins": LOGINS, "transactions": CARDS}
+
+
+def test_rows_of_several_streams_are_given_by_name() -> None:
+    logins = [{"account": "c1", "ts": at(1), "ok": True}, {"account": "c2", "ts": at(1), "ok": False}]
+    cards = [{"card": card, "ts": at(2), "amount": 900.0} for card in ("c1", "c2", "c3")]
+    (match,) = find_matches(TAKEOVER, TWO, {"transactions": cards, "logins": logins})
+    assert (match["account"], match["loss"]) == ("c1", 900.0)
+    assert find_matches(TAKEOVER, TWO, {"logins": logins}) == []
+    with pytest.raises(ValueError, match="give rows by name: logins, transactions"):
+        find_matches(TAKEOVER, TWO, cards)
+    with pytest.raises(ValueError, match="no rule reads stream transfers"):
+        find_matches(TAKEOVER, TWO, {"logins": logins, "transfers": cards})
+
+
+def test_letters_may_be_of_several_streams() -> None:
+    rule = LetterRule("a -> b", streams=("left", "right"), on={"a": "left", "b": "right"})
+    assert match_letters(rule, "A B1 B2(on='right') B3") == ["A B2"]
+    with pytest.raises(ValueError, match="middle"):
+        match_letters(rule, "A B(on='middle')")
+
+
 def test_matches_show_their_events_end_and_measures() -> None:
     rule = LetterRule("a -> b->* -> !c", within="9 SECONDS", measures="COUNT(b.*) AS n, b.s AS s")
     assert match_letters(rule, "A B B(s='p') X") == ["A B1 B2 @9 (n=2, s='p')"]
