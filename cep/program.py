@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.expression import Aggregate, Call, Expression, Literal, Type, column_names
+from cep.expression import Aggregate, Call, Expression, Literal, Type, column_names, substitute
 from cep.schema import Field, Role, Stream, qualified
 
 TIME_COLUMN = "_ts_us"
@@ -376,7 +376,10 @@ class Program:
     @cached_property
     def kept_columns(self) -> tuple[str, ...]:
         """Columns of the events that runs took, for rules that report them."""
-        return tuple(dict.fromkeys((*self.listed, *(self._sources if self.has_all_rows else ()))))
+        if not self.has_all_rows:
+            return self.listed
+        stream = (STREAM_COLUMN,) if len(self.streams) > 1 else ()
+        return tuple(dict.fromkeys((*self.listed, *stream, *self._sources)))
 
     @property
     def stream(self) -> Stream:
@@ -409,16 +412,16 @@ class Program:
 
     @property
     def event_type(self) -> pa.StructType:
-        """Type of a whole event: all columns of the streams, each in the type it was declared with.
+        """Type of a whole event: the columns of its stream, each in the type it was declared with.
 
-        Decimals are what rules see of them.
+        Decimals are what rules see of them. With several streams there is such a struct for each; those of other
+        streams are NULL.
         """
-        return pa.struct(
-            [
-                pa.field(name, pa.float64() if field.is_decimal else DDL_ARROW_TYPES[field.ddl])
-                for name, (_, field) in self._sources.items()
-            ]
-        )
+        types = {
+            stream.name: pa.struct([(field.name, _declared_type(field)) for field in stream.fields])
+            for stream in self.streams
+        }
+        return pa.struct(list(types.items())) if len(types) > 1 else types[self.stream.name]
 
     @property
     def needs_every_event(self) -> bool:
@@ -490,10 +493,19 @@ class Program:
             for word in self.predicates
         )
 
-    def reads_only(self, expression: Expression, stream: Stream) -> bool:
-        """Whether `expression` has no column of another stream than `stream`."""
-        sources = (self.source_of(name) for name in column_names(expression))
-        return all(source is None or source[0] == stream for source in sources)
+    def seen_by(self, expression: Expression, stream: Stream) -> Expression | None:
+        """Return `expression` for events of `stream`, to which columns of others are NULL.
+
+        None: it has no columns but those of others.
+        """
+        names = column_names(expression)
+        sources = {name: source for name in names if (source := self.source_of(name)) is not None}
+        others = {name: field.type for name, (other, field) in sources.items() if other != stream}
+        if not others:
+            return expression
+        if len(others) == len(names):
+            return None
+        return substitute(expression, {name: Literal(None, kind) for name, kind in others.items()})
 
     @cached_property
     def event_schema(self) -> pa.Schema:
@@ -554,6 +566,10 @@ class Program:
         digest = hashlib.sha256()
         _feed(digest, self)
         return digest.digest()[:16]
+
+
+def _declared_type(field: Field) -> pa.DataType:
+    return pa.float64() if field.is_decimal else DDL_ARROW_TYPES[field.ddl]
 
 
 def is_list(measure: Expression) -> bool:

@@ -287,7 +287,10 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
         measures = {name: match[name] for name in own if name not in (OUTCOME, *EVENT_COLUMNS)}
         text = show_match(events, taken, _plain(match["match_end"]), measures, stream)
         if match.get(EVENT) is not None:
-            name = events.names[match[EVENT]["seq"]]
+            event = match[EVENT]
+            if len(rule.streams) > 1:
+                event = next(of_stream for of_stream in event.values() if of_stream is not None)
+            name = events.names[event["seq"]]
             text += f" #{match[EVENT_NUMBER]} {match[EVENT_VARIABLE]}={name}"
         shown.append(f"timeout {text}" if match.get(OUTCOME) == TIMEOUT else text)
     return shown

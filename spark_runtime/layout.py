@@ -2,7 +2,7 @@
 
 A row is one event for one program, or one of four things that travel with the events: a malformed row on
 its way to the dead letters, the end of the input, a heartbeat (a time, for the watermark only), a number of
-events read.
+lines read.
 
 Executors read this: it imports nothing of the compiler.
 """

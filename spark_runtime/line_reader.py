@@ -71,7 +71,9 @@ class LineReader:
         if chunk.events.num_rows:
             latest_us = pc.max(chunk.events.column(self.stream.event_time)).as_py()
             yield self.layout.special_rows(HEARTBEAT, [latest_us], [])
-            yield self.layout.special_rows(INPUT_COUNT, [], [str(chunk.events.num_rows)])
+        n_read = chunk.events.num_rows + chunk.dead_letters.num_rows
+        if n_read:
+            yield self.layout.special_rows(INPUT_COUNT, [], [str(n_read)])
         if chunk.dead_letters.num_rows:
             letters = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
             yield self.layout.special_rows(DEAD_LETTER, [], letters)

@@ -38,6 +38,9 @@ LATE = "late"  # `_text`: the prepared event as JSON
 DEAD = "dead"  # `_text`: the dead letter as JSON
 COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
 
+READ = "read"
+"""Count of the lines of text that are events or malformed."""
+
 MALFORMED = "malformed: "
 MATCHES = "matches: "
 TIMEOUTS = "timeouts: "
@@ -184,7 +187,7 @@ class _Call:
             elif number == DEAD_LETTER:
                 self._push_dead_letters(part.column(TEXT).combine_chunks())
             elif number == INPUT_COUNT:
-                self.counts["events"] += sum(map(int, part.column(TEXT).to_pylist()))
+                self.counts[READ] += sum(map(int, part.column(TEXT).to_pylist()))
             elif number == END_OF_INPUT:
                 self.is_end = True
 

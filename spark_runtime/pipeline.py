@@ -96,7 +96,11 @@ class _Job:
 
     def __post_init__(self) -> None:
         programs = self.pipeline.programs
-        self.totals = Totals(tuple(rule.name for program in programs for rule in program.rules))
+        of_columns = [source.file_format in ("parquet", "rate") for source in self.pipeline.sources]
+        self.totals = Totals(
+            tuple(rule.name for program in programs for rule in program.rules),
+            tuple(number for number, is_of_columns in enumerate(of_columns) if is_of_columns),
+        )
         self.consoles = [
             ConsoleSink(self.console, programs, sink.limit)
             for sink in self.pipeline.sinks

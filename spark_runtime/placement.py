@@ -38,9 +38,8 @@ class Placement:
     def value(self, name: str) -> SparkColumn:
         """Return the column `name` of the prepared batch; NULL if it is of another stream."""
         expression = dict(self.program.derived).get(name) or Column(name, self.program.type_of(name))
-        if not self.program.reads_only(expression, self.stream):
-            return F.lit(None)
-        return spark_column(substitute(expression, self.columns))
+        seen = self.program.seen_by(expression, self.stream)
+        return F.lit(None) if seen is None else spark_column(substitute(seen, self.columns))
 
 
 def placements(program: Program, stream: Stream) -> Iterator[Placement]:

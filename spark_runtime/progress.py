@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from cep.local import Counts
-from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, SUPPRESSED, TIMEOUTS
+from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, READ, SUPPRESSED, TIMEOUTS
 
 
 @dataclass(slots=True)
@@ -33,9 +33,13 @@ class Summary:
 
 @dataclass(slots=True)
 class Totals:
-    """Counters of a run. A batch that Spark repeats in the same run is counted once."""
+    """Counters of a run. A batch that Spark repeats in the same run is counted once.
+
+    `column_sources` are the numbers of the sources that are not text.
+    """
 
     rules: tuple[str, ...]
+    column_sources: tuple[int, ...]
     by_batch: dict[int, Counter[str]] = field(default_factory=dict)
     processing_ms: dict[int, int] = field(default_factory=dict)
     input_rows: dict[int, int] = field(default_factory=dict)
@@ -53,7 +57,8 @@ class Totals:
         batch = int(progress["batchId"])
         if "addBatch" in progress["durationMs"]:
             self.processing_ms[batch] = int(progress["durationMs"]["triggerExecution"])
-            self.input_rows[batch] = int(progress["sources"][0]["numInputRows"])
+            rows = [int(source["numInputRows"]) for source in progress["sources"]]
+            self.input_rows[batch] = sum(rows[number] for number in self.column_sources)
 
     @property
     def counts(self) -> Counter[str]:
@@ -71,7 +76,7 @@ class Totals:
         malformed = sum(reasons.values())
         counts = Counts(
             # A source of columns does not count by itself: Spark does.
-            events=found["events"] or max(sum(self.input_rows.values()) - malformed, 0),
+            events=max(found[READ] + sum(self.input_rows.values()) - malformed, 0),
             malformed=malformed,
             late=found["late"],
             duplicates=found["duplicates"],

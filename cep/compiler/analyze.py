@@ -281,11 +281,6 @@ class _Analysis:
             subsets[name.text] = tuple(members)
         return subsets
 
-    def streams_of_subsets(self) -> dict[str, Stream]:
-        stream_of = self.partitioning.stream_of
-        first = {name: members[0] for name, members in self.subsets.items() if members}
-        return {name: stream_of[member] for name, member in first.items() if member in stream_of}
-
     def check_member(
         self,
         member: ast.Name,
@@ -299,12 +294,7 @@ class _Analysis:
         elif member.text in before:
             what, help_text = "already a member", "name it once"
         elif member.text in taken:
-            stream_of = self.partitioning.stream_of
-            streams = {stream_of[name].name for name in (*before, member.text) if name in stream_of}
-            if len(streams) < 2:
-                return
-            what = f"`{member.text}` is of another stream than the members before it"
-            help_text = "a subset is of one stream: name its members one by one instead"
+            return
         elif member.text in variable_names(self.rule.pattern):
             what = f"stands only as `!{member.text}` in the pattern"
             help_text = f"use variables that take events: {', '.join(taken)}"
@@ -339,7 +329,7 @@ class _Analysis:
             taken,
             absent,
             subject,
-            {**partitioning.stream_of, **self.streams_of_subsets()},
+            partitioning.stream_of,
             is_qualified=partitioning.has_several_streams,
             subsets=self.subsets,
         )

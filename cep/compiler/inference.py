@@ -13,7 +13,7 @@ from cep.compiler.checker import NULL, NUMBERS, Read, shown, too_long
 from cep.compiler.functions import AGGREGATES, ARRAY_AGG, FunctionChecker
 from cep.compiler.operators import OperatorChecker
 from cep.errors import Span
-from cep.expression import ALL_EVENTS, Aggregate, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
 from cep.language import ast
 from cep.language.diagnostics import did_you_mean
 from cep.language.time_literals import MAX_DURATION_US
@@ -148,20 +148,30 @@ class Inference(FunctionChecker, OperatorChecker):
             case _:
                 assert_never(node.kind)
 
-    def _stream_of(self, variable: ast.Name) -> Stream | None:
-        """Return the stream that a variable's columns are of."""
+    def _streams_of(self, variable: ast.Name) -> list[Stream]:
+        """Return the streams that the columns of a variable, or of the members of a subset, are of."""
         if not self.scope.is_qualified:
-            return self.scope.stream
-        stream = self.scope.stream_of.get(variable.text)
-        if stream is None:
+            return [self.scope.stream]
+        names = self.scope.subsets.get(variable.text, (variable.text,))
+        unknown = next((name for name in names if name not in self.scope.stream_of), None)
+        if unknown is not None:
             self.problem(
                 "E0232",
-                f"`{variable.text}` is an event of which stream?",
+                f"`{unknown}` is an event of which stream?",
                 variable.span,
                 "may be an event of any stream of the rule",
-                f"write {variable.text} ON stream in DEFINE",
+                f"write {unknown} ON stream in DEFINE",
             )
-        return stream
+            return []
+        return list({self.scope.stream_of[name].name: self.scope.stream_of[name] for name in names}.values())
+
+    def _field_of_any(self, name: ast.Name, streams: list[Stream]) -> Expression | None:
+        """Return a column that all of `streams` have: to an event of one those of the others are NULL."""
+        fields = [self._field(name, stream) for stream in streams]
+        if len(fields) == 1:
+            return fields[0]
+        values = self.unify(fields, [name.span] * len(fields))
+        return None if not values else Call("coalesce", tuple(values), values[0].type)
 
     def _field(self, name: ast.Name, stream: Stream) -> Column | None:
         field = stream.field(name.text)
@@ -241,8 +251,10 @@ class Inference(FunctionChecker, OperatorChecker):
         known = self._variable(variable)
         if not known and self.scope.is_qualified:
             return None  # a column of which stream?
-        stream = self._stream_of(variable) if known else self.scope.stream
-        found = None if stream is None else self._field(node.name, stream)
+        streams = self._streams_of(variable) if known else [self.scope.stream]
+        if self._inside is None and self.scope.is_of_subject(variable.text):
+            streams = [self.scope.stream]
+        found = self._field_of_any(node.name, streams)
         if not known or found is None:
             return None
         if self._inside is not None:

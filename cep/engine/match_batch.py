@@ -30,12 +30,14 @@ from cep.program import (
     I64,
     MATCH,
     OUTCOME,
+    STREAM_COLUMN,
     TIMEOUT,
     Program,
     RuleProgram,
     is_list,
     name_hash,
 )
+from cep.schema import Stream
 
 _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
 
@@ -131,14 +133,28 @@ def _lists(rule: RuleProgram, taken: Taken, rows: I64, events: pa.Table) -> dict
 
 
 def _events(program: Program, events: pa.Table) -> pa.Array:
-    kind = program.event_type
+    """Return whole events (`Program.event_type`)."""
+    if len(program.streams) == 1:
+        return _events_of(program, program.stream, events, program.event_type, None)
+    stream = np.asarray(events.column(STREAM_COLUMN).combine_chunks())
+    parts = [
+        _events_of(program, of, events, item.type, pa.array(stream != number))
+        for number, (of, item) in enumerate(zip(program.streams, program.event_type, strict=True))
+    ]
+    return pa.StructArray.from_arrays(parts, fields=list(program.event_type))
+
+
+def _events_of(
+    program: Program, stream: Stream, events: pa.Table, kind: pa.StructType, mask: pa.Array | None
+) -> pa.Array:
+    """Return the events of one stream, NULL where `mask` is TRUE."""
     columns = []
     for field in kind:
-        values = events.column(field.name).combine_chunks()
+        values = events.column(program.column_of(stream, field.name)).combine_chunks()
         if pa.types.is_date(field.type):  # rules see midnights
             values = values.cast(pa.timestamp("us"))
         columns.append(values.cast(field.type))
-    return pa.StructArray.from_arrays(columns, fields=list(kind))
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
 
 
 def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:

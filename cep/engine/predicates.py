@@ -329,10 +329,8 @@ def _prepared(
             result.append(pa.array(values if rows is None else values[rows], field.type))
             continue
         expression = derived.get(field.name) or Column(field.name, program.type_of(field.name))
-        if program.reads_only(expression, stream):
-            column = evaluate(expression, batch).to_arrow()
-        else:
-            column = pa.nulls(batch.n_rows, field.type)
+        seen = program.seen_by(expression, stream)
+        column = pa.nulls(batch.n_rows, field.type) if seen is None else evaluate(seen, batch).to_arrow()
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         result.append(column if rows is None else column.take(pa.array(rows)))

@@ -28,7 +28,7 @@ def evaluate(expression: Expression, event: Event | None, taken: Taken) -> Any:
             return value
         case Column(name=name):
             assert event is not None, "a measure has no event under test"
-            return event[name]
+            return event.get(name)  # of another stream than the event: NULL
         case Aggregate():
             return _aggregate(expression, taken.get(expression.variable, ()))
         case Call():

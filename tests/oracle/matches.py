@@ -19,7 +19,7 @@ from tests.oracle.derivations import (
     events_by_name,
 )
 from tests.oracle.expressions import Event, evaluate
-from tests.oracle.partitions import TIME, partition
+from tests.oracle.partitions import TIME, columns_of, partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _match(
     """Report a derivation ("What a match reports")."""
     taken = events_by_name(rule, events, derivation.assignment)
     measures = {measure.name: evaluate(measure.expression, None, taken) for measure in rule.measures}
-    took = tuple(events[position] for _, position in derivation.assignment)
+    took = tuple(columns_of(events[position]) for _, position in derivation.assignment)
     start_us = times[derivation.assignment[0][1]]
     return Match(key, derivation.assignment, start_us, derivation.end_us, measures, took)
 

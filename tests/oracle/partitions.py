@@ -26,6 +26,11 @@ def event_of(stream: Stream, event: Mapping[str, Any]) -> dict[str, Any]:
     return {STREAM: stream.name, **{qualified(stream.name, name): value for name, value in event.items()}}
 
 
+def columns_of(event: Event) -> dict[str, Any]:
+    """Return an event in a partition without what it has only there."""
+    return {name: value for name, value in event.items() if not name.startswith("#")}
+
+
 def partition(rule: ir.Rule, streams: Sequence[Stream], events: Sequence[Event]) -> Partitions:
     """Return the events of each key in order.
 

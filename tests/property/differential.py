@@ -14,8 +14,8 @@ from cep.compiler.compile import compile_rules
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
 from cep.program import ARROW_TYPES, EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
-from cep.schema import Stream
-from tests.oracle import find_matches
+from cep.schema import Stream, qualified
+from tests.oracle import Match, find_matches
 from tests.property.strategies import Case, Step
 
 Row = tuple[Any, ...]
@@ -54,18 +54,23 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 def oracle_rows(case: Case) -> list[Row]:
     """Return what the oracle reports."""
-    rows = []
-    for rule in case.rules:
-        for match in find_matches(rule, case.stream, case.events):
-            measures = tuple((name, canonical(value)) for name, value in match.measures.items())
-            outcome = TIMEOUT if match.is_timeout else MATCH
-            row = (rule.name, match.key, match.start_us, match.end_us, outcome, measures)
-            if not rule.report.all_rows:
-                rows.append((*row, None, None, None))
-                continue
-            for number, ((variable, _), event) in enumerate(zip(match.assignment, match.events, strict=True)):
-                rows.append((*row, number, variable, _canonical_event(event)))
-    return in_order(rows)
+    found = [(rule, find_matches(rule, case.stream, case.events)) for rule in case.rules]
+    return in_order([row for rule, matches in found for row in rows_of_matches(rule, matches)])
+
+
+def rows_of_matches(rule: ir.Rule, matches: Sequence[Match]) -> list[Row]:
+    """Return matches that the oracle found in the form of `Row`."""
+    rows: list[Row] = []
+    for match in matches:
+        measures = tuple((name, canonical(value)) for name, value in match.measures.items())
+        outcome = TIMEOUT if match.is_timeout else MATCH
+        row = (rule.name, match.key, match.start_us, match.end_us, outcome, measures)
+        if not rule.report.all_rows:
+            rows.append((*row, None, None, None))
+            continue
+        for number, ((variable, _), event) in enumerate(zip(match.assignment, match.events, strict=True)):
+            rows.append((*row, number, variable, _canonical_event(event)))
+    return rows
 
 
 def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
@@ -85,7 +90,15 @@ def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
         times = (columns["match_start"][number], columns["match_end"][number])
         outcome = columns[OUTCOME][number] if OUTCOME in columns else MATCH
         of_event = tuple(columns[name][number] if name in columns else None for name in EVENT_COLUMNS)
-        event = None if of_event[-1] is None else _canonical_event(of_event[-1])
+        event = of_event[-1]
+        if event is not None and len(rule.streams) > 1:
+            event = {
+                qualified(stream, name): value
+                for stream, columns in event.items()
+                if columns is not None
+                for name, value in columns.items()
+            }
+        event = None if event is None else _canonical_event(event)
         rows.append((rule.name, key, *times, outcome, measures, *of_event[:-1], event))
     return rows
 

@@ -142,6 +142,8 @@ def _expression(expression: Expression, prefix: str = "") -> str:
             assert argument is not None
             place = f", {offset}" if offset else ""
             return f"{kind}({_expression(argument, name + '.')}{place})"
+        case Call(function="coalesce", args=(Column(name=name), *_)) if "." in name:  # of any of its streams
+            return prefix + name.rpartition(".")[2]
         case Call():
             return _call(expression.function, [_expression(arg, prefix) for arg in expression.args])
 

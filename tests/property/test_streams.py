@@ -6,6 +6,7 @@ its events are dealt out to the streams.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from cep.language.diagnostics import render
 from cep.schema import Role, Stream, qualified
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.partitions import event_of
-from tests.property.differential import Row, canonical, in_order, rows_of, stream_table
+from tests.property.differential import Row, in_order, rows_of, rows_of_matches, stream_table
 from tests.property.rule_text import rule_text
 from tests.property.strategies import Case, cases, streams
 from tests.property.test_engine import SLOW
@@ -46,18 +47,57 @@ class Dealt:
     restores_after: int
 
 
-def in_streams(expression: Expression, own: str | None, stream_of: dict[str, str]) -> Expression:
-    """Return `expression` with its columns called as those of the stream of their variable."""
+StreamsOf = dict[str, tuple[str, ...]]
+"""Names of the streams that the events of a variable, or of a subset, are of."""
+
+
+def in_streams(expression: Expression, own: tuple[str, ...], streams_of: StreamsOf) -> Expression:
+    """Return `expression` with its columns called as those of the streams of their variable."""
     match expression:
         case Column(name=name, type=kind):
-            assert own is not None
-            return Column(qualified(own, name), kind)
+            columns = tuple(Column(qualified(stream, name), kind) for stream in own)
+            return columns[0] if len(columns) == 1 else Call("coalesce", columns, kind)
         case Aggregate(variable=variable, argument=argument) if argument is not None:
-            return replace(expression, argument=in_streams(argument, stream_of[variable], stream_of))
+            return replace(expression, argument=in_streams(argument, streams_of[variable], streams_of))
         case Call(function=function, args=args, type=kind):
-            return Call(function, tuple(in_streams(arg, own, stream_of) for arg in args), kind)
+            return Call(function, tuple(in_streams(arg, own, streams_of) for arg in args), kind)
         case _:
             return expression
+
+
+def first_steps(node: ir.Node) -> dict[str, str]:
+    """Return, for each condition that closes a loop, the first variable in the loop: it is of its stream."""
+    found: dict[str, str] = {}
+    for loop in loops(node):
+        if loop.until is not None:
+            found[loop.until] = next(steps(loop))
+    return found
+
+
+def inside(node: ir.Node) -> tuple[ir.Node, ...]:
+    match node:
+        case ir.Sequence(items=items):
+            return tuple(item.node for item in items)
+        case ir.Alternation(branches=parts) | ir.Permutation(parts=parts):
+            return parts
+        case ir.Repeat(body=body) | ir.Group(body=body):
+            return (body,)
+        case _:
+            return ()
+
+
+def loops(node: ir.Node) -> Iterator[ir.Repeat]:
+    if isinstance(node, ir.Repeat):
+        yield node
+    for part in inside(node):
+        yield from loops(part)
+
+
+def steps(node: ir.Node) -> Iterator[str]:
+    if isinstance(node, ir.Take):
+        yield node.variable
+    for part in inside(node):
+        yield from steps(part)
 
 
 @st.composite
@@ -71,12 +111,13 @@ def dealt(draw: st.DrawFn) -> Dealt:
     )
     names = [variable.name for variable in rule.variables]
     stream_of = {name: draw(st.sampled_from(read)).name for name in names}
-    for subset in rule.subsets:  # is of one stream
-        stream_of |= dict.fromkeys((*subset.members, subset.name), stream_of[subset.members[0]])
+    first = first_steps(rule.pattern)
+    stream_of |= {until: stream_of[step] for until, step in first.items()}
     is_bound = n_streams == 1 or draw(st.booleans())
     if is_bound:  # by different columns: every stream has a variable
         read = tuple(stream for stream in read if stream.name in stream_of.values())
         key_of = {name: draw(st.sampled_from(KEYS)) for name in names}
+        key_of |= {until: key_of[step] for until, step in first.items()}
         role_of = {name: Role(stream_of[name], key_of[name]) for name in names}
     else:
         column = {stream.name: draw(st.sampled_from(KEYS)) for stream in read}
@@ -84,28 +125,29 @@ def dealt(draw: st.DrawFn) -> Dealt:
     found = set(role_of.values()) | (set() if is_bound else {Role(name, key) for name, key in column.items()})
     order = [stream.name for stream in read]
     roles = tuple(sorted(found, key=lambda role: (order.index(role.stream), role.key)))
-    qualify = len(read) > 1
+    if len(read) > 1:
+        streams_of = {name: (stream,) for name, stream in stream_of.items()}
+        for subset in rule.subsets:
+            streams_of[subset.name] = tuple(dict.fromkeys(stream_of[name] for name in subset.members))
+        rule = replace(
+            rule,
+            variables=tuple(
+                item
+                if item.predicate is None
+                else replace(item, predicate=in_streams(item.predicate, streams_of[item.name], streams_of))
+                for item in rule.variables
+            ),
+            measures=tuple(
+                replace(item, expression=in_streams(item.expression, (), streams_of))
+                for item in rule.measures
+            ),
+        )
     rule = replace(
         rule,
         streams=tuple(order),
         key=("key",) if is_bound else roles[0].key,
         roles=roles,
-        variables=tuple(
-            ir.Variable(
-                item.name,
-                in_streams(item.predicate, stream_of[item.name], stream_of)
-                if qualify and item.predicate is not None
-                else item.predicate,
-                roles.index(role_of[item.name]),
-            )
-            for item in rule.variables
-        ),
-        measures=tuple(
-            ir.Measure(
-                item.name, in_streams(item.expression, None, stream_of) if qualify else item.expression
-            )
-            for item in rule.measures
-        ),
+        variables=tuple(replace(item, role=roles.index(role_of[item.name])) for item in rule.variables),
     )
     events = [event for event in case.events if event["i"] is None or event["i"] >= -1]
     drawn = tuple((draw(st.integers(0, len(read) - 1)), _agreed(event, read)) for event in events)
@@ -122,19 +164,7 @@ def oracle_rows(case: Dealt) -> list[Row]:
         event_of(case.streams[number], event) if len(case.streams) > 1 else event
         for number, event in case.events
     ]
-    return in_order(
-        [
-            (
-                case.rule.name,
-                match.key,
-                match.start_us,
-                match.end_us,
-                "timeout" if match.is_timeout else "match",
-                tuple((name, canonical(value)) for name, value in match.measures.items()),
-            )
-            for match in find_matches(case.rule, case.streams, events)
-        ]
-    )
+    return in_order(rows_of_matches(case.rule, find_matches(case.rule, case.streams, events)))
 
 
 def engine_table(case: Dealt, *, one_by_one: bool) -> pa.Table:
