@@ -206,7 +206,8 @@ def test_a_pipeline_with_several_sources_counts_and_reports_as_a_local_run(
     write(tmp_path / "in", rows, 1)
     texts = [json.dumps({**row, "at": row["at"].isoformat()}) for row in rows["logins"]]
     texts[3:3] = ["{", json.dumps({"n": 1, "at": None})]
-    (tmp_path / "logins.json").write_text("\n".join(texts) + "\n")
+    (tmp_path / "in" / "json").mkdir()
+    (tmp_path / "in" / "json" / "logins.json").write_text("\n".join(texts) + "\n")
     declared = {
         name: {
             "event_time": stream.event_time,
@@ -224,7 +225,7 @@ def test_a_pipeline_with_several_sources_counts_and_reports_as_a_local_run(
                 "streams": declared,
                 "rules": ["rules.cep"],
                 "sources": [
-                    {"stream": "logins", "format": "json", "path": "logins.json"},
+                    {"stream": "logins", "format": "json", "path": "in/json"},
                     {"stream": "payments", "format": "parquet", "path": "in/payments"},
                 ],
                 "sinks": [{"format": "parquet", "path": "out/matches"}],
@@ -237,7 +238,7 @@ def test_a_pipeline_with_several_sources_counts_and_reports_as_a_local_run(
     )
     summary = run(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
     local = match_file(
-        PROGRAMS, {"logins": tmp_path / "logins.json", "payments": tmp_path / "in" / "payments"}
+        PROGRAMS, {"logins": tmp_path / "in" / "json", "payments": tmp_path / "in" / "payments"}
     )
     assert local.counts.malformed > 2
     assert local.counts.duplicates > 10
