@@ -414,8 +414,8 @@ class Program:
     def event_type(self) -> pa.StructType:
         """Type of a whole event: the columns of its stream, each in the type it was declared with.
 
-        Decimals are what rules see of them. With several streams there is such a struct for each; those of other
-        streams are NULL.
+        Decimals are what rules see of them. With several streams there is such a struct for each; those of
+        other streams are NULL.
         """
         types = {
             stream.name: pa.struct([(field.name, _declared_type(field)) for field in stream.fields])
