@@ -212,11 +212,6 @@ def _pruned_timeouts(pattern: Pattern) -> bool:
     return pattern.skip.kind != "NO_SKIP" and bool(pattern.window_ms)
 
 
-def _gap(pattern: Pattern) -> bool:
-    """A limit on a gap."""
-    return any(leaf.gap_ms or leaf.repeat_gap_ms for leaf in pattern.every_stage())
-
-
 DIFFERENCES = (
     Difference("absence before an optional end", _optional_end),
     Difference("an event both forbidden and wanted", _shared_event),
@@ -228,6 +223,5 @@ DIFFERENCES = (
     Difference("one match, reported more than once", _repeated_group, only_repeats=True),
     Difference("the limit of an event that is not taken", _limit_of_absence),
     Difference("a limit behind a loop or an option", _limit_behind_loop),
-    Difference("when a gap has run out", _gap, only_timeouts=True),
     Difference("timeouts of pruned runs", _pruned_timeouts, only_timeouts=True),
 )

@@ -54,7 +54,7 @@ def write_rule(pattern: Pattern, fields: dict[str, str], n_events: int, n_words:
         "MEASURES\n  " + ",\n  ".join(measures) if measures else "",
         "MATCH ALL",
         _skip(pattern.skip.kind, writer.skip_target()),
-        "ON TIMEOUT" if window else "",
+        "ON TIMEOUT" if window or "[< " in pattern_text else "",
     ]
     return Rule("\n".join(clause for clause in clauses if clause) + "\n", variables)
 
