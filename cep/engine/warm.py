@@ -28,9 +28,9 @@ from cep.schema import Field, Role, Stream
 
 
 def smallest_program() -> Program:
-    """Return a program of two rules that match every event, with all kinds of columns that kernels meet.
+    """Return a program of rules that match every event, with all kinds of columns that kernels meet.
 
-    Only the second has clocks: the two kinds have kernels of their own.
+    One has clocks, one reports what is preferred: each kind has kernels of its own.
     """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
@@ -68,8 +68,9 @@ def smallest_program() -> Program:
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
     timed = dataclasses.replace(rule, name="timed", is_timed=True, timeouts=True)
+    preferred = dataclasses.replace(rule, name="preferred", selection=SelectionCode.PREFERRED)
     roles = (Role("warm", ("key",)),)
-    return Program((stream,), ("key",), roles, ((),), (), (), (rule, timed), listed=("n",))
+    return Program((stream,), ("key",), roles, ((),), (), (), (rule, timed, preferred), listed=("n",))
 
 
 def warm_up() -> None:
