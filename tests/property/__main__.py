@@ -97,6 +97,18 @@ def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
     return tally
 
 
+def _on_spark(n: int, first_seed: int) -> Counter[str]:
+    from spark_runtime.session import session
+    from tests.property.on_spark import compare_on_spark
+
+    settings_of_spark = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    running = session(settings_of_spark, name="random rules", is_short=True)
+    try:
+        return compare_on_spark(running, n, first_seed)
+    finally:
+        running.stop()
+
+
 def main() -> int:
     """Try cases in one or more processes; print how many, and what was in them."""
     parser = argparse.ArgumentParser(prog="python -m tests.property", description=__doc__)
@@ -104,10 +116,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes")
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument(
+        "--spark", type=int, default=0, metavar="N", help="compare N batches on Spark instead"
+    )
     parser.add_argument("--no-jit", action="store_true", help="run the kernels as Python: slow, no compiler")
     options = parser.parse_args()
-    if not options.examples and not options.minutes:
-        parser.error("give --examples or --minutes")
+    if not options.examples and not options.minutes and not options.spark:
+        parser.error("give --examples, --minutes or --spark")
     if options.no_jit and os.environ.get("NUMBA_DISABLE_JIT") != "1":
         command = [sys.executable, "-m", "tests.property", *sys.argv[1:]]
         return subprocess.call(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
@@ -116,7 +131,9 @@ def main() -> int:
     share = -(-options.examples // options.jobs)
     tasks = [(first_seed + 1_000_000 * job, share, options.minutes) for job in range(options.jobs)]
     tally: Counter[str] = Counter()
-    if options.jobs == 1:
+    if options.spark:
+        tally = _on_spark(options.spark, first_seed)
+    elif options.jobs == 1:
         tally = try_cases(*tasks[0])
     else:
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
