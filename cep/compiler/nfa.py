@@ -32,7 +32,7 @@ ACCEPT = -1
 """Successor of a take: the run is complete."""
 
 
-MAX_SUCCESSORS = 10_000
+MAX_SUCCESSORS = 7_500
 """Successors of all takes together. Optional steps in a row multiply: n of them have n * n / 2."""
 
 
@@ -416,15 +416,19 @@ def _reach(graph: nx.DiGraph[int], entry: int, path: _Path) -> Iterator[tuple[in
     """
     stack = [(entry, path)]
     seen: set[tuple[int, _Path]] = set()
+    nodes = graph.nodes
     while stack:
-        node, path = stack.pop()
-        if (node, path) in seen:
+        place = stack.pop()
+        n_seen = len(seen)
+        seen.add(place)
+        if len(seen) == n_seen:  # seen before; a path is hashed once
             continue
-        seen.add((node, path))
         graph.graph["steps"] = graph.graph.get("steps", 0) + 1
         if graph.graph["steps"] > MAX_STEPS:
             raise AutomatonTooLargeError
-        mark, value = graph.nodes[node]["mark"], graph.nodes[node]["value"]
+        node, path = place
+        attributes = nodes[node]
+        mark, value = attributes["mark"], attributes["value"]
         match mark:
             case Mark.ACCEPT | Mark.TAKE:
                 yield node, path
