@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
-from cep.compiler import nfa
+from cep.compiler import ir, nfa
 from cep.compiler.compile import check_sources
 from cep.errors import Source
 from cep.explain import show_node
@@ -28,6 +28,9 @@ def show(pattern: str) -> list[str]:
         extra = (
             [f"+{v}" for v in state.begins] + [f"!{v}" for v in state.bars] + [f"!!{v}" for v in state.guards]
         )
+        extra += [f"#{v}" for fence in state.fences for v in fence.claims]
+        extra += [f"#{v}:{take.variable}" for take in state.takes for f in take.fences for v in f.claims]
+        extra += [f"{v}=>{target}" for v, target in state.lifts]
         flags = ["closes"] * state.closes + ["next"] * state.accepts_after_skip
         moves = [f"skip:{state.next}"] if state.guards and state.next != number else []
         kind = "start" if number == 0 else state.contiguity.value
@@ -64,6 +67,26 @@ def show(pattern: str) -> list[str]:
         ("b->+ -> !c -> d", ["start b:1,2", "next b:1,2 !c", "next d:-1 !c"]),
         ("b{2} -> !c -> d", ["start b:1", "strict b:2", "next d:-1 !c"]),
         ("b+ !c d", ["start b:1,2", "strict b:1,2 !!c", "strict d:-1 !!c"]),
+        # A possessive loop keeps what it begins with from what follows, at the start, too.
+        ("a->++ -> b", ["start a:1,2", "next a:1,2", "next b:-1 #a"]),
+        ("a->*+ -> b", ["start a:1,2 b:-1 #a:b", "next a:1,2", "next b:-1 #a"]),
+        ("c a->{2}+ -> b", ["start c:1", "strict a:2", "next a:3", "next b:-1"]),
+        ("a -> b->++ -> !c FOR 5 SECONDS -> d", ["start a:1", "next b:1,2", "any !c #b", "next d:-1 #b"]),
+        # UNTIL keeps events from its loop; one that closes a possessive loop lifts its claim.
+        (
+            "a b+ UNTIL (x > 1) -> c",
+            ["start a:1", "strict b:2,3 #until#1:b", "strict b:2,3 #until#1", "next c:-1"],
+        ),
+        (
+            "c -> a->*+ UNTIL (x > 1) -> b",
+            [
+                "start c:1,2",
+                "next a:3,2 +a #until#1:a",
+                "next b:-1 #a until#1=>4",
+                "next a:3,2 #until#1",
+                "next b:-1",
+            ],
+        ),
         # Iterations that take nothing are none.
         (
             "a -> (b? c?)+ -> d",
@@ -77,6 +100,17 @@ def test_states(pattern: str, expected: list[str]) -> None:
 
 def test_chains_of_options_stay_small() -> None:
     assert len(automaton("a " + " ".join(["(b?|c?)"] * 60) + " d").states) < 400
+
+
+def test_loops_that_can_be_closed_in_any_order_have_a_limit() -> None:
+    loops = [
+        ir.Repeat(ir.Take("a"), 0, None, ir.Contiguity.NEXT, ir.Greed.POSSESSIVE, until=f"u{number}")
+        for number in range(16)
+    ]
+    items = [ir.Item(ir.Contiguity.NEXT, node) for node in (ir.Take("c"), *loops, ir.Take("b"))]
+    assert len(nfa.build(ir.Sequence((*items[:9], items[-1]))).states) < 2_000
+    with pytest.raises(nfa.AutomatonTooLargeError):
+        nfa.build(ir.Sequence(tuple(items)))
 
 
 def test_the_graph_reaches_acceptance_from_every_state() -> None:
