@@ -25,6 +25,7 @@ class Type(StrEnum):
     STRING = "string"
     TIMESTAMP = "timestamp"  # int64 microseconds since 1970-01-01T00:00Z
     INTERVAL = "interval"  # int64 microseconds
+    OPAQUE = "opaque"  # arrays, structs, maps, binary: JSON text that is only passed on
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep import csv_lines, dead_letter, json_lines
+from cep.column_types import ColumnType, opaque_text
 from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.errors import InputError
 from cep.expression import Type
@@ -273,6 +274,13 @@ def csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
             "the first line must name the columns",
         ) from None
     _require_columns(name, header, stream)
+    for field in stream.fields:
+        if field.type is Type.OPAQUE:
+            raise InputError(
+                "E0605",
+                f"column `{field.name}` is declared {field.ddl}, which a CSV file cannot hold",
+                "declare it as string, or give the events as JSON lines or Parquet",
+            )
     return header
 
 
@@ -312,7 +320,9 @@ def _parquet_piece(name: str, batch: pa.Table, stream: Stream, first_row: int) -
     schema = event_table_schema(stream)
     columns = [
         # Every value fits: the file's type does.
-        fit_column(_plain(batch.column(field.name).combine_chunks(), typed.type), field)[0]
+        _opaque(batch.column(field.name), field.column_type)
+        if field.type is Type.OPAQUE
+        else fit_column(_plain(batch.column(field.name).combine_chunks(), typed.type), field)[0]
         for field, typed in zip(stream.fields, schema, strict=True)
     ]
     positions = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
@@ -329,23 +339,7 @@ _PARQUET_TYPES: Mapping[Type, str] = {
 
 
 def _require_type(name: str, field: Field, kind: pa.DataType) -> None:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    match field.type:
-        case Type.BOOLEAN:
-            fits = pa.types.is_boolean(kind)
-        case Type.BIGINT:
-            fits = pa.types.is_integer(kind) and _integer_width(kind) <= INTEGER_BITS[field.ddl]
-        case Type.DOUBLE if field.is_decimal:
-            fits = pa.types.is_decimal(kind)
-        case Type.DOUBLE:
-            # An integer of 32 bits is a double without loss; Spark widens it, too.
-            fits = pa.types.is_floating(kind) or (pa.types.is_integer(kind) and _integer_width(kind) <= 32)
-        case Type.STRING:
-            fits = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        case _:
-            fits = pa.types.is_date(kind) if field.ddl == "date" else pa.types.is_timestamp(kind)
-    if not fits:
+    if not _fits(kind, field):
         raise InputError(
             "E0605",
             f"column `{field.name}` of `{name}` is {kind}, the stream declares {field.ddl}",
@@ -353,7 +347,51 @@ def _require_type(name: str, field: Field, kind: pa.DataType) -> None:
         )
 
 
+def _fits(kind: pa.DataType, field: Field) -> bool:
+    """Say whether a column of an Arrow type can be read as a field."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    match field.type:
+        case Type.OPAQUE:
+            return _has_type(kind, field.column_type)
+        case Type.BOOLEAN:
+            return bool(pa.types.is_boolean(kind))
+        case Type.BIGINT:
+            return bool(pa.types.is_integer(kind) and _integer_width(kind) <= INTEGER_BITS[field.ddl])
+        case Type.DOUBLE if field.is_decimal:
+            return bool(pa.types.is_decimal(kind))
+        case Type.DOUBLE:
+            # An integer of 32 bits is a double without loss; Spark widens it, too.
+            return bool(
+                pa.types.is_floating(kind) or (pa.types.is_integer(kind) and _integer_width(kind) <= 32)
+            )
+        case Type.STRING:
+            return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        case _:
+            return bool(pa.types.is_date(kind) if field.ddl == "date" else pa.types.is_timestamp(kind))
+
+
+def _has_type(kind: pa.DataType, declared: ColumnType) -> bool:
+    """Say whether values of an Arrow type are of an opaque type, or of a part of one."""
+    inside: list[pa.DataType] = []
+    match declared.name:
+        case "binary":
+            return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+        case "array":
+            inside = [kind.value_type] if pa.types.is_list(kind) else []
+        case "map":
+            inside = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else []
+        case "struct":
+            known = [item.name for item in kind] if pa.types.is_struct(kind) else []
+            inside = [kind.field(name).type for name in declared.names if known.count(name) == 1]
+        case _:
+            return _fits(kind, Field("", str(declared)))
+    return len(inside) == len(declared.parts) and all(map(_has_type, inside, declared.parts))
+
+
 def _word_of(field: Field) -> str:
+    if field.type is Type.OPAQUE:
+        return field.ddl
     if field.is_decimal:
         return "a decimal"
     return "a date" if field.ddl == "date" else _PARQUET_TYPES[field.type]
@@ -362,6 +400,11 @@ def _word_of(field: Field) -> str:
 def _integer_width(kind: pa.DataType) -> int:
     """Return how many bits a signed integer needs to hold every value of `kind`."""
     return int(kind.bit_width) + int(pa.types.is_unsigned_integer(kind))
+
+
+def _opaque(values: pa.ChunkedArray, kind: ColumnType) -> pa.Array:
+    texts = [None if value is None else opaque_text(value, kind) for value in values.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -2,7 +2,7 @@
 
 A line holds one object. A number is written as a number, a string and a time as a string; a field that is
 missing is NULL; fields that the stream does not declare are not looked at. See `cep.text_values` for the
-accepted forms.
+accepted forms. An array, a struct, a map is written as JSON writes it, binary in base64.
 
 Arrow parses many lines at once, but a bad line fails them all. A piece that fails is cut at the line that
 Arrow names, or in the middle; where few lines are left, they are read one by one.
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from cep import dead_letter
+from cep.column_types import opaque_text
 from cep.expression import Type
 from cep.schema import Field, Stream
 from cep.text_values import (
@@ -52,6 +53,7 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
     Empty lines are neither.
     """
     lines, indices, problems = _objects(lines)
+    has_trees = any(field.type is Type.OPAQUE for field in stream.fields)  # not for Arrow: it has no maps
     tables: list[pa.Table] = []
     kept: list[Indices] = []
     pieces = [(start, min(start + PIECE_LINES, len(lines))) for start in range(0, len(lines), PIECE_LINES)][
@@ -59,7 +61,7 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
     ]
     while pieces:
         start, stop = pieces.pop()
-        if stop - start <= ONE_BY_ONE:
+        if stop - start <= ONE_BY_ONE or has_trees:
             table, rows, found = _parse_one_by_one(lines[start:stop], stream)
         else:
             try:
@@ -213,6 +215,11 @@ def _reason_for_text(line: bytes) -> str:
 def _typed(value: object, field: Field) -> object:
     """Return `value`, as JSON gives it, as the field's type, or None if it is not of the type."""
     match field.type, value:
+        case Type.OPAQUE, _:
+            try:
+                return opaque_text(value, field.column_type)
+            except ValueError:
+                return None
         case Type.BOOLEAN, bool():
             return value
         case Type.STRING, str():

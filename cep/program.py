@@ -412,13 +412,13 @@ class Program:
 
     @property
     def event_type(self) -> pa.StructType:
-        """Type of a whole event: the columns of its stream, each in the type it was declared with.
+        """Type of a whole event: the columns of its stream (`reported_type`).
 
-        Decimals are what rules see of them. With several streams there is such a struct for each; those of
+        With several streams there is such a struct for each; those of
         other streams are NULL.
         """
         types = {
-            stream.name: pa.struct([(field.name, _declared_type(field)) for field in stream.fields])
+            stream.name: pa.struct([(field.name, reported_type(field)) for field in stream.fields])
             for stream in self.streams
         }
         return pa.struct(list(types.items())) if len(types) > 1 else types[self.stream.name]
@@ -568,10 +568,6 @@ class Program:
         return digest.digest()[:16]
 
 
-def _declared_type(field: Field) -> pa.DataType:
-    return pa.float64() if field.is_decimal else DDL_ARROW_TYPES[field.ddl]
-
-
 def is_list(measure: Expression) -> bool:
     """Say whether a measure is a list: ARRAY_AGG over a column of `Program.kept_columns`."""
     return isinstance(measure, Aggregate)
@@ -589,7 +585,22 @@ DDL_ARROW_TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "date": pa.date32(),
 }
-"""Arrow type of a column as its stream declares it."""
+"""Arrow type of a column as its stream declares it, but for decimals and what is opaque."""
+
+
+EXACT_DIGITS = 15
+"""Decimals of so many digits are told apart by the nearest DOUBLE."""
+
+
+def reported_type(field: Field) -> pa.DataType:
+    """Return the Arrow type of a column in events of matches: as declared where the value is still exact.
+
+    What is opaque is JSON text, a decimal of too many digits the DOUBLE that rules see.
+    """
+    if field.is_decimal:
+        return pa.decimal128(*field.digits) if field.digits[0] <= EXACT_DIGITS else pa.float64()
+    return DDL_ARROW_TYPES.get(field.ddl, pa.string())
+
 
 ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.BOOLEAN: pa.bool_(),
@@ -598,6 +609,7 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
     Type.STRING: pa.string(),
     Type.TIMESTAMP: pa.int64(),
     Type.INTERVAL: pa.int64(),
+    Type.OPAQUE: pa.string(),
 }
 """Arrow type of a value in a prepared batch."""
 

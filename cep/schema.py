@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from cep.column_types import ColumnType, parse_type
 from cep.expression import Type
 
 DDL_TYPES: dict[str, Type] = {
@@ -19,24 +19,13 @@ DDL_TYPES: dict[str, Type] = {
     "timestamp": Type.TIMESTAMP,
     "date": Type.TIMESTAMP,  # its midnight in UTC
 }
-"""Spark DDL type of a field -> type of the rule language; ``decimal(p,s)`` is DOUBLE, too."""
-
-MAX_DIGITS = 38
-"""Of a decimal, as in Spark."""
-
-_DECIMAL = re.compile(r"decimal(?:\s*\(\s*([0-9]{1,3})\s*(?:,\s*([0-9]{1,3})\s*)?\))?")
+"""Spark DDL type of a field -> type of the rule language; ``decimal(p,s)`` is DOUBLE, too, others OPAQUE."""
 
 
 def canonical_ddl(text: str) -> str | None:
     """Return a DDL type as `Field.ddl` has it: lower case, decimals with both numbers; None: no such type."""
-    kind = text.strip().lower()
-    if kind in DDL_TYPES:
-        return kind
-    found = _DECIMAL.fullmatch(kind)
-    if found is None:
-        return None
-    digits, places = int(found[1] or 10), int(found[2] or 0)
-    return f"decimal({digits},{places})" if places <= digits <= MAX_DIGITS and digits else None
+    kind = parse_type(text)
+    return None if kind is None else str(kind)
 
 
 MIN_VALID_US = 0
@@ -49,7 +38,7 @@ drag the watermark along and make all that follow late."""
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a stream; `ddl` is a key of `DDL_TYPES` or ``decimal(p,s)``."""
+    """A column of a stream; `ddl` is a type as `canonical_ddl` writes it."""
 
     name: str
     ddl: str
@@ -57,12 +46,25 @@ class Field:
     @property
     def type(self) -> Type:
         """The field's type in rules."""
-        return Type.DOUBLE if self.is_decimal else DDL_TYPES[self.ddl]
+        return Type.DOUBLE if self.is_decimal else DDL_TYPES.get(self.ddl, Type.OPAQUE)
+
+    @property
+    def column_type(self) -> ColumnType:
+        """The declared type."""
+        kind = parse_type(self.ddl)
+        assert kind is not None, self.ddl
+        return kind
 
     @property
     def is_decimal(self) -> bool:
         """Whether rules see the nearest DOUBLE of the field's values."""
         return self.ddl.startswith("decimal")
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """Of a decimal: how many digits it has, and how many of them after the point."""
+        digits, places = self.column_type.digits
+        return digits, places
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import yaml
 
+from cep.column_types import MAX_DIGITS
 from cep.errors import Diagnostic, RuleError, Source
+from cep.expression import Type
 from cep.language.diagnostics import did_you_mean, in_order
 from cep.language.limits import TooManyErrorsError
 from cep.language.source_file import read_source
 from cep.language.time_literals import MAX_DURATION_US, parse_duration, parse_timestamp
-from cep.schema import DDL_TYPES, MAX_DIGITS, MAX_VALID_US, MIN_VALID_US, Field, Stream, canonical_ddl
+from cep.schema import DDL_TYPES, MAX_VALID_US, MIN_VALID_US, Field, Stream, canonical_ddl
 from cep.yaml_document import MAX_BYTES, Document
 
 _SETTINGS = ("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "schema")
@@ -103,7 +105,7 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
     if "tie_break" in settings:
         columns = document.texts(settings["tie_break"], "`tie_break`") or []
         for column, place in columns:
-            _check_column(document, "tie_break", column, place, fields)
+            _check_tie_break(document, _check_column(document, "tie_break", column, place, fields), place)
         tie_break = tuple(dict.fromkeys(column for column, _ in columns))
     lateness_us = _lateness(document, settings["lateness"]) if "lateness" in settings else 0
     deduplicate = False
@@ -168,11 +170,15 @@ def _fields(document: Document, node: yaml.Node) -> list[Field] | None:
 
 def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:
     base = re.split("[(<]", kind.lower())[0].strip()
-    help_text = did_you_mean(kind, (*DDL_TYPES, "decimal(p, s)"), "types")
+    shapes = ("decimal(p, s)", "binary", "array<type>", "struct<name: type>", "map<string, type>")
+    help_text = did_you_mean(kind, (*DDL_TYPES, *shapes), "types")
     if base == "decimal":
         help_text = f"write decimal(p, s): p digits, at most {MAX_DIGITS}, s of them after the point"
-    if base in ("array", "struct", "map", "binary"):
-        help_text = f"rules read single values: leave the column out, or take a value out of it; {help_text}"
+    if base in ("array", "struct", "map"):
+        help_text = (
+            "write it as Spark does, up to 10 levels deep: array<int>, struct<id: bigint, name: string>, "
+            "map<string, double>; keys of maps are texts or whole numbers"
+        )
     if base in _OTHER_TYPES:
         help_text = f"write {_OTHER_TYPES[base]}; {help_text.split('? ')[-1]}"
     document.problem("E0406", f"there is no column type `{kind}`", node, "not a type of a column", help_text)
@@ -193,6 +199,17 @@ def _check_column(
             did_you_mean(name, [field.name for field in fields], "columns"),
         )
     return column
+
+
+def _check_tie_break(document: Document, column: Field | None, node: yaml.Node) -> None:
+    if column is not None and column.type is Type.OPAQUE:
+        document.problem(
+            "E0402",
+            f"`tie_break` names `{column.name}`, which is {column.ddl}",
+            node,
+            "has no order",
+            "name columns of single values",
+        )
 
 
 def _check_event_time(document: Document, name: str, node: yaml.Node, fields: list[Field] | None) -> None:

@@ -21,11 +21,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cep.column_types import opaque_text
 from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import taken_variables, variable_names
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
 from cep.errors import Source
+from cep.expression import Type
 from cep.language import ast
 from cep.language.parser import parse
 from cep.local import in_order
@@ -82,13 +84,22 @@ def event_table(stream: Stream, rows: Rows) -> pa.Table:
             raise ValueError(f"a row has no event time: {dict(row)}")
     return pa.table(
         {
-            column.name: pa.array([_plain(row.get(column.name)) for row in rows], ARROW_TYPES[column.type])
+            column.name: pa.array(
+                [_plain(row.get(column.name), column) for row in rows], ARROW_TYPES[column.type]
+            )
             for column in stream.fields
         }
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, column: Field) -> Any:
+    """Return a value of a row as the engine holds it."""
+    if column.type is Type.OPAQUE and value is not None:
+        return opaque_text(value, column.column_type)
+    return _microseconds(value)
+
+
+def _microseconds(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     if value.tzinfo is None:
@@ -285,7 +296,7 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
             taken += [match[f"p{number}_{name}"] for number in range(match[f"n_{name}"])]
         own = [name for name in list(match)[list(match).index("match_end") + 1 :] if name not in extra]
         measures = {name: match[name] for name in own if name not in (OUTCOME, *EVENT_COLUMNS)}
-        text = show_match(events, taken, _plain(match["match_end"]), measures, stream)
+        text = show_match(events, taken, _microseconds(match["match_end"]), measures, stream)
         if match.get(EVENT) is not None:
             event = match[EVENT]
             if len(rule.streams) > 1:

@@ -227,6 +227,10 @@ def _spark_type(kind: pa.DataType) -> T.DataType:
         return T.ArrayType(_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
         return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in kind])
+    if pa.types.is_decimal(kind):
+        return T.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_date(kind):
+        return T.DateType()
     narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
     return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
 
@@ -237,7 +241,7 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
         return F.timestamp_micros(column)
     if pa.types.is_date(kind):
         return F.date_from_unix_date(column)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return column.cast(_spark_type(kind))
     if pa.types.is_list(kind):
         return F.transform(column, lambda item: _as_reported(item, kind.value_type))

@@ -81,7 +81,8 @@ def carried_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _carried_inside(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_floating(kind) else carried_type(kind)
+    is_text = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return pa.string() if is_text else carried_type(kind)
 
 
 def _carried(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -22,6 +22,7 @@ _SQL_TYPES: dict[Type, str] = {
     Type.STRING: "string",
     Type.TIMESTAMP: "bigint",
     Type.INTERVAL: "bigint",
+    Type.OPAQUE: "string",
 }
 
 _TWO_63 = 2.0**63

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as T  # noqa: N812
 
+from cep.column_types import ColumnType
 from cep.errors import InputError
 from cep.expression import Type
-from cep.schema import DDL_TYPES, Field, Stream
+from cep.schema import DDL_TYPES, Field, Stream, canonical_ddl
 
 _DDL_OF: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
@@ -27,12 +28,23 @@ _DDL_OF: dict[type[T.DataType], str] = {
     T.TimestampNTZType: "timestamp",
     T.DateType: "date",
     T.DecimalType: "decimal",
+    T.BinaryType: "binary",
+    T.ArrayType: "array",
+    T.MapType: "map",
+    T.StructType: "struct",
 }
 
 _WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 _OUR_OWN = "_#"
 """Columns that begin with these are not a stream's."""
+
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timeZone": "UTC",
+}
+"""How JSON is written: as `cep.column_types` does."""
 
 SPARK_TYPES: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
@@ -67,9 +79,9 @@ def stream_of_frame(
 ) -> Stream:
     """Return the stream that `frame` is: every column whose type rules can use."""
     fields = [
-        Field(column.name, column.dataType.simpleString() if ddl == "decimal" else ddl)
+        Field(column.name, ddl)
         for column in frame.schema
-        if (ddl := _DDL_OF.get(type(column.dataType))) is not None and column.name[0] not in _OUR_OWN
+        if (ddl := declared_ddl(column.dataType)) is not None and column.name[0] not in _OUR_OWN
     ]
     stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
     for column in (event_time, *tie_break):
@@ -84,6 +96,29 @@ def stream_of_frame(
             "cast it first: events.withColumn(...)",
         )
     return stream
+
+
+def declared_ddl(kind: T.DataType) -> str | None:
+    """Return the type that a stream declares for columns of a Spark type, or None."""
+    found = _column_type(kind)
+    return None if found is None else canonical_ddl(str(found))
+
+
+def _column_type(kind: T.DataType) -> ColumnType | None:
+    name = _DDL_OF.get(type(kind), "")
+    parts: tuple[T.DataType, ...] = ()
+    names: tuple[str, ...] = ()
+    match kind:
+        case T.DecimalType():
+            return ColumnType(name, digits=(kind.precision, kind.scale))
+        case T.ArrayType():
+            parts = (kind.elementType,)
+        case T.MapType():
+            parts = (kind.keyType, kind.valueType)
+        case T.StructType():
+            parts, names = tuple(field.dataType for field in kind), tuple(kind.names)
+    inside = tuple(found for part in parts if (found := _column_type(part)) is not None)
+    return ColumnType(name, inside, names) if name and len(inside) == len(parts) else None
 
 
 def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
@@ -121,6 +156,8 @@ def missing_columns(frame: DataFrame, stream: Stream, names: Sequence[str]) -> I
 def _require_type(field: Field, kind: T.DataType) -> None:
     ddl = _DDL_OF.get(type(kind))
     match field.type:
+        case Type.OPAQUE:
+            fits = declared_ddl(kind) == field.ddl
         case Type.BIGINT:
             fits = _WIDTH.get(ddl or "", 65) <= _WIDTH[field.ddl]
         case Type.DOUBLE if field.is_decimal:
@@ -132,7 +169,8 @@ def _require_type(field: Field, kind: T.DataType) -> None:
         case declared:
             fits = DDL_TYPES.get(ddl or "") is declared
     if not fits:
-        word = "a decimal" if field.is_decimal else "a date" if field.ddl == "date" else _WORD_OF[field.type]
+        special = {"decimal": "a decimal", "date": "a date"}.get(field.ddl.partition("(")[0])
+        word = special or _WORD_OF.get(field.type, field.ddl)
         raise InputError(
             "E0605",
             f"column `{field.name}` of the events is {kind.simpleString()}, the stream declares {field.ddl}",
@@ -143,6 +181,10 @@ def _require_type(field: Field, kind: T.DataType) -> None:
 def _typed(field: Field, kind: T.DataType) -> SparkColumn:
     column = quoted(field.name)
     match field.type:
+        case Type.OPAQUE if field.ddl == "binary":
+            return F.base64(column)
+        case Type.OPAQUE:
+            return F.to_json(column, _JSON)
         case Type.BIGINT:
             return column.cast("bigint")
         case Type.DOUBLE:

@@ -67,8 +67,23 @@ class Checker(ABC):
         self._inside: list[Read] | None = None  # variables met in the aggregate being read
 
     @abstractmethod
-    def infer(self, node: ast.Expression) -> Expression | None:
+    def infer_any(self, node: ast.Expression) -> Expression | None:
         """Return `node` typed, `NULL` if it is NULL and nothing says of which type, or None: reported."""
+
+    def infer(self, node: ast.Expression) -> Expression | None:
+        """Return what `infer_any` does; a column that rules cannot look into is refused."""
+        found = self.infer_any(node)
+        if found is None or found.type is not Type.OPAQUE:
+            return found
+        self.problem(
+            "E0206",
+            "rules do not look into this column",
+            node.span,
+            "an array, a struct, a map or binary",
+            "ask IS NULL or COUNT, report it by ARRAY_AGG or ALL ROWS PER MATCH, "
+            "or take the value that is needed out of it when the data is read",
+        )
+        return None
 
     def condition(self, node: ast.Expression) -> Expression | None:
         """Return `node` as a BOOLEAN expression."""

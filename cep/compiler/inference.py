@@ -31,6 +31,10 @@ _SUMMABLE: dict[str, tuple[Type, ...]] = {
 }
 
 
+_OF_ANYTHING = ("FIRST", "LAST", "COUNT", ARRAY_AGG)
+"""Aggregates over what need not be a single value."""
+
+
 class Inference(FunctionChecker, OperatorChecker):
     """Types the expressions of one scope."""
 
@@ -48,7 +52,7 @@ class Inference(FunctionChecker, OperatorChecker):
             return None
         return found
 
-    def infer(self, node: ast.Expression) -> Expression | None:
+    def infer_any(self, node: ast.Expression) -> Expression | None:
         """Return `node` typed."""
         match node:
             case ast.Constant():
@@ -302,13 +306,15 @@ class Inference(FunctionChecker, OperatorChecker):
             kinds = ", ".join(shown(kind) for kind in _SUMMABLE[name])
             self.refuse_type(name, value.type, argument.span, kinds)
             return None
+        if name == "COUNT" and value.type is Type.OPAQUE:
+            value = _whether_known(value)
         kind = {"COUNT": Type.BIGINT, "AVG": Type.DOUBLE, "STDDEV": Type.DOUBLE}.get(name, value.type)
         return Aggregate(name, variable, value, offset, kind)
 
     def _argument(self, name: str, node: ast.Expression) -> tuple[str, Expression] | None:
         """Return the one variable `node` is about, and its value for one event of it."""
         self._inside = []
-        value = self.infer(node)
+        value = self.infer_any(node) if name in _OF_ANYTHING else self.infer(node)
         inside, self._inside = self._inside, None
         if value is None:
             return None
@@ -364,3 +370,9 @@ class Inference(FunctionChecker, OperatorChecker):
             )
             return None
         return node.value
+
+
+def _whether_known(value: Expression) -> Expression:
+    """Return something that is NULL where `value` is, and that a run can count."""
+    known = Call("is_not_null", (value,), Type.BOOLEAN)
+    return Call("case", (known, Literal(1, Type.BIGINT), Literal(None, Type.BIGINT)), Type.BIGINT)

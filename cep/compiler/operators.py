@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cep.compiler.checker import NULL, NUMBERS, Checker, as_double, shown
 from cep.compiler.regular_expressions import problem_of
 from cep.errors import Span
-from cep.expression import Call, Column, Expression, Literal, Type
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
 from cep.language import ast
 
 _NEVER = frozenset(("<", ">", "<>"))
@@ -175,10 +175,13 @@ class OperatorChecker(Checker):
     def is_(self, node: ast.Is) -> Expression | None:
         """Return ``x IS NULL``, TRUE or FALSE."""
         if node.what is None:
-            value = self.infer(node.operand)
+            value = self.infer_any(node.operand)
             if value is None:
                 return None
-            return self.call("is_not_null" if node.negated else "is_null", [value], Type.BOOLEAN, node.span)
+            function = "is_not_null" if node.negated else "is_null"
+            if isinstance(value, Aggregate) and value.type is Type.OPAQUE:
+                return _remembered_null(function, value)
+            return self.call(function, [value], Type.BOOLEAN, node.span)
         value = self.condition(node.operand)
         if value is None:
             return None
@@ -220,3 +223,12 @@ class OperatorChecker(Checker):
         if value is None or not negated:
             return value
         return self.call("not", [value], Type.BOOLEAN, span)
+
+
+def _remembered_null(function: str, event: Aggregate) -> Expression:
+    """Return whether a column of a remembered event is NULL: all that a run remembers of it."""
+    assert event.argument is not None
+    of_event = Call(function, (event.argument,), Type.BOOLEAN)
+    answer = Aggregate(event.kind, event.variable, of_event, event.offset, Type.BOOLEAN)
+    without_event = Literal(function == "is_null", Type.BOOLEAN)
+    return Call("coalesce", (answer, without_event), Type.BOOLEAN)

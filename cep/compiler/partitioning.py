@@ -214,12 +214,13 @@ class _Reader:
     def can_be_key(self, key: str, stream: Stream, column: Field | None, span: Span) -> bool:
         """Check the type of a key's column: one that can be compared exactly, and the same everywhere."""
         assert column is not None
-        if column.type is Type.DOUBLE:
+        if column.type in (Type.DOUBLE, Type.OPAQUE):
+            is_double = column.type is Type.DOUBLE
             self.problem(
                 "E0214",
                 f"`{column.name}` is {column.ddl.upper()} and cannot be a key",
                 span,
-                "numbers with fractions are not compared exactly",
+                f"{'numbers with fractions' if is_double else 'values with parts'} are not compared exactly",
                 "use a column of whole numbers, text, time or BOOLEAN",
             )
             return False

@@ -148,13 +148,23 @@ def _events_of(
     program: Program, stream: Stream, events: pa.Table, kind: pa.StructType, mask: pa.Array | None
 ) -> pa.Array:
     """Return the events of one stream, NULL where `mask` is TRUE."""
-    columns = []
-    for field in kind:
-        values = events.column(program.column_of(stream, field.name)).combine_chunks()
-        if pa.types.is_date(field.type):  # rules see midnights
-            values = values.cast(pa.timestamp("us"))
-        columns.append(values.cast(field.type))
+    columns = [
+        _as_reported(events.column(program.column_of(stream, field.name)).combine_chunks(), field.type)
+        for field in kind
+    ]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+
+
+def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a prepared column in the type that events of matches have."""
+    if pa.types.is_date(kind):
+        return values.cast(pa.timestamp("us")).cast(kind)
+    if pa.types.is_decimal(kind):
+        # What is not a number of the type (NaN, too large) is NULL.
+        bound = 10.0 ** (kind.precision - kind.scale) - 0.5 * 10.0**-kind.scale
+        fits = pc.less(pc.abs(values), bound)
+        values = pc.if_else(pc.fill_null(fits, False), values, pa.scalar(None, pa.float64()))
+    return values.cast(kind)
 
 
 def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:

@@ -47,7 +47,7 @@ class Vector:
 
     def to_arrow(self) -> pa.Array:
         """Return the values as an Arrow array of `ARROW_TYPES`, unknown ones as NULL."""
-        if self.type is Type.STRING:
+        if self.type in (Type.STRING, Type.OPAQUE):
             return self.values
         return pa.array(self.values, ARROW_TYPES[self.type], mask=~self.known)
 
@@ -57,7 +57,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     known = np.ones(len(column), np.bool_) if column.null_count == 0 else np.asarray(pc.is_valid(column))
-    if kind is Type.STRING:
+    if kind in (Type.STRING, Type.OPAQUE):
         return Vector(column, known, kind)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
