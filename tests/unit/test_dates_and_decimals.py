@@ -103,7 +103,6 @@ def test_a_parquet_timestamp_is_no_date(tmp_path):
         ("decimal(39,2)", None),
         ("decimal(2,3)", None),
         ("decimal(0)", None),
-        ("array<int>", None),
     ],
 )
 def test_types_are_read_as_spark_writes_them(text, ddl):
