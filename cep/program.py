@@ -150,7 +150,7 @@ class Code(IntEnum):
     MIN_OF_F = 35
     MAX_OF_I = 36
     MAX_OF_F = 37
-    # From here on: `cep.engine.function_kernels`.
+    # From here on: `kernels.functions`.
     DATE_PART = 38  # arg: place in DATE_PARTS
     DATE_TRUNC = 39  # arg: place in TRUNC_UNITS
     FLOOR_DIV = 40  # by arg
@@ -210,7 +210,7 @@ _COMPUTED: dict[str, tuple[Code, int]] = {
 
 
 class Computation(NamedTuple):
-    """How `cep.engine.function_kernels` computes a call from its operands."""
+    """How `kernels.functions` computes a call from its operands."""
 
     code: Code
     arg: int
@@ -340,7 +340,7 @@ class RuleProgram:
     timeouts: bool = False  # a run that a limit ends is reported, too (only if `is_timed`)
     variables: tuple[str, ...] = ()  # names by number
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name, and the variables it stands for
-    node_register: int = -1  # holds the last of the events a run took (`cep.engine.list_kernels`); -1: none
+    node_register: int = -1  # holds the last of the events a run took (`kernels.event_nodes`); -1: none
     all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
 

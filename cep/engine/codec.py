@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.engine.event_lists import KeptEvents
-from cep.engine.kernels import NODE_WIDTH
+from cep.engine.kernels.layout import NODE_WIDTH
 from cep.engine.runs import StoredRuns
 from cep.errors import StateError
 from cep.program import I64

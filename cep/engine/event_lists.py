@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.engine.kernels import MATCH_REGISTER, N_NODES, NODE_EVENT, NODE_WIDTH, REGISTER
-from cep.engine.list_kernels import compact_nodes, count_taken, list_taken, mark_nodes
+from cep.engine.kernels.event_nodes import compact_nodes, count_taken, list_taken, mark_nodes
+from cep.engine.kernels.layout import MATCH_REGISTER, N_NODES, NODE_EVENT, NODE_WIDTH, REGISTER
 from cep.engine.runs import RunPool
 from cep.program import I64
 
@@ -18,7 +18,7 @@ _FIRST_CAPACITY = 64
 
 
 class Nodes:
-    """The nodes of one rule (`cep.engine.list_kernels`). Without a register it stays empty.
+    """The nodes of one rule (`cep.engine.kernels.event_nodes`). Without a register it stays empty.
 
     Parameters
     ----------

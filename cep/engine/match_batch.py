@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine.event_lists import KeptEvents, Nodes, Taken
-from cep.engine.kernels import (
+from cep.engine.kernels.layout import (
     MATCH_CHAIN,
     MATCH_END,
     MATCH_REGISTER,
@@ -16,8 +16,8 @@ from cep.engine.kernels import (
     MATCH_START,
     MATCH_TIMED_OUT,
     MATCH_VALID,
-    hash_values,
 )
+from cep.engine.kernels.order import hash_values
 from cep.engine.ordering import hash_column
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine import codec
-from cep.engine.clocks import earliest_due, expire_all, remembers, run_timed_events
 from cep.engine.event_lists import KeptEvents, Nodes
-from cep.engine.kernels import (
+from cep.engine.kernels.clocks import earliest_due, expire_all, remembers, run_timed_events
+from cep.engine.kernels.layout import (
     DROPPED,
     IDENTITY,
     MATCH_TIMED_OUT,
@@ -34,11 +34,8 @@ from cep.engine.kernels import (
     SLOT,
     TIME_US,
     VALUE,
-    close_all,
-    earliest_close,
-    end_all,
-    run_events,
 )
+from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events
 from cep.engine.predicates import from_arrow

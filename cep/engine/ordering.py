@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.kernels import count_keys, group_by_key, hash_bytes, hash_values
+from cep.engine.kernels.order import count_keys, group_by_key, hash_bytes, hash_values
 from cep.program import COUNTED_COLUMN, I32, I64, STREAM_COLUMN, TIME_COLUMN, U64, Program, name_hash
 
 

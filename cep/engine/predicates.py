@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.function_kernels import compute_rows
+from cep.engine.kernels.functions import compute_rows
 from cep.engine.placement import place_events
 from cep.engine.text_functions import TEXT_FUNCTIONS, matches_pattern
 from cep.engine.text_functions import apply as apply_text

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.kernels import (
+from cep.engine.kernels.layout import (
     AT_INSTANT,
     CLOCK,
     CLOSE_US,
@@ -41,10 +41,9 @@ from cep.engine.kernels import (
     TIMEOUTS,
     VALID,
     ZERO_VALID,
-    link_runs,
-    list_runs,
     pack_rule,
 )
+from cep.engine.kernels.run_lists import link_runs, list_runs
 from cep.program import I64, Program, RuleProgram
 
 assert N_SCALARS == 14, "pack() names every scalar"

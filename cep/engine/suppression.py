@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.report_kernels import mark_suppressed
+from cep.engine.kernels.suppressed import mark_suppressed
 from cep.program import I64
 
 _NEVER_US = np.iinfo(np.int64).min

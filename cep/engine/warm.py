@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cep.engine import function_kernels
-from cep.engine.kernels import KERNELS
+from cep.engine.kernels import functions
+from cep.engine.kernels.layout import KERNELS
 from cep.engine.matcher import Matcher
 from cep.expression import Type
 from cep.program import (
@@ -84,7 +84,7 @@ def warm_up() -> None:
         "n": [1, 2, 2],
     }
     cells = np.zeros(1, np.int64)
-    function_kernels.compute_rows(int(Code.SIGN_F), 0, cells, cells.view(np.float64), np.zeros(1, np.uint8))
+    functions.compute_rows(int(Code.SIGN_F), 0, cells, cells.view(np.float64), np.zeros(1, np.uint8))
     matcher = Matcher(program)
     matcher.push(pa.table(columns, schema=program.event_schema))
     matcher.advance(1)
@@ -94,7 +94,7 @@ def warm_up() -> None:
 
 def compiled_kernels() -> dict[str, int]:
     """Return how many times each kernel was specialised in this process; more than once is a waste."""
-    kernels = {**KERNELS, "compute_rows": function_kernels.compute_rows}
+    kernels = {**KERNELS, "compute_rows": functions.compute_rows}
     return {name: len(kernel.signatures) for name, kernel in kernels.items() if hasattr(kernel, "signatures")}
 
 

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cep.compiler.compile import compile_sources
-from cep.engine.kernels import TIME_US
+from cep.engine.kernels.layout import TIME_US
 from cep.engine.matcher import Matcher
 from cep.engine.ordering import order_events
 from cep.engine.predicates import prepare

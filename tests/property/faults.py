@@ -32,7 +32,7 @@ class Fault:
     wrong: str
 
 
-_NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/engine/kernels.py"
+_NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/engine/kernels"
 
 FAULTS = (
     Fault(
@@ -85,25 +85,25 @@ FAULTS = (
     ),
     Fault(
         "an absence at the start reaches one microsecond less far",
-        _KERNELS,
+        f"{_KERNELS}/step.py",
         "keys[slot, memory] + rule[rule[LOOK_US] + at] >= time_us",
         "keys[slot, memory] + rule[rule[LOOK_US] + at] > time_us",
     ),
     Fault(
         "a match prunes nothing",
-        _KERNELS,
+        f"{_KERNELS}/selection.py",
         "floor = max(floor, skip_target(rule, runs, run))",
         "floor = max(floor, NONE)",
     ),
     Fault(
         "`->` skips what it could take",
-        _KERNELS,
+        f"{_KERNELS}/step.py",
         "if stays and mode == _NEXT and not early:",
         "if stays and mode == _NEXT and early:",
     ),
     Fault(
         "UNTIL does not open a fence",
-        _KERNELS,
+        f"{_KERNELS}/step.py",
         "            until != NONE\n            and try_take(",
         "            until < NONE\n            and try_take(",
     ),

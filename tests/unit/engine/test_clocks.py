@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cep.compiler.compile import check_sources, compile_rules
-from cep.engine.kernels import _STAMP
+from cep.engine.kernels.layout import _STAMP
 from cep.engine.matcher import Matcher
 from cep.errors import Source, StateError
 from cep.program import Program
@@ -129,4 +129,4 @@ def test_pool_and_matches_grow_where_many_silences_end_at_once() -> None:
 
 def test_compiled_kernels_on_disk_depend_on_all_their_sources() -> None:
     names = {name for name, _, _ in _STAMP}
-    assert {"kernels.py", "clocks.py", "function_kernels.py", "program.py"} <= names
+    assert {"step.py", "clocks.py", "functions.py", "program.py"} <= names

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.kernels import (
+from cep.engine.kernels.layout import (
     AFTER_PTR,
     AFTER_STATE,
     CLOCK,
@@ -53,23 +53,13 @@ from cep.engine.kernels import (
     TIME_US,
     TIMEOUTS,
     WAIT_US,
-    allocate,
-    complete,
-    copy_run,
-    drop_runs,
-    has_room,
-    insert_after,
     kernel,
-    note,
     part,
-    prune,
-    remove_after,
-    report_timeouts,
-    room_needed,
-    set_waits,
-    settle,
-    step,
 )
+from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
+from cep.engine.kernels.selection import complete, note, report_timeouts, settle
+from cep.engine.kernels.step import drop_runs, set_waits, step
+from cep.engine.kernels.windows import has_room, room_needed
 from cep.program import I64, U8, RuleTables
 
 

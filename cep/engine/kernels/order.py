@@ -1,0 +1,49 @@
+"""Events by key, and the identity of events and keys."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cep.engine.kernels.layout import kernel
+from cep.engine.kernels.registers import GOLDEN, ONE, ZERO, mix
+from cep.program import I32, I64, U8, U64
+
+
+@kernel
+def count_keys(codes: I32, starts: I64) -> None:
+    """Count each code: ``starts[c + 1]`` is the number of events of key c, summed up to a row pointer."""
+    for code in codes:
+        starts[code + 1] += 1
+    for code in range(starts.shape[0] - 1):
+        starts[code + 1] += starts[code]
+
+
+@kernel
+def group_by_key(codes: I32, order: I64, starts: I64, grouped: I64) -> None:
+    """Counting sort of `order` by key code, stable. `starts` (row pointer) is moved along."""
+    for row in order:
+        code = codes[row]
+        grouped[starts[code]] = row
+        starts[code] += 1
+
+
+@kernel
+def hash_bytes(offsets: I32, data: U8, valid: U8, seeds: U64) -> None:
+    """Mix every string of an Arrow array into ``seeds`` by FNV-1a (Fowler, Noll and Vo) over its bytes."""
+    for row in range(seeds.shape[0]):
+        value = np.uint64(0xCBF29CE484222325)
+        if valid[row]:
+            for at in range(offsets[row], offsets[row + 1]):
+                value = (value ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+            value = mix(value ^ np.uint64(offsets[row + 1] - offsets[row]))
+        else:
+            value = ZERO
+        seeds[row] = mix(seeds[row] + GOLDEN) ^ value
+
+
+@kernel
+def hash_values(values: I64, valid: U8, seeds: U64) -> None:
+    """Mix 64-bit values into ``seeds``; NULL differs from every value."""
+    for row in range(seeds.shape[0]):
+        value = mix(np.uint64(values[row]) + GOLDEN) | ONE if valid[row] else ZERO
+        seeds[row] = mix(seeds[row] + GOLDEN) ^ value

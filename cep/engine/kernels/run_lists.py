@@ -1,0 +1,111 @@
+"""The pool of runs and the list of runs of each key."""
+
+from __future__ import annotations
+
+from cep.engine.kernels.layout import (
+    CHAIN,
+    FREE,
+    HEAD,
+    LAST_POS,
+    N_FREE,
+    N_RUNS,
+    NEXT,
+    NONE,
+    REGISTER,
+    START_POS,
+    START_US,
+    VALID,
+    kernel,
+    part,
+)
+from cep.program import I64
+
+
+@part
+def allocate(runs: I64, meta: I64) -> int:
+    """Take a run from the free list; the caller made sure there is one."""
+    run = meta[FREE]
+    meta[FREE] = runs[run, NEXT]
+    meta[N_FREE] -= 1
+    return run
+
+
+@part
+def release(runs: I64, meta: I64, run: int) -> None:
+    """Give a run back to the free list."""
+    runs[run, NEXT] = meta[FREE]
+    meta[FREE] = run
+    meta[N_FREE] += 1
+
+
+@part
+def copy_run(runs: I64, source: int, target: int) -> None:
+    """Copy what a run holds, but not its place in a list nor its state."""
+    runs[target, START_US] = runs[source, START_US]
+    runs[target, START_POS] = runs[source, START_POS]
+    runs[target, LAST_POS] = runs[source, LAST_POS]
+    runs[target, CHAIN] = runs[source, CHAIN]
+    runs[target, VALID] = runs[source, VALID]
+    for register in range(runs.shape[1] - REGISTER):
+        runs[target, REGISTER + register] = runs[source, REGISTER + register]
+
+
+@part
+def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> None:
+    """Put `run` behind `previous` in the key's list; NONE: at its head."""
+    if previous == NONE:
+        runs[run, NEXT] = keys[slot, HEAD]
+        keys[slot, HEAD] = run
+    else:
+        runs[run, NEXT] = runs[previous, NEXT]
+        runs[previous, NEXT] = run
+    keys[slot, N_RUNS] += 1
+
+
+@part
+def remove_after(runs: I64, keys: I64, meta: I64, slot: int, previous: int) -> None:
+    """Take the run behind `previous` (NONE: the head) out of the list and free it."""
+    if previous == NONE:
+        run = keys[slot, HEAD]
+        keys[slot, HEAD] = runs[run, NEXT]
+    else:
+        run = runs[previous, NEXT]
+        runs[previous, NEXT] = runs[run, NEXT]
+    keys[slot, N_RUNS] -= 1
+    release(runs, meta, run)
+
+
+@part
+def prune(runs: I64, keys: I64, meta: I64, slot: int, floor: int) -> None:
+    """Drop the runs of a key that start before position `floor`; lists are ordered by start."""
+    while keys[slot, HEAD] != NONE and runs[keys[slot, HEAD], START_POS] < floor:
+        remove_after(runs, keys, meta, slot, NONE)
+
+
+@kernel
+def list_runs(runs: I64, keys: I64, order: I64) -> int:
+    """Write the runs of all keys to `order`, key by key, each in its order; return how many there are."""
+    n = 0
+    for slot in range(keys.shape[0]):
+        run = keys[slot, HEAD]
+        while run != NONE:
+            order[n] = run
+            n += 1
+            run = runs[run, NEXT]
+    return n
+
+
+@kernel
+def link_runs(runs: I64, keys: I64, meta: I64, n_runs: int) -> None:
+    """Make lists of the first `n_runs` rows by `keys`, and a free list of the rest."""
+    row = 0
+    for slot in range(keys.shape[0]):
+        keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
+        for left in range(keys[slot, N_RUNS], 0, -1):
+            runs[row, NEXT] = row + 1 if left > 1 else NONE
+            row += 1
+    capacity = runs.shape[0] - 1
+    meta[FREE] = NONE
+    meta[N_FREE] = 0
+    for free in range(capacity - 1, n_runs - 1, -1):
+        release(runs, meta, free)

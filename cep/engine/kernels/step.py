@@ -1,0 +1,566 @@
+"""One event: runs take it, pass over it, complete, end."""
+
+from __future__ import annotations
+
+from cep.engine.kernels.layout import (
+    AFTER_PTR,
+    AFTER_STATE,
+    BAR_PTR,
+    BAR_VARIABLE,
+    BEGIN_PTR,
+    BEGIN_VARIABLE,
+    CHAIN,
+    CLOCK,
+    CODE_PTR,
+    DROPPED,
+    EARLIEST_US,
+    F64,
+    FENCE_UNTIL,
+    FENCE_VARIABLE,
+    GROUP_CLOCK,
+    GROUP_EVENTS,
+    GROUP_US,
+    GUARD_PTR,
+    GUARD_VARIABLE,
+    HAS_FENCES,
+    HEAD,
+    HELD,
+    IDENTITY,
+    INSTANT,
+    INSTANT_OUT,
+    LAST_POS,
+    LAST_US,
+    LIFT_PTR,
+    LIFT_STATE,
+    LIFT_VARIABLE,
+    LIMIT_GROUP,
+    LIMIT_PTR,
+    LOOK_EVENTS,
+    LOOK_MEMORY,
+    LOOK_PTR,
+    LOOK_US,
+    MAX_RUNS,
+    MEMORY,
+    MEMORY_VARIABLE,
+    MOMENT_US,
+    N_EVENTS,
+    N_NODES,
+    N_OUT,
+    N_RUNS,
+    NEVER,
+    NEXT,
+    NODE_EVENT,
+    NODE_PARENT,
+    NODE_REGISTER,
+    NODE_VARIABLE,
+    NONE,
+    NOTED,
+    OPEN_GROUP,
+    OPEN_PTR,
+    OVERFLOW,
+    OVERFLOWED,
+    REGISTER,
+    SPAN_EVENTS,
+    SPAN_US,
+    START_EVENT,
+    START_POS,
+    START_US,
+    STATE,
+    STATE_AFTER_SKIP,
+    STATE_ALWAYS,
+    STATE_CLOSES,
+    STATE_FENCE_PTR,
+    STATE_HIGH,
+    STATE_INTEREST,
+    STATE_LOW,
+    STATE_MODE,
+    STATE_NEXT,
+    STATE_TIMER,
+    TAKE_AFTER,
+    TAKE_FENCE_PTR,
+    TAKE_PTR,
+    TAKE_VARIABLE,
+    TIME_US,
+    TIMEOUTS,
+    VALID,
+    VARIABLE_AFTER_TAKE,
+    VARIABLE_HASH,
+    VARIABLE_MASK,
+    WAIT_EVENT,
+    WAIT_US,
+    ZERO_VALID,
+    apart,
+    part,
+)
+from cep.engine.kernels.registers import evaluate, extend_chain, update_registers
+from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
+from cep.engine.kernels.selection import complete, note, report_timeouts, settle
+from cep.program import I64, U8, Mode, OverflowCode
+
+_STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
+_DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
+
+
+@part
+def set_waits(rule: I64, runs: I64, run: int, state: int) -> None:
+    """Find out until when `run` may wait in `state`: the first of all its limits."""
+    clock = rule[CLOCK]
+    wait_us, wait_event = NEVER, NEVER
+    if rule[SPAN_US] >= 0:
+        wait_us = runs[run, START_US] + rule[SPAN_US]
+    if rule[SPAN_EVENTS] >= 0:
+        wait_event = runs[run, clock + START_EVENT] + rule[SPAN_EVENTS]
+    if rule[rule[STATE_HIGH] + state] >= 0:
+        wait_us = min(wait_us, runs[run, clock + LAST_US] + rule[rule[STATE_HIGH] + state])
+    if rule[rule[STATE_TIMER] + state] >= 0:
+        wait_us = min(wait_us, runs[run, clock + MOMENT_US] + rule[rule[STATE_TIMER] + state])
+    for at in range(rule[rule[LIMIT_PTR] + state], rule[rule[LIMIT_PTR] + state + 1]):
+        group = rule[rule[LIMIT_GROUP] + at]
+        opened = runs[run, clock + GROUP_CLOCK + group]
+        if rule[rule[GROUP_US] + group] >= 0:
+            wait_us = min(wait_us, opened + rule[rule[GROUP_US] + group])
+        else:
+            wait_event = min(wait_event, opened + rule[rule[GROUP_EVENTS] + group])
+    runs[run, clock + WAIT_US] = wait_us
+    runs[run, clock + WAIT_EVENT] = wait_event
+
+
+@part
+def set_clocks(rule: I64, runs: I64, run: int, take: int, time_us: int, event: int) -> None:
+    """The run took an event by edge `take`."""
+    clock = rule[CLOCK]
+    runs[run, clock + LAST_US] = time_us
+    runs[run, clock + MOMENT_US] = time_us
+    for at in range(rule[rule[OPEN_PTR] + take], rule[rule[OPEN_PTR] + take + 1]):
+        group = rule[rule[OPEN_GROUP] + at]
+        in_time = rule[rule[GROUP_US] + group] >= 0
+        runs[run, clock + GROUP_CLOCK + group] = time_us if in_time else event
+
+
+@part
+def may_begin(rule: I64, keys: I64, slot: int, take: int, time_us: int) -> bool:
+    """Say whether no event that a run must not begin after lies before this one."""
+    for at in range(rule[rule[LOOK_PTR] + take], rule[rule[LOOK_PTR] + take + 1]):
+        memory = MEMORY + 2 * rule[rule[LOOK_MEMORY] + at]
+        if (
+            keys[slot, memory] + rule[rule[LOOK_US] + at] >= time_us
+            and keys[slot, memory + 1] + rule[rule[LOOK_EVENTS] + at] >= keys[slot, N_EVENTS]
+        ):
+            return False
+    return True
+
+
+@part
+def remember(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None:
+    """Keep time and number of the event where it is one that later runs must not begin after."""
+    for memory in range((keys.shape[1] - MEMORY) // 2):
+        mask = rule[rule[VARIABLE_MASK] + rule[rule[MEMORY_VARIABLE] + memory]]
+        if mask == 0 or word & mask != 0:
+            keys[slot, MEMORY + 2 * memory] = time_us
+            keys[slot, MEMORY + 2 * memory + 1] = keys[slot, N_EVENTS]
+
+
+@part
+def try_take(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    variable: int,
+    run: int,
+    row: int,
+    position: int,
+    only_test: bool,
+) -> bool:
+    """Say whether `run` (NONE: a new one) can take event `row` as `variable`; the result is in the spare run.
+
+    With `only_test` the spare run is filled only as far as the answer needs it.
+    """
+    mask = rule[rule[VARIABLE_MASK] + variable]
+    if mask != 0 and bits[row] & mask == 0:
+        return False
+    is_correlated = rule[rule[CODE_PTR] + variable] < rule[rule[CODE_PTR] + variable + 1]
+    if only_test and not is_correlated:
+        return True
+    spare = runs.shape[0] - 1
+    after_take = rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0
+    if run == NONE:
+        runs[spare, START_US] = events[row, TIME_US]
+        runs[spare, START_POS] = position
+        runs[spare, CHAIN] = 0
+        runs[spare, VALID] = rule[ZERO_VALID]
+        for register in range(runs.shape[1] - REGISTER):
+            runs[spare, REGISTER + register] = 0
+    if is_correlated and not after_take:
+        before = spare if run == NONE else run
+        if not evaluate(rule, events, runs, stack, stack_f, null, variable, before, row):
+            return False
+        if only_test:
+            return True
+    if run != NONE:
+        copy_run(runs, run, spare)
+    runs[spare, LAST_POS] = position
+    update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+    if after_take and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
+        return False
+    runs[spare, CHAIN] = extend_chain(
+        runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[row, IDENTITY]
+    )
+    return True
+
+
+@part
+def holds_any(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    table: int,
+    first: int,
+    last: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether the event could be taken as one of ``first:last`` in the list at `table`."""
+    for at in range(first, last):
+        if try_take(
+            rule,
+            events,
+            events_f,
+            bits,
+            runs,
+            runs_f,
+            stack,
+            stack_f,
+            null,
+            rule[table + at],
+            run,
+            row,
+            position,
+            True,
+        ):
+            return True
+    return False
+
+
+@apart
+def is_fenced(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    first: int,
+    last: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether one of the fences ``first:last`` keeps the event off."""
+    for at in range(first, last):
+        until = rule[rule[FENCE_UNTIL] + at]
+        if try_take(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule[rule[FENCE_VARIABLE] + at], run, row, position, True,
+        ) and not (
+            until != NONE
+            and try_take(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                until, run, row, position, True,
+            )
+        ):  # fmt: skip
+            return True
+    return False
+
+
+@apart
+def lifted(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    state: int,
+    run: int,
+    row: int,
+    position: int,
+) -> int:
+    """Return the state after every fence that the event lifts is gone."""
+    at = rule[rule[LIFT_PTR] + state]
+    while at < rule[rule[LIFT_PTR] + state + 1]:
+        if try_take(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule[rule[LIFT_VARIABLE] + at], run, row, position, True,
+        ):  # fmt: skip
+            state = rule[rule[LIFT_STATE] + at]
+            at = rule[rule[LIFT_PTR] + state]
+        else:
+            at += 1
+    return state
+
+
+@part
+def spread(
+    rule: I64,
+    runs: I64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    slot: int,
+    previous: int,
+    after: int,
+    time_us: int,
+    reported: int,
+    floor: int,
+    timed: bool,
+) -> tuple[int, int, int]:
+    """Give the spare run's take its successors, behind `previous`, in order of preference."""
+    spare = runs.shape[0] - 1
+    for at in range(rule[rule[AFTER_PTR] + after], rule[rule[AFTER_PTR] + after + 1]):
+        state = rule[rule[AFTER_STATE] + at]
+        if state == NONE:  # ACCEPT
+            previous, reported, floor = complete(
+                rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
+            )
+        else:
+            if timed:
+                set_waits(rule, runs, spare, state)
+                if runs[spare, rule[CLOCK] + WAIT_EVENT] <= keys[slot, N_EVENTS]:  # over as it begins
+                    if rule[rule[STATE_CLOSES] + state] != 0:
+                        previous, reported, floor = complete(
+                            rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
+                        )
+                    elif rule[TIMEOUTS] != 0:
+                        note(runs, meta, spare, state, time_us)
+                    continue
+                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[spare, rule[CLOCK] + WAIT_US])
+            run = allocate(runs, meta)
+            copy_run(runs, spare, run)
+            runs[run, STATE] = state
+            insert_after(runs, keys, slot, previous, run)
+            previous = run
+    return previous, reported, floor
+
+
+@part
+def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, position: int) -> None:
+    """Remember the event that the spare run has just taken; the caller made sure there is room."""
+    spare = runs.shape[0] - 1
+    register = REGISTER + rule[NODE_REGISTER]
+    node = meta[N_NODES]
+    nodes[node, NODE_PARENT] = runs[spare, register] - 1
+    nodes[node, NODE_EVENT] = position
+    nodes[node, NODE_VARIABLE] = variable
+    meta[N_NODES] = node + 1
+    runs[spare, register] = node + 1
+
+
+@part
+def step(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    keys: I64,
+    meta: I64,
+    matches: I64,
+    nodes: I64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    slot: int,
+    row: int,
+    position: int,
+    timed: bool,
+) -> None:
+    """Offer event `row` to every run of its key, in order, then let it begin new ones.
+
+    `timed` is a constant in each caller: for a rule without clocks what they need is not even compiled.
+    """
+    word, time_us = bits[row], events[row, TIME_US]
+    clock = rule[CLOCK]
+    if timed:
+        keys[slot, N_EVENTS] += 1
+    meta[INSTANT] += 1
+    meta[INSTANT_OUT] = meta[N_OUT]
+    reported, floor = NONE, NONE
+    previous, run = NONE, keys[slot, HEAD]
+    while run != NONE:
+        following = runs[run, NEXT]
+        state = runs[run, STATE]
+        if state == HELD or (
+            rule[rule[STATE_ALWAYS] + state] == 0
+            and word & rule[rule[STATE_INTEREST] + state] == 0
+            and not (timed and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS])
+        ):
+            previous, run = run, following
+            continue
+        if runs[run, START_POS] < floor:
+            remove_after(runs, keys, meta, slot, previous)
+            run = following
+            continue
+        if rule[HAS_FENCES] != 0:
+            state = lifted(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, state, run, row, position
+            )
+            if is_fenced(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule[rule[STATE_FENCE_PTR] + state], rule[rule[STATE_FENCE_PTR] + state + 1], run, row,
+                position,
+            ):  # fmt: skip
+                remove_after(runs, keys, meta, slot, previous)
+                run = following
+                continue
+        mode = rule[rule[STATE_MODE] + state]
+        early = timed and time_us < runs[run, clock + LAST_US] + rule[rule[STATE_LOW] + state]
+        stays = not holds_any(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[GUARD_VARIABLE],
+            rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
+        )  # fmt: skip
+        if stays and not early:
+            for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
+                variable = rule[rule[TAKE_VARIABLE] + take]
+                if rule[HAS_FENCES] != 0 and is_fenced(
+                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                    rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
+                    position,
+                ):  # fmt: skip
+                    continue
+                if try_take(
+                    rule,
+                    events,
+                    events_f,
+                    bits,
+                    runs,
+                    runs_f,
+                    stack,
+                    stack_f,
+                    null,
+                    variable,
+                    run,
+                    row,
+                    position,
+                    False,
+                ):
+                    if rule[NODE_REGISTER] != NONE:
+                        note_take(rule, runs, nodes, meta, variable, position)
+                    stays = stays and mode == _ANY
+                    if timed:
+                        set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
+                    previous, reported, floor = spread(
+                        rule, runs, keys, meta, matches, slot, previous,
+                        rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
+                    )  # fmt: skip
+        if mode == _STRICT:
+            stays = False
+        if stays and mode == _NEXT and not early:
+            stays = not holds_any(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BEGIN_VARIABLE],
+                rule[rule[BEGIN_PTR] + state], rule[rule[BEGIN_PTR] + state + 1], run, row, position,
+            )  # fmt: skip
+        if stays:
+            stays = not holds_any(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BAR_VARIABLE],
+                rule[rule[BAR_PTR] + state], rule[rule[BAR_PTR] + state + 1], run, row, position,
+            )  # fmt: skip
+        if stays and rule[rule[STATE_AFTER_SKIP] + state] == NONE:  # a trailing "not next" was decided
+            previous, reported, floor = complete(
+                rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
+            )
+            stays = False
+        if timed and stays and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS]:
+            if rule[rule[STATE_CLOSES] + rule[rule[STATE_NEXT] + state]] != 0:
+                previous, reported, floor = complete(
+                    rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
+                )
+            elif rule[TIMEOUTS] != 0:
+                note(runs, meta, run, state, time_us)
+            stays = False  # here a count of events ends a run
+        if stays:
+            runs[run, STATE] = rule[rule[STATE_NEXT] + state]
+            previous = run
+        else:
+            remove_after(runs, keys, meta, slot, previous)
+        run = following
+
+    if position >= floor:
+        for take in range(rule[rule[TAKE_PTR] + 0], rule[rule[TAKE_PTR] + 1]):
+            variable = rule[rule[TAKE_VARIABLE] + take]
+            if timed and not may_begin(rule, keys, slot, take, time_us):
+                continue
+            if rule[HAS_FENCES] != 0 and is_fenced(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], NONE, row,
+                position,
+            ):  # fmt: skip
+                continue
+            if try_take(
+                rule,
+                events,
+                events_f,
+                bits,
+                runs,
+                runs_f,
+                stack,
+                stack_f,
+                null,
+                variable,
+                NONE,
+                row,
+                position,
+                False,
+            ):
+                if rule[NODE_REGISTER] != NONE:
+                    note_take(rule, runs, nodes, meta, variable, position)
+                if timed:
+                    runs[runs.shape[0] - 1, clock + START_EVENT] = keys[slot, N_EVENTS]
+                    set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
+                previous, reported, floor = spread(
+                    rule, runs, keys, meta, matches, slot, previous,
+                    rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
+                )  # fmt: skip
+    if timed:
+        remember(rule, keys, slot, word, time_us)
+    prune(runs, keys, meta, slot, floor)
+    floor = max(floor, settle(rule, runs, keys, meta, matches, slot))
+    if timed and meta[NOTED] != 0:
+        report_timeouts(runs, keys, meta, matches, slot, floor)
+    if keys[slot, N_RUNS] > rule[MAX_RUNS]:
+        drop_runs(rule, runs, keys, meta, slot)
+
+
+@apart
+def drop_runs(rule: I64, runs: I64, keys: I64, meta: I64, slot: int) -> None:
+    """Bring a key that has too many runs back to its limit (ON OVERFLOW)."""
+    excess = keys[slot, N_RUNS] - rule[MAX_RUNS]
+    meta[DROPPED] += excess
+    if rule[OVERFLOW] == _FAIL:
+        meta[OVERFLOWED] = slot + 1
+    last = NONE
+    if rule[OVERFLOW] != _DROP_OLDEST:
+        last = keys[slot, HEAD]
+        for _ in range(rule[MAX_RUNS] - 1):
+            last = runs[last, NEXT]
+    for _ in range(excess):
+        remove_after(runs, keys, meta, slot, last)
