@@ -32,7 +32,7 @@ from spark_runtime.layout import (
     known_column,
     slot_column,
 )
-from spark_runtime.operator import KIND, MATCH, KeyGroups, output_schema
+from spark_runtime.operator import KIND, MATCH, KeyGroups, is_carried_as_text, output_schema
 from spark_runtime.placement import placements
 from spark_runtime.predicates import predicate_bits
 from spark_runtime.schema import SPARK_TYPES, quoted
@@ -231,6 +231,8 @@ def _spark_type(kind: pa.DataType) -> T.DataType:
         return T.DecimalType(kind.precision, kind.scale)
     if pa.types.is_date(kind):
         return T.DateType()
+    if pa.types.is_timestamp(kind):
+        return T.TimestampType()
     narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
     return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
 
@@ -241,14 +243,19 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
         return F.timestamp_micros(column)
     if pa.types.is_date(kind):
         return F.date_from_unix_date(column)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return column.cast(_spark_type(kind))
     if pa.types.is_list(kind):
-        return F.transform(column, lambda item: _as_reported(item, kind.value_type))
+        if not is_carried_as_text(kind.value_type):
+            return column
+        return F.transform(column, lambda item: _from_inside(item, kind.value_type))
     if pa.types.is_struct(kind):
-        fields = [_as_reported(column.getField(field.name), field.type).alias(field.name) for field in kind]
+        fields = [_from_inside(column.getField(field.name), field.type).alias(field.name) for field in kind]
         return F.when(column.isNotNull(), F.struct(*fields))
     return column
+
+
+def _from_inside(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """Return part of a list or an event in the type that matches have."""
+    return column.cast(_spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
 
 
 def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:

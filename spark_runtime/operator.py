@@ -67,7 +67,7 @@ def output_schema(match_schema: pa.Schema) -> pa.Schema:
 def carried_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values of `kind` go through pandas: int64 for times, days for dates.
 
-    Inside lists and events, numbers with fractions are texts: pandas would make NULL of a NaN there.
+    Inside lists and events more goes as text (`is_carried_as_text`).
     """
     if pa.types.is_timestamp(kind):
         return pa.int64()
@@ -80,9 +80,22 @@ def carried_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def is_carried_as_text(kind: pa.DataType) -> bool:
+    """Say whether values of `kind` inside lists and events go through pandas as text.
+
+    Of numbers with fractions pandas would make NULL of a NaN there. Of times Spark would have to convert each
+    item, and the code it generates for that reads numbers of an Arrow list without asking for NULL.
+    """
+    return (
+        pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+    )
+
+
 def _carried_inside(kind: pa.DataType) -> pa.DataType:
-    is_text = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return pa.string() if is_text else carried_type(kind)
+    return pa.string() if is_carried_as_text(kind) else carried_type(kind)
 
 
 def _carried(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -32,6 +32,7 @@ class Fault:
     wrong: str
 
 
+_GRAPH = "cep/compiler/pattern_graph.py"
 _NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/engine/kernels"
 
 FAULTS = (
@@ -43,19 +44,19 @@ FAULTS = (
     ),
     Fault(
         "an absence behind a loop does not hold in it",
-        _NFA,
+        _GRAPH,
         "after = self.add(Mark.BAR, after, value=item.node.variable)",
         "pass",
     ),
     Fault(
         "the branch written last is preferred",
-        _NFA,
+        _GRAPH,
         'key=lambda other: graph.edges[node, other]["order"], reverse=True',
         'key=lambda other: graph.edges[node, other]["order"]',
     ),
     Fault(
         "a group's window begins with the match",
-        _NFA,
+        _GRAPH,
         "path = replace(path, opened=_with(path.opened, value))",
         "pass",
     ),
