@@ -86,12 +86,8 @@ def is_carried_as_text(kind: pa.DataType) -> bool:
     Of numbers with fractions pandas would make NULL of a NaN there. Of times Spark would have to convert each
     item, and the code it generates for that reads numbers of an Arrow list without asking for NULL.
     """
-    return (
-        pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_date(kind)
-    )
+    tests = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_date)
+    return any(test(kind) for test in tests)
 
 
 def _carried_inside(kind: pa.DataType) -> pa.DataType:
