@@ -7,6 +7,7 @@ line can be told, and with the same words as without Spark.
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from cep import dead_letter
 from cep.files import Format, find_files
@@ -51,10 +53,8 @@ def source_rows(
     if not is_stream:
         lines = spark.read.option("lineSep", "\n").text(spec.path)
     else:
-        reader = spark.readStream.option("lineSep", "\n")
-        if spec.max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
-        lines = reader.text(spec.path)
+        reader, folder = _file_stream(spark.readStream.option("lineSep", "\n"), spec)
+        lines = reader.text(folder)
     return line_rows(lines, flow.layout, stream, Format(spec.file_format))
 
 
@@ -64,10 +64,18 @@ def _parquet(spark: SparkSession, spec: SourceSpec, stream: Stream, is_stream: b
         return frame
     names = [field.name for field in stream.fields]
     schema = T.StructType([field for field in frame.schema if field.name in names])
-    reader = spark.readStream.schema(schema)
+    reader, folder = _file_stream(spark.readStream.schema(schema), spec)
+    return reader.parquet(folder)
+
+
+def _file_stream(reader: DataStreamReader, spec: SourceSpec) -> tuple[DataStreamReader, str]:
+    """Return a reader of the source's files, and its path. Of a stream Spark reads folders only."""
     if spec.max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
-    return reader.parquet(spec.path)
+    path = Path(spec.path)
+    if "://" in spec.path or not path.is_file():
+        return reader, spec.path
+    return reader.option("pathGlobFilter", re.sub(r"([\\*?\[\]{}])", r"\\\1", path.name)), str(path.parent)
 
 
 def line_rows(lines: DataFrame, layout: Layout, stream: Stream, file_format: Format) -> DataFrame:

@@ -201,6 +201,16 @@ def test_a_run_that_is_repeated_goes_on_where_the_last_one_ended(spark: SparkSes
     assert 0 < len(early) < len(found)
 
 
+def test_a_stream_reads_one_file_and_none_beside_it(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(9, 300)
+    write_json(tmp_path / "events", events, 1)
+    (tmp_path / "events/part-000.json").rename(tmp_path / "events/day [1].json")
+    (tmp_path / "events/day 1.json").write_text("not for this pipeline\n")
+    summary = quiet_run(write_pipeline(tmp_path, "format: json, path: 'events/day [1].json'", FINISH))
+    assert summary.counts.events == len(events)
+    assert comparable(read(tmp_path / "out/matches")) == local_matches(compiled(RULES), events)
+
+
 def test_a_finished_checkpoint_says_so_and_takes_what_comes_as_late(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
