@@ -168,6 +168,7 @@ class _Simplifier:
         self.pending: list[_Wait] = []
         self.begins: dict[int, tuple[str, ...]] = {}
         self.after: dict[tuple[int, Path], tuple[int, ...]] = {}
+        self.waits: dict[tuple[object, ...], int] = {}
         self.n_successors = 0
 
     def states(self, entry: int) -> tuple[State, ...]:
@@ -186,13 +187,14 @@ class _Simplifier:
     def _edges(self, takes: Iterable[_FoundTake]) -> tuple[TakeEdge, ...]:
         """Return the takes, each once; one behind more fences than another is left out."""
         found: list[TakeEdge] = []
+        fences_of: dict[TakeEdge, list[tuple[Fence, ...]]] = {}
         for node, opens, looks, fences in takes:
             variable = self.graph.nodes[node]["value"]
-            edge = TakeEdge(variable, self._waits_after(node, Path()), opens, looks, fences)
-            if not any(
-                replace(other, fences=fences) == edge and set(other.fences) <= set(fences) for other in found
-            ):
-                found.append(edge)
+            edge = TakeEdge(variable, self._waits_after(node, Path()), opens, looks)
+            known = fences_of.setdefault(edge, [])
+            if not any(set(fewer) <= set(fences) for fewer in known):
+                known.append(fences)
+                found.append(replace(edge, fences=fences) if fences else edge)
         return tuple(found)
 
     def _state(self, wait: _Wait) -> State:
@@ -244,7 +246,9 @@ class _Simplifier:
                 numbers += [self._lone_wait(*member) for member in nodes]
             else:
                 takes = tuple(dict.fromkeys((node, path.opened) for node, path in nodes))
-                numbers.append(self._wait(nodes[0][1], takes))
+                if (kind, takes) not in self.waits:
+                    self.waits[kind, takes] = self._wait(nodes[0][1], takes)
+                numbers.append(self.waits[kind, takes])
         self.after[node, path] = tuple(dict.fromkeys(numbers))
         self.n_successors += len(self.after[node, path])
         if self.n_successors > MAX_SUCCESSORS:
