@@ -58,7 +58,7 @@ class Figure:
 
 def compiled(*texts: str) -> Program:
     """Return the one program of rules over the stream."""
-    (program,) = compile_sources([Source("bench", "\n".join(texts))], {STREAM.name: STREAM}).programs
+    (program,) = compile_sources([Source("bench", text) for text in texts], {STREAM.name: STREAM}).programs
     return program
 
 
