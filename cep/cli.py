@@ -149,6 +149,7 @@ def match(
     """Run RULES (files or directories) over files of events, without Spark."""
     started = time.perf_counter()
     from cep import output as out
+    from cep.engine.warm import is_warm
     from cep.files import Format
     from cep.local import match_file
 
@@ -157,6 +158,8 @@ def match(
         out.check_suffix(path)
     programs = _programs(_compiled(rules, streams), chosen)
     events = _inputs(programs, inputs)
+    if not is_warm():
+        click.echo("compiling the engine: about a minute, once after an installation", err=True)
     result = match_file(programs, events, Format(file_format) if file_format else None, as_stream=as_stream)
     matches = result.matches
     if output is not None and output != "-":

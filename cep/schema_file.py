@@ -179,6 +179,8 @@ def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:
             "write it as Spark does, up to 10 levels deep: array<int>, struct<id: bigint, name: string>, "
             "map<string, double>; keys of maps are texts or whole numbers"
         )
+    if kind.count("(") > kind.count(")") or kind.count("<") > kind.count(">"):
+        help_text = "between braces a comma ends the entry: put the type in quotes, as in 'decimal(10, 2)'"
     if base in _OTHER_TYPES:
         help_text = f"write {_OTHER_TYPES[base]}; {help_text.split('? ')[-1]}"
     document.problem("E0406", f"there is no column type `{kind}`", node, "not a type of a column", help_text)

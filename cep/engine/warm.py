@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from cep.engine.kernels import functions
+from cep.engine.kernels.clocks import run_timed_events
 from cep.engine.kernels.layout import KERNELS
+from cep.engine.kernels.windows import run_events
 from cep.engine.matcher import Matcher
 from cep.expression import Type
 from cep.program import (
@@ -90,6 +92,13 @@ def warm_up() -> None:
     matcher.advance(1)
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
+
+
+def is_warm() -> bool:
+    """Say whether the largest kernels are on disk as they are now, so that no run waits for a compiler."""
+    loops: tuple[Any, ...] = (run_events, run_timed_events)
+    # Without the compiler they are plain functions. numba has no public way to ask.
+    return all(loop._cache._cache_file._load_index() for loop in loops if hasattr(loop, "_cache"))
 
 
 def compiled_kernels() -> dict[str, int]:

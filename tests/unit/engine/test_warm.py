@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from cep.engine.warm import is_warm, warm_up
 
 PROGRAM = """
 from cep.engine.matcher import Matcher
@@ -29,3 +32,14 @@ def test_every_kernel_is_compiled_once() -> None:
         [sys.executable, "-W", "error", "-c", PROGRAM], cwd=root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_it_is_known_if_the_kernels_are_on_disk(tmp_path: Path) -> None:
+    warm_up()
+    assert is_warm()
+    done = subprocess.run(
+        [sys.executable, "-c", "from cep.engine.warm import is_warm; print(is_warm())"],
+        cwd=Path(__file__).parents[3], env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "False\n"
