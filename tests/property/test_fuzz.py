@@ -1,0 +1,14 @@
+"""`make fuzz` runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_make_fuzz_tries_cases_in_two_processes() -> None:
+    command = [sys.executable, "-m", "tests.property", "--examples", "32", "--jobs", "2", "--seed", "1"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no difference" in done.stdout
