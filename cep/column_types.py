@@ -39,11 +39,6 @@ class ColumnType:
     names: tuple[str, ...] = ()
     digits: tuple[int, ...] = ()
 
-    @property
-    def is_opaque(self) -> bool:
-        """Whether rules cannot look inside."""
-        return bool(self.parts) or self.name in ("struct", "binary")
-
     def __str__(self) -> str:
         if self.digits:
             return f"{self.name}({','.join(map(str, self.digits))})"
