@@ -31,7 +31,7 @@ _STAMP = _source_stamp()
 
 # Kernels make no arrays, so numba need not count references to those they are given. It would do so with two
 # atomic operations for each array and each part, inlined or not: 3 to 9 times the whole run time.
-_OPTIONS = {"nogil": True, "_nrt": False}
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 
 
 def kernel(function: _F) -> _F:
