@@ -49,12 +49,14 @@ def kernel(function: _F) -> _F:
 
 def part(function: _F) -> _F:
     """Compile a part of a kernel into its callers."""
-    return numba.njit(forceinline=True, **_OPTIONS)(function)  # type: ignore[return-value]
+    compiled: _F = numba.njit(forceinline=True, **_OPTIONS)(function)
+    return compiled
 
 
 def apart(function: _F) -> _F:
     """Compile a part of a kernel that is called, not inlined: what happens seldom keeps the loops small."""
-    return numba.njit(**_OPTIONS)(function)  # type: ignore[return-value]
+    compiled: _F = numba.njit(**_OPTIONS)(function)
+    return compiled
 
 
 NONE = -1
