@@ -156,7 +156,7 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
     """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
     total = len(stored.rows)
     rows = max(capacity, total, _FIRST_CAPACITY) + 1
-    runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64, order="F")
+    runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64)
     runs[:total, STATE:] = stored.rows
     keys = np.empty((len(stored.keys), 1 + stored.keys.shape[1]), np.int64)
     keys[:, N_RUNS:] = stored.keys
