@@ -27,7 +27,7 @@ fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: A
 fuzz-text: $(SET_UP)  ## read random and damaged rule and streams files: ARGS="--examples 100000 --jobs 2"
 	$(BIN)/python -m tests.property.text $(or $(ARGS),--minutes 10)
 
-bench: java $(SET_UP)  ## measure events per second, stream and batch, beside Spark's own operators
+bench: java $(SET_UP)  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
 
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)

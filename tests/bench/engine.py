@@ -1,22 +1,27 @@
 """``python -m tests.bench.engine``: the engine alone on the four rules of `tests.bench.peer_rules`.
 
-Every figure is nanoseconds per event of the input, on one core, the median of some repeats in a warm process:
+Paths, each on one core, warm, the median of some repeats, in events of the input:
 
 - *kernel*: the compiled loop over ordered events;
-- *ordered*: events of any order, prepared, to a table of matches: ordering, kernel, building of matches;
-- *whole*: columns to matches, predicates included.
+- *ordering included*: prepared events to a table of matches, as they came or shuffled;
+- *columns to matches*: predicates included;
+- *Parquet to matches*: what `cep match` does with a file.
 
-Beside each stands a no-op on the same path in the same run: a compiled loop that only reads the events, the
-same matcher with a rule to which no event is of interest, the reading of every column.
+Then one thing grows at a time: events, keys, the window, rules, cores. Beside each figure stands a no-op on
+the same path in the same run: a compiled loop that only reads time and predicate bits, a rule to which no
+event is of interest, the sum of every column, the reading of the file.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import click
@@ -24,36 +29,39 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
-from rich.table import Table
+import pyarrow.parquet as pq
 
 from cep.compiler.compile import compile_sources
-from cep.engine.kernels.layout import TIME_US
 from cep.engine.matcher import Matcher
 from cep.engine.ordering import order_events
 from cep.engine.predicates import prepare
 from cep.errors import Source
+from cep.files import read_events
+from cep.local import keys_of, match_file
 from cep.program import I64, Program, bits_column
+from tests.bench.figures import Figure, Target, median_seconds, peak_bytes, report, reset_peak
 from tests.bench.peer_rules import DENSE_KEYS, EXPECTED, N_EXPECTED, RULES, SPARSE_KEYS, STREAM, events, found
 
+MIB = 1 << 20
+KERNEL = {"R1": Target(100), "R2": Target(100), "R3": Target(20), "R4": Target(100)}
+CORRELATED = Target(20)
+UNORDERED = Target(15)
+WINDOW_TIMES = Target(1.2, at_most=True)
+KEYS_TIMES = Target(2, at_most=True)
+RULES_TIMES = Target(10, at_most=True)
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One way of running one rule: nanoseconds per event, ours and of the no-op beside it."""
-
-    what: str
-    rules: str
-    keys: int
-    events: int
-    path: str
-    ns: float
-    no_op_ns: float
-    matches: int
-
-    @property
-    def ratio(self) -> float:
-        """Times the no-op."""
-        return self.ns / self.no_op_ns
+DEPENDENT_RULES = {
+    "correlated": """
+RULE C1 FROM e PARTITION BY key PATTERN a -> b WITHIN < 10 SECONDS
+DEFINE a AS type = 0, b AS type = 1 AND amount > a.amount + 50
+MEASURES b.ts AS last_ts
+""",
+    "aggregates": """
+RULE A1 FROM e PARTITION BY key PATTERN s->{3,} -> l WITHIN < 60 SECONDS
+DEFINE s AS type = 2 AND amount < 5, l AS amount > 80 AND amount > 30 * AVG(s.amount)
+MEASURES l.ts AS last_ts, SUM(s.amount) AS total
+""",
+}
 
 
 def compiled(*texts: str) -> Program:
@@ -62,34 +70,43 @@ def compiled(*texts: str) -> Program:
     return program
 
 
-def median_ns(n: int, repeats: int, run: Callable[[], object]) -> float:
-    """Return the median time of `run` in nanoseconds per event of `n`, after one run to warm up."""
-    run()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds) / n * 1e9
-
-
-@numba.njit(cache=True)
-def read_events(rows: I64, cells: I64, bits: I64) -> int:
-    """Read what every rule must look at: time and predicate bits of each event."""
-    total = 0
-    for row in rows:
-        total += cells[row, TIME_US] ^ bits[row]
-    return total
-
-
 def never(program: Program) -> Program:
     """Return `program` with rules to which no event is of interest."""
     rules = tuple(replace(rule, event_mask=0, needs_every_event=False) for rule in program.rules)
     return replace(program, rules=rules)
 
 
-def kernel_run(program: Program, prepared: pa.Table) -> tuple[Callable[[], int], Callable[[], int]]:
-    """Return the run of the first rule over events ordered beforehand, and its no-op."""
+def match(program: Program, prepared: pa.Table) -> pa.Table:
+    """Return the matches of prepared events."""
+    matcher = Matcher(program)
+    matcher.push(prepared)
+    return matcher.finish()
+
+
+def read_columns(table: pa.Table) -> list[pa.Scalar]:
+    """Look at every value."""
+    return [pc.sum(table.column(name).cast(pa.int64(), safe=False)) for name in table.column_names]
+
+
+@numba.njit(cache=True)
+def read_ordered(rows: I64, time_us: I64, bits: I64) -> int:
+    """Read what every rule must look at."""
+    total = 0
+    for row in rows:
+        total += time_us[row] ^ bits[row]
+    return total
+
+
+# ------------------------------------------------------------ paths
+
+
+def rate(path: str, case: str, n: int, seconds: float, no_op: float, target: Target | None = None) -> Figure:
+    """Return a figure in millions of events per second."""
+    return Figure(path, case, n / seconds / 1e6, "M events/s", n / no_op / 1e6, target)
+
+
+def kernel(case: str, program: Program, prepared: pa.Table, n: int, repeats: int, target: Target) -> Figure:
+    """Return the figure of the compiled loop over the first rule's events."""
     order = order_events(program, prepared)
     rule = program.rules[0]
     bits = np.asarray(prepared.column(bits_column(rule.word)))[order.rows]
@@ -97,69 +114,87 @@ def kernel_run(program: Program, prepared: pa.Table) -> tuple[Callable[[], int],
     if not rule.needs_every_event:
         rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
 
-    def run() -> int:
+    def seconds() -> float:
         matcher = Matcher(program)
         cells = matcher._events(prepared, order)
         state = matcher._rules[0]
-        state.pool = state.pool.with_slots(matcher._n_slots)
+        state.set_slots(matcher._n_slots)
         found: list[I64] = []
         start = time.perf_counter()
         state.run(cells, bits, rows, 0, found)
-        run.seconds = time.perf_counter() - start  # type: ignore[attr-defined]
-        run.cells = cells  # type: ignore[attr-defined]
-        return sum(map(len, found))
+        return time.perf_counter() - start
 
-    run()
-    cells = run.cells  # type: ignore[attr-defined]
-    return run, lambda: read_events(rows, cells, bits)
+    seconds()
+    no_op = median_seconds(lambda: read_ordered(rows, order.time_us, bits), repeats)
+    return rate("kernel", case, n, statistics.median(seconds() for _ in range(repeats)), no_op, target)
 
 
-def measure(
-    what: str, texts: Sequence[str], n: int, n_keys: int, repeats: int, *, shuffled: bool = False
-) -> list[Figure]:
-    """Return the figures of the three paths for rules over `n` events of `n_keys` keys."""
-    program = compiled(*texts)
+def paths(name: str, text: str, n: int, n_keys: int, repeats: int, target: Target) -> list[Figure]:
+    """Return the figures of all paths for one rule; a wrong count is an error."""
+    program = compiled(text)
+    case = f"{name}, {n_keys:,} keys"
     table = events(n, n_keys)
-    if shuffled:
-        table = table.take(pa.array(np.random.default_rng(7).permutation(n)))
     prepared = prepare(program, table)
-
-    def match(program: Program, prepared: pa.Table) -> pa.Table:
-        matcher = Matcher(program)
-        matcher.push(prepared)
-        return matcher.finish()
-
-    matches = match(program, prepared)
-    name = "+".join(rule.name for rule in program.rules) if len(program.rules) < 4 else f"{len(texts)} rules"
     if n == N_EXPECTED and (name, n_keys) in EXPECTED:
-        assert found(matches) == EXPECTED[name, n_keys], f"{name} at {n_keys} keys is wrong"
-    figures = []
-
-    def add(path: str, ns: float, no_op_ns: float) -> None:
-        figures.append(Figure(what, name, n_keys, n, path, round(ns, 2), round(no_op_ns, 2), len(matches)))
-
-    if len(program.rules) == 1:
-        run, read = kernel_run(program, prepared)
-        seconds = []
-        for _ in range(repeats + 1):
-            run()
-            seconds.append(run.seconds)  # type: ignore[attr-defined]
-        add("kernel", statistics.median(seconds[1:]) / n * 1e9, median_ns(n, repeats, read))
+        assert found(match(program, prepared)) == EXPECTED[name, n_keys], f"{case}: wrong matches"
+    shuffled = prepared.take(pa.array(np.random.default_rng(7).permutation(len(prepared))))
     idle = never(program)
-    add(
-        "ordered",
-        median_ns(n, repeats, lambda: match(program, prepared)),
-        median_ns(n, repeats, lambda: match(idle, prepared)),
-    )
-    add(
-        "whole",
-        median_ns(n, repeats, lambda: match(program, prepare(program, table))),
-        median_ns(
-            n,
-            repeats,
-            lambda: [pc.sum(table.column(name).cast(pa.int64(), safe=False)) for name in table.column_names],
-        ),
-    )
+    figures = [kernel(case, program, prepared, n, repeats, target)]
+    for path, rows in (("ordering included", prepared), ("ordering, shuffled", shuffled)):
+        seconds = median_seconds(lambda rows=rows: match(program, rows), repeats)  # type: ignore[misc]
+        no_op = median_seconds(lambda rows=rows: match(idle, rows), repeats)  # type: ignore[misc]
+        figures.append(rate(path, case, n, seconds, no_op, UNORDERED))
+    seconds = median_seconds(lambda: match(program, prepare(program, table)), repeats)
+    no_op = median_seconds(lambda: read_columns(table), repeats)
+    figures.append(rate("columns to matches", case, n, seconds, no_op))
+    keys = keys_of([program], STREAM)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "events.parquet"
+        times = table.column("ts").cast(pa.timestamp("us", tz="UTC"))
+        pq.write_table(table.set_column(table.column_names.index("ts"), "ts", times), file)
+        reset_peak()
+        seconds = median_seconds(lambda: match_file([program], file), repeats)
+        peak = peak_bytes()
+        no_op = median_seconds(
+            lambda: [len(chunk.events) for chunk in read_events(file, STREAM, keys=keys)], repeats
+        )
+        figures.append(rate("Parquet to matches", case, n, seconds, no_op))
+        figures.append(Figure("its peak of memory", case, peak / MIB, "MiB"))
+    return figures
+
+
+# ------------------------------------------------------------ growth
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Rules over some events; `bound` is what an event may cost in costs of the case before, or the first."""
+
+    case: str
+    texts: Sequence[str]
+    n: int
+    n_keys: int = SPARSE_KEYS
+    bound: Target | None = None
+    to_first: bool = False
+
+
+def growth(sizes: Sequence[Size], repeats: int) -> list[Figure]:
+    """Return what an event costs from columns to matches, when one thing grows."""
+    figures: list[Figure] = []
+    costs: list[float] = []
+    for size in sizes:
+        program = compiled(*size.texts)
+        table = events(size.n, size.n_keys)
+        to_ns = 1e9 / size.n
+        no_op = median_seconds(lambda table=table: read_columns(table), repeats) * to_ns  # type: ignore[misc]
+        reset_peak()
+        cost = median_seconds(lambda p=program, t=table: match(p, prepare(p, t)), repeats) * to_ns  # type: ignore[misc]
+        figures.append(Figure("columns to matches", size.case, cost, "ns/event", no_op))
+        figures.append(Figure("peak of memory", size.case, peak_bytes() / MIB, "MiB"))
+        if costs:
+            times = cost / costs[0 if size.to_first else -1]
+            figures.append(Figure("cost to the smaller one's", size.case, times, "times", target=size.bound))
+        costs.append(cost)
     return figures
 
 
@@ -180,63 +215,105 @@ def with_window(text: str, factor: int) -> str:
     return f"{head}WITHIN < {int(seconds) * factor} {tail}"
 
 
-def all_figures(quick: bool, repeats: int) -> list[Figure]:
-    """Return every figure: the four rules, then one thing grown at a time."""
-    n = 200_000 if quick else N_EXPECTED
-    figures: list[Figure] = []
-    for text in RULES.values():
-        for n_keys in (SPARSE_KEYS, DENSE_KEYS):
-            figures += measure("rules", [text], n, n_keys, repeats)
+def all_growth(n: int, repeats: int) -> list[Figure]:
+    """Return the figures of everything that grows; `n` events where it is not the events that grow."""
+    r1 = [RULES["R1"]]
+    figures = growth([Size(f"R1, {size:,} events", r1, size) for size in (n // 2, 5 * n)], repeats)
     for name in ("R1", "R3"):
-        figures += measure("any order", [RULES[name]], n, SPARSE_KEYS, repeats, shuffled=True)
-    for size in (n // 2, 5 * n):
-        figures += measure("events", [RULES["R1"]], size, SPARSE_KEYS, repeats)
-    for n_keys in (100, 10_000, 1_000_000):
-        figures += measure("keys", [RULES["R1"]], n, n_keys, repeats)
-    for factor in (1, 10, 100):
-        figures += measure("window", [with_window(RULES["R1"], factor)], n, SPARSE_KEYS, repeats)
-    for n_rules in (1, 10, 100, 1000):
-        figures += measure("rules at once", many(n_rules), n // 10, SPARSE_KEYS, repeats)
-    return figures
-
-
-def figure_table(figures: Sequence[Figure]) -> Table:
-    """Return the figures as a table for the terminal."""
-    table = Table(title="The engine alone, one core, nanoseconds per event")
-    for heading in ("what", "rules"):
-        table.add_column(heading)
-    for heading in ("keys", "events", "path", "ns", "no-op ns", "ours / no-op", "M events/s", "matches"):
-        table.add_column(heading, justify="right")
-    for figure in figures:
-        table.add_row(
-            figure.what,
-            figure.rules,
-            f"{figure.keys:,}",
-            f"{figure.events:,}",
-            figure.path,
-            f"{figure.ns:.1f}",
-            f"{figure.no_op_ns:.1f}",
-            f"{figure.ratio:.1f}",
-            f"{1000 / figure.ns:.1f}",
-            f"{figure.matches:,}",
+        sizes = [
+            Size(f"{name} over {n_keys:,} keys", [RULES[name]], n, n_keys, bound)
+            for n_keys, bound in ((100, None), (10_000, None), (1_000_000, KEYS_TIMES))
+        ]
+        figures += growth(sizes, repeats)
+    for name in ("R1", "R2", "R4"):
+        for n_keys in (SPARSE_KEYS, DENSE_KEYS):
+            sizes = [
+                Size(
+                    f"{name}, {n_keys:,} keys, window x{factor}",
+                    [with_window(RULES[name], factor)],
+                    n,
+                    n_keys,
+                    WINDOW_TIMES,
+                )
+                for factor in (1, 10, 100)
+            ]
+            figures += growth(sizes, repeats)
+    some = max(n // 10, 100_000)  # so many that what a call costs does not show
+    sizes = [
+        Size(
+            f"{n_rules} like R1",
+            many(n_rules),
+            some,
+            SPARSE_KEYS,
+            RULES_TIMES if n_rules == 1000 else None,
+            True,
         )
-    return table
+        for n_rules in (1, 10, 100, 1000)
+    ]
+    return figures + growth(sizes, repeats)
 
 
-@click.command(help="Measure the engine alone on four rules, and how it scales.")
+# ------------------------------------------------------------ cores
+
+
+def share(
+    number: int, n_cores: int, name: str, n: int, repeats: int, start: Barrier, seconds: Queue[float]
+) -> None:
+    """Match the keys of one core, as often as the others, each time at once; hand back each time."""
+    pa.set_cpu_count(1)
+    program = compiled(RULES[name])
+    table = events(n, SPARSE_KEYS)
+    mine = table.filter(pa.array(np.asarray(table.column("key")) % n_cores == number))
+    match(program, prepare(program, mine))
+    for _ in range(repeats):
+        start.wait()
+        began = time.perf_counter()
+        match(program, prepare(program, mine))
+        seconds.put(time.perf_counter() - began)
+
+
+def cores(name: str, n: int, repeats: int) -> list[Figure]:
+    """Return the rates of one process and of two with half of the keys each."""
+    context = multiprocessing.get_context("spawn")
+    figures: list[Figure] = []
+    for n_cores in (1, 2):
+        start, seconds = context.Barrier(n_cores), context.Queue()
+        processes = [
+            context.Process(target=share, args=(number, n_cores, name, n, repeats, start, seconds))
+            for number in range(n_cores)
+        ]
+        for process in processes:
+            process.start()
+        slowest = statistics.median(max(seconds.get() for _ in range(n_cores)) for _ in range(repeats))
+        for process in processes:
+            process.join()
+        figures.append(
+            Figure("columns to matches", f"{name}, {n_cores} core(s)", n / slowest / 1e6, "M events/s")
+        )
+    gain = figures[1].value / figures[0].value
+    return [*figures, Figure("two cores to one", name, gain, "times")]
+
+
+@click.command(help="Measure the engine alone on four rules, and how its cost grows.")
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--quick", is_flag=True, help="a tenth of the events")
+@click.option("--quick", is_flag=True, help="a tenth of the events; expected counts are not checked")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("out/bench/engine.json"), show_default=True
 )
 def main(repeats: int, quick: bool, out: Path) -> None:
     """Measure and show."""
-    figures = all_figures(quick, repeats)
-    console = Console()
-    console.width = max(console.width, 110)
-    console.print(figure_table(figures))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps([{**asdict(f), "ratio": round(f.ratio, 2)} for f in figures], indent=1) + "\n")
+    pa.set_cpu_count(1)
+    n = N_EXPECTED // 10 if quick else N_EXPECTED
+    figures: list[Figure] = []
+    for name, text in RULES.items():
+        for n_keys in (SPARSE_KEYS, DENSE_KEYS):
+            figures += paths(name, text, n, n_keys, repeats, KERNEL[name])
+    for name, text in DEPENDENT_RULES.items():
+        figures += paths(name, text, n, SPARSE_KEYS, repeats, CORRELATED)
+    figures += all_growth(n, repeats)
+    for name in ("R1", "R3"):
+        figures += cores(name, n, repeats)
+    report("The engine alone", figures, {"events": n, "repeats": repeats}, out)
 
 
 if __name__ == "__main__":

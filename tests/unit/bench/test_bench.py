@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.bench.__main__ import Figure, figure_table, measure, to_json
+from tests.bench.fraud import Figure, figure_table, measure, to_json
 from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

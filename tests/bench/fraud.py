@@ -1,0 +1,197 @@
+"""``python -m tests.bench.fraud``: events per second of the fraud scenario, stream and batch; peak memory.
+
+Every figure is the median of some repeats in one warm session on two cores. "stream" and "batch" are whole
+pipelines as `cep run` runs them: files in, malformed lines set aside, six rules, matches to Parquet files.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cep.schema_file import load_streams
+from scenarios.fraud.__main__ import PIPELINE
+from scenarios.fraud.generate import Options, generate
+from scenarios.run_folder import clear_results, place_pipeline
+from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+N_CORES = 2
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured way of running: seconds of each repeat, processor time, the largest memory seen."""
+
+    name: str
+    file_format: str
+    events: int
+    seconds: tuple[float, ...]
+    cpu_seconds: float  # per run, of all processes
+    peaks: Peaks
+
+    @property
+    def events_per_second(self) -> float:
+        """Median over the repeats."""
+        return self.events / statistics.median(self.seconds)
+
+
+def measure(name: str, file_format: str, n_events: int, repeats: int, run: Callable[[], None]) -> Figure:
+    """Run once to warm up, then `repeats` times."""
+    run()
+    seconds = []
+    cpu_before = cpu_seconds()
+    with MemorySampler() as sampler:
+        for _ in range(repeats):
+            start = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - start)
+    cpu = (cpu_seconds() - cpu_before) / repeats
+    return Figure(name, file_format, n_events, tuple(seconds), round(cpu, 2), sampler.peaks)
+
+
+def measure_format(
+    file_format: str, events: int, seed: int, repeats: int, files: int, files_per_trigger: int, out: Path
+) -> list[Figure]:
+    """Return the figures over events in one format."""
+    from spark_runtime.pipeline import run
+    from spark_runtime.session import session
+    from tests.bench import baselines
+
+    folder = out / file_format
+    n_lines = int(generate(Options(events, seed, file_format, files), folder)["lines"])
+    stream = load_streams(ROOT / "rules" / "fraud" / "streams.yaml")["card_events"]
+    spark = session({"spark.master": f"local[{N_CORES}]", "spark.sql.shuffle.partitions": str(N_CORES)})
+    data = str(folder / "events")
+    every_column = tuple(field.name for field in stream.fields)
+    numbers = ("event_id", "ts", "amount")
+
+    def fresh_checkpoint() -> str:
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        return str(folder / "checkpoint")
+
+    def stream_source() -> None:
+        frame = baselines.events(spark, stream, data, file_format, files_per_trigger)
+        baselines.run_stream(frame, fresh_checkpoint())
+
+    def stateful(columns: tuple[str, ...]) -> None:
+        frame = baselines.events(spark, stream, data, file_format, files_per_trigger)
+        baselines.run_stream(baselines.counted(frame, stream, columns, N_CORES), fresh_checkpoint())
+
+    def batch_source() -> None:
+        baselines.run_batch(baselines.events(spark, stream, data, file_format, None))
+
+    def pipeline(mode: str) -> None:
+        clear_results(folder)
+        path = place_pipeline(
+            PIPELINE,
+            folder,
+            file_format=file_format,
+            mode=mode,
+            files_per_trigger=files_per_trigger,
+            to_console=False,
+        )
+        run(path, quiet=True)
+
+    ways: dict[str, Callable[[], None]] = {
+        "stream, six rules": lambda: pipeline("stream"),
+        "stream, Spark's operator that counts, all columns": lambda: stateful(every_column),
+        "stream, Spark's operator that counts, three numbers": lambda: stateful(numbers),
+        "stream, source only": stream_source,
+        "batch, six rules": lambda: pipeline("batch"),
+        "batch, source only": batch_source,
+    }
+    return [measure(name, file_format, n_lines, repeats, way) for name, way in ways.items()]
+
+
+def figure_table(figures: list[Figure]) -> Table:
+    """Return the figures as a table for the terminal; ratios are to the six rules of the same mode."""
+    table = Table(title="Fraud scenario, two cores")
+    for heading in ("input", "what"):
+        table.add_column(heading)
+    for heading in ("events/s", "ours / it", "CPU s", "JVM MiB", "driver MiB", "workers MiB"):
+        table.add_column(heading, justify="right")
+    ours: Figure | None = None
+    for figure in figures:
+        if figure.name.endswith("six rules"):
+            ours = figure
+            table.add_section()
+        assert ours is not None
+        table.add_row(
+            figure.file_format,
+            figure.name,
+            f"{figure.events_per_second:,.0f}",
+            f"{ours.events_per_second / figure.events_per_second:.2f}",
+            f"{figure.cpu_seconds:,.1f}",
+            *(f"{size / MIB:,.0f}" for size in (figure.peaks.jvm, figure.peaks.driver, figure.peaks.workers)),
+        )
+    return table
+
+
+def to_json(figures: list[Figure], options: dict[str, int]) -> str:
+    """Return everything measured as JSON."""
+    rows = [{**asdict(figure), "events_per_second": round(figure.events_per_second)} for figure in figures]
+    machine = {"python": platform.python_version(), "system": platform.platform(), "cores_used": N_CORES}
+    return json.dumps({"options": options, "machine": machine, "figures": rows}, indent=2) + "\n"
+
+
+@click.command(help="Measure throughput and memory of the fraud scenario, beside Spark's own operators.")
+@click.option("--events", type=click.IntRange(min=5_000), default=4_000_000, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--quick", is_flag=True, help="a tenth of the events")
+@click.option("--files", type=click.IntRange(min=1), default=16, show_default=True)
+@click.option("--files-per-trigger", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["json", "parquet"]),
+    multiple=True,
+    default=["parquet", "json"],
+    show_default=True,
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/bench"), show_default=True
+)
+def main(
+    events: int,
+    seed: int,
+    repeats: int,
+    quick: bool,
+    files: int,
+    files_per_trigger: int,
+    formats: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Measure and show."""
+    console = Console()
+    events = events // 10 if quick else events
+    figures: list[Figure] = []
+    for file_format in formats:
+        console.print(f"measuring {events:,} events of {file_format}: six ways, {repeats + 1} runs each")
+        figures += measure_format(file_format, events, seed, repeats, files, files_per_trigger, out)
+    console.print(figure_table(figures))
+    options = {
+        "events": events,
+        "seed": seed,
+        "repeats": repeats,
+        "files": files,
+        "files_per_trigger": files_per_trigger,
+    }
+    (out / "fraud.json").write_text(to_json(figures, options))
+    console.print(f"all figures: {out / 'fraud.json'}")
+
+
+if __name__ == "__main__":
+    main()
