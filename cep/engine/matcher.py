@@ -146,7 +146,7 @@ class _RuleState:
             )  # fmt: skip
             if done == len(rows):
                 break
-            self.make_room(int(events[rows[done], SLOT]), found)
+            self.make_room(int(events[SLOT, rows[done]]), found)
         self.drain(found)
 
     @property
@@ -310,9 +310,12 @@ class Matcher:
             self.counters.duplicates_of[stream] += n_copies
         events = self._events(table, order)
         everything = np.arange(len(order.rows))
+        words: dict[int, I64] = {}
         for state, matches in zip(self._rules, found, strict=True):
             rule = state.rule
-            bits = np.asarray(table.column(bits_column(rule.word)))[order.rows]
+            if rule.word not in words:
+                words[rule.word] = np.asarray(table.column(bits_column(rule.word)))[order.rows]
+            bits = words[rule.word]
             rows = everything
             if not rule.needs_every_event:
                 rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
@@ -352,13 +355,15 @@ class Matcher:
         return slots
 
     def _events(self, table: pa.Table, order: OrderedEvents) -> I64:
-        """Return the rows that kernels read (`cep.engine.kernels`), one per event, in order."""
+        """Return what kernels read of the events (`cep.engine.kernels`), in order."""
         names = self.program.columns
         n_words = (len(names) + 63) // 64
-        events = np.zeros((len(order.rows), VALUE + len(names) + n_words), np.int64)
-        events[:, TIME_US] = order.time_us
-        events[:, SLOT] = self._slots(table, order)[order.codes]
-        events[:, IDENTITY] = order.identity.view(np.int64)
+        rows = order.rows
+        events = np.empty((VALUE + len(names) + n_words, len(rows)), np.int64)
+        events[VALUE + len(names) :] = 0
+        events[TIME_US] = order.time_us
+        events[SLOT] = self._slots(table, order)[order.codes]
+        events[IDENTITY] = order.identity.view(np.int64)
         for number, name in enumerate(names):
             kind = self.program.type_of(name)
             column = table.column(name).combine_chunks()
@@ -369,9 +374,11 @@ class Matcher:
                 cells, known = vector.values, vector.known
                 if kind is Type.DOUBLE:
                     cells = cells.view(np.int64)
-            events[:, VALUE + number] = cells[order.rows]
-            word = VALUE + len(names) + number // 64
-            events[:, word] |= known[order.rows].astype(np.int64) << (number % 64)
+            # The rows are all in range: with another mode numpy writes to a copy first.
+            np.take(cells.astype(np.int64, copy=False), rows, out=events[VALUE + number], mode="clip")
+            word = events[VALUE + len(names) + number // 64]
+            bit = np.int64(np.uint64(1 << number % 64).astype(np.int64))
+            word |= bit if known.all() else np.where(known[rows], bit, 0)
         return events
 
     # ------------------------------------------------------------ memory

@@ -10,7 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.kernels.order import count_keys, group_by_key, hash_bytes, hash_values
+from cep.engine.kernels.order import (
+    count_keys,
+    group_by_key,
+    hash_bytes,
+    hash_values,
+    in_order,
+    number_keys,
+)
 from cep.program import COUNTED_COLUMN, I32, I64, STREAM_COLUMN, TIME_COLUMN, U64, Program, name_hash
 
 
@@ -49,20 +56,16 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`; of streams with `deduplicate`, second deliveries are left out."""
-    encoded = key_values(table, program.key_columns).dictionary_encode()
-    codes = np.asarray(encoded.indices).astype(np.int32)
-    n_keys = len(encoded.dictionary)
-    time_us = np.asarray(_whole(table.column(TIME_COLUMN)))
-
-    rows = _by_time_and_key(codes, time_us, n_keys)
-    first_rows = np.zeros(n_keys, np.int64)
-    first_rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-
-    ordered_codes, ordered_us = codes[rows], time_us[rows]
-    same = _same_as_previous(ordered_codes, ordered_us)
+    codes, keys, first_rows = _numbered(key_values(table, program.key_columns))
+    time_us = np.array(_whole(table.column(TIME_COLUMN)))  # a copy: kernels are compiled for writable arrays
+    rows = _by_time_and_key(codes, time_us, len(keys))
+    ordered_codes, ordered_us = np.empty_like(codes), np.empty_like(time_us)
+    is_same = np.empty(len(rows), np.uint8)
+    any_same = in_order(rows, codes, time_us, ordered_codes, ordered_us, is_same) > 0
+    same = is_same.view(np.bool_)
     n_duplicates = (0,) * len(program.streams)
     ties = program.tie_columns
-    if ties and same.any():
+    if ties and any_same:
         equal, rows = _break_ties(table, ties, same, rows)
         if equal.any() and any(stream.deduplicate for stream in program.streams):
             copies, n_duplicates = _copies(program, table, rows, equal)
@@ -71,19 +74,55 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     else:
         equal = same
     identity = _identities(program, table, rows, ordered_us, equal)
-    return OrderedEvents(
-        rows, ordered_codes, ordered_us, identity, encoded.dictionary, first_rows, n_duplicates
-    )
+    return OrderedEvents(rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates)
+
+
+_MAX_SPREAD = 4
+"""Integer keys are numbered through a table if it has at most so many places for each event."""
+
+
+def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
+    """Return the number of each row's key, the distinct keys, and the first row of each."""
+    codes = np.empty(len(keys), np.int32)
+    if pa.types.is_int64(keys.type) and len(keys):
+        bounds = pc.min_max(keys)
+        lowest, spread = bounds["min"].as_py(), bounds["max"].as_py() - bounds["min"].as_py() + 1
+        if spread <= _MAX_SPREAD * len(keys):
+            first_rows = np.empty(min(spread, len(keys)), np.int64)
+            places = np.full(spread, -1, np.int32)
+            n_keys = number_keys(np.array(keys), lowest, codes, first_rows, places)
+            first_rows = first_rows[:n_keys]
+            return codes, keys.take(pa.array(first_rows)), first_rows
+    encoded = keys.dictionary_encode()
+    codes[:] = np.asarray(encoded.indices)
+    first_rows = np.empty(len(encoded.dictionary), np.int64)
+    first_rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return codes, encoded.dictionary, first_rows
 
 
 def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
-    """Order by time, merging what is nearly ordered, then group by counting: keys are not compared."""
-    rows = np.arange(len(codes)) if _is_sorted(time_us) else np.argsort(time_us, kind="stable")
+    """Order by time, then group by counting: keys are not compared."""
+    rows = np.arange(len(codes)) if _is_sorted(time_us) else _by_time(time_us)
     starts = np.zeros(n_keys + 1, np.int64)
     count_keys(codes, starts)
     grouped = np.empty_like(rows)
     group_by_key(codes, rows, starts, grouped)
     return grouped
+
+
+def _by_time(time_us: I64) -> I64:
+    """Return the rows in order of time, then of their number.
+
+    Sorting numbers that hold time and row is 8 times faster than sorting rows by their times, where the times
+    are near enough to one another that 63 bits hold both.
+    """
+    first_us = int(time_us.min())
+    row_bits = len(time_us).bit_length()
+    if (int(time_us.max()) - first_us).bit_length() + row_bits > 63:
+        return np.argsort(time_us, kind="stable")
+    packed = ((time_us - first_us) << row_bits) | np.arange(len(time_us))
+    packed.sort()
+    return packed & ((1 << row_bits) - 1)
 
 
 def _is_sorted(values: I64) -> bool:

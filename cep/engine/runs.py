@@ -38,6 +38,7 @@ from cep.engine.kernels.layout import (
     SPAN_EVENTS,
     SPAN_US,
     STATE,
+    TAIL,
     TIMEOUTS,
     VALID,
     ZERO_VALID,
@@ -46,7 +47,7 @@ from cep.engine.kernels.layout import (
 from cep.engine.kernels.run_lists import link_runs, list_runs
 from cep.program import I64, Program, RuleProgram
 
-assert N_SCALARS == 14, "pack() names every scalar"
+assert N_SCALARS == 15, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ _FORGOTTEN = np.iinfo(np.int64).min // 2
 
 def _empty_keys(n_slots: int, width: int) -> I64:
     keys = np.zeros((n_slots, width), np.int64)
-    keys[:, HEAD] = NONE
+    keys[:, HEAD] = keys[:, TAIL] = NONE
     keys[:, EARLIEST_US : EARLIEST_US + 1] = NEVER
     keys[:, MEMORY:] = _FORGOTTEN
     return keys
@@ -158,7 +159,7 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
     rows = max(capacity, total, _FIRST_CAPACITY) + 1
     runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64)
     runs[:total, STATE:] = stored.rows
-    keys = np.empty((len(stored.keys), 1 + stored.keys.shape[1]), np.int64)
+    keys = np.empty((len(stored.keys), N_RUNS + stored.keys.shape[1]), np.int64)
     keys[:, N_RUNS:] = stored.keys
     counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
     if meta is None and total:  # instants go on where they were: held matches are ordered by theirs

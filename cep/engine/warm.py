@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from cep.engine.kernels import functions
 from cep.engine.kernels.clocks import run_timed_events
-from cep.engine.kernels.layout import KERNELS
+from cep.engine.kernels.compiled import KERNELS
+from cep.engine.kernels.order import number_keys
 from cep.engine.kernels.windows import run_events
 from cep.engine.matcher import Matcher
 from cep.expression import Type
@@ -87,6 +88,7 @@ def warm_up() -> None:
     }
     cells = np.zeros(1, np.int64)
     functions.compute_rows(int(Code.SIGN_F), 0, cells, cells.view(np.float64), np.zeros(1, np.uint8))
+    number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
     matcher = Matcher(program)
     matcher.push(pa.table(columns, schema=program.event_schema))
     matcher.advance(1)

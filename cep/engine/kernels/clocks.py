@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import (
     AFTER_PTR,
     AFTER_STATE,
@@ -41,6 +42,7 @@ from cep.engine.kernels.layout import (
     NOTED,
     SLOT,
     SPAN_US,
+    SPARE,
     START_POS,
     START_US,
     STATE,
@@ -53,8 +55,6 @@ from cep.engine.kernels.layout import (
     TIME_US,
     TIMEOUTS,
     WAIT_US,
-    kernel,
-    part,
 )
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
 from cep.engine.kernels.selection import complete, note, report_timeouts, settle
@@ -110,7 +110,7 @@ def fire(
     A successor whose wait is over at this instant too is dealt with at once, so that what is complete comes
     in order of preference.
     """
-    spare = runs.shape[0] - 1
+    spare = meta[SPARE]
     clock = rule[CLOCK]
     timer = runs[run, STATE]
     copy_run(runs, run, spare)
@@ -211,8 +211,8 @@ def run_timed_events(
     """Do what `run_events` does, for a rule with clocks."""
     for index in range(first, rows.shape[0]):
         row = rows[index]
-        slot = events[row, SLOT]
-        while keys[slot, EARLIEST_US] < events[row, TIME_US]:
+        slot = events[SLOT, row]
+        while keys[slot, EARLIEST_US] < events[TIME_US, row]:
             if not has_room(keys, meta, matches, slot, fan_out):
                 return index
             expire(rule, runs, keys, meta, matches, slot)

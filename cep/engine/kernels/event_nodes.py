@@ -8,7 +8,8 @@ behind its parent in the array, so that one pass compacts it.
 
 from __future__ import annotations
 
-from cep.engine.kernels.layout import NODE_EVENT, NODE_PARENT, NODE_VARIABLE, kernel
+from cep.engine.kernels.compiled import kernel
+from cep.engine.kernels.layout import NODE_EVENT, NODE_PARENT, NODE_VARIABLE
 from cep.program import I64, U8
 
 

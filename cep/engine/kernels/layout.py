@@ -1,65 +1,18 @@
-"""What the kernels share: the columns of their matrices, the packed rule, how they are compiled."""
+"""What the kernels share: the columns of their matrices and the packed rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from itertools import pairwise
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from cep.program import I64, RuleTables
+from cep.program import I64, Code, RuleTables
 
 F64 = npt.NDArray[np.float64]
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-KERNELS: dict[str, Any] = {}
-"""The kernels of all modules, by name."""
-
-
-def _source_stamp() -> tuple[tuple[str, float, int], ...]:
-    """Return what changes when a source of any kernel does: parts and numbers come from several files."""
-    here = Path(__file__).parent
-    files = [*sorted(here.glob("*.py")), here.parents[1] / "program.py"]
-    return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files if file.exists())
-
-
-_STAMP = _source_stamp()
-
-# Kernels make no arrays, so numba need not count references to those they are given. It would do so with two
-# atomic operations for each array and each part, inlined or not: 3 to 9 times the whole run time.
-_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
-
-
-def kernel(function: _F) -> _F:
-    """Compile a loop that Python calls, at its first call; the machine code is kept on disk.
-
-    No fastmath: NaN and times are exact. numba looks only at the file a kernel stands in to see whether the
-    code on disk is still good; with the layout of another file's changed it would run on wrong memory.
-    """
-    compiled: Any = numba.njit(cache=True, **_OPTIONS)(function)
-    if hasattr(compiled, "_cache"):  # without the compiler it is the function itself
-        compiled._cache._cache_file._source_stamp = _STAMP
-    KERNELS[function.__name__] = compiled
-    return compiled
-
-
-def part(function: _F) -> _F:
-    """Compile a part of a kernel into its callers."""
-    compiled: _F = numba.njit(forceinline=True, **_OPTIONS)(function)
-    return compiled
-
-
-def apart(function: _F) -> _F:
-    """Compile a part of a kernel that is called, not inlined: what happens seldom keeps the loops small."""
-    compiled: _F = numba.njit(**_OPTIONS)(function)
-    return compiled
-
 
 NONE = -1
+EVERY_BIT = -1
 HELD = -2
 """State of a run that is complete and waits for its turn (MATCH PREFERRED, MATCH ALL with a skip clause)."""
 
@@ -81,25 +34,28 @@ REGISTER = 9
 # each group the time or the number of its first event.
 WAIT_US, WAIT_EVENT, LAST_US, MOMENT_US, START_EVENT, GROUP_CLOCK = range(6)
 
-# Columns of `keys`: a key's list of runs and its length. For a rule with clocks also: no wait ends before
-# EARLIEST_US; how many events there were; then, from MEMORY on, time and number of remembered events.
-HEAD, N_RUNS = 0, 1
-EARLIEST_US, N_EVENTS = 2, 3
-MEMORY = 4
+# Columns of `keys`: first and last of a key's list of runs, the predicate bits that may move one of them (or
+# more bits), the length of the list. For a rule with clocks also: no wait ends before EARLIEST_US; how many
+# events there were; then, from MEMORY on, time and number of remembered events.
+HEAD, TAIL, INTEREST, N_RUNS = range(4)
+EARLIEST_US, N_EVENTS = 4, 5
+MEMORY = 6
 
 # Places in `meta`.
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none
 N_NODES = 7
 NOTED = 8  # 1 + the first of the notes of this instant (`note`); 0: there are none
-N_META = 9
+SPARE = 9  # a run that is neither in a list nor free: for trying a take
+N_META = 10
 
 # Columns of `nodes`: events that runs have taken (`cep.engine.kernels.event_nodes`).
 NODE_PARENT, NODE_EVENT, NODE_VARIABLE = range(3)
 NODE_WIDTH = 3
 
-# Columns of `events`. The values of `Program.columns` follow from VALUE on, then words of bits that say
-# which of them are not NULL.
+# Rows of `events`; each field lies together. (The other way round a single event would be contiguous in
+# another way than many, and numba compile every kernel twice.) `Program.columns` follow from VALUE on, then
+# words of bits that say which of them are not NULL.
 TIME_US, SLOT, IDENTITY = 0, 1, 2
 VALUE = 3
 
@@ -113,7 +69,8 @@ SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUE
 OVERFLOW, TIMEOUTS = 8, 9
 SPAN_EVENTS, CLOCK, HAS_FENCES = 10, 11, 12
 NODE_REGISTER = 13  # holds a run's last node; NONE: the rule does not report events
-N_SCALARS = 14
+ALWAYS_WALKS = 14  # 1: a run may wait in a state where every event must be looked at
+N_SCALARS = 15
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -185,8 +142,44 @@ def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64
         header[place] = scalar
     header[N_VALUES] = n_values
     header[HAS_FENCES] = len(tables.fence_variable) > 0
+    header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())
+    tables = _with_pushes(tables)
     arrays = [
         table.astype(np.uint64).view(np.int64) if table.dtype == np.uint64 else table for table in tables
     ]
     header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in arrays])[:-1]))
     return np.concatenate((header, *(table.astype(np.int64) for table in arrays)))
+
+
+PUSH_BITS = 3
+"""An instruction of the packed code is what it pushes first (`Code` + 1, or 0) and, above these bits, what it
+computes then (`Code`, or 0)."""
+
+_WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
+
+
+def _with_pushes(tables: RuleTables) -> RuleTables:
+    """Return `tables` with each value that the next instruction computes with pushed by that instruction.
+
+    Halves the number of instructions: a comparison with what the run has taken is two.
+    """
+    ops: list[int] = []
+    args: list[int] = []
+    ends = [0]
+    for first, last in pairwise(tables.code_ptr.tolist()):
+        begin = len(ops)
+        for op, arg in zip(
+            tables.code_op[first:last].tolist(), tables.code_arg[first:last].tolist(), strict=True
+        ):
+            if op <= Code.REGISTER:
+                ops.append(op + 1)
+                args.append(arg)
+            elif op not in _WITH_ARG and len(ops) > begin and ops[-1] >> PUSH_BITS == 0:
+                ops[-1] |= op << PUSH_BITS
+            else:
+                ops.append(op << PUSH_BITS)
+                args.append(arg)
+        ends.append(len(ops))
+    return tables._replace(
+        code_ptr=np.array(ends, np.int32), code_op=np.array(ops, np.int32), code_arg=np.array(args, np.int64)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cep.engine.kernels.layout import kernel
+from cep.engine.kernels.compiled import kernel
 from cep.engine.kernels.registers import GOLDEN, ONE, ZERO, mix
 from cep.program import I32, I64, U8, U64
 
@@ -25,6 +25,42 @@ def group_by_key(codes: I32, order: I64, starts: I64, grouped: I64) -> None:
         code = codes[row]
         grouped[starts[code]] = row
         starts[code] += 1
+
+
+@kernel
+def number_keys(values: I64, lowest: int, codes: I32, first_rows: I64, places: I32) -> int:
+    """Number the distinct `values` in order of their first rows; return how many there are.
+
+    `places` has a -1 for each number from `lowest` to the highest value.
+    """
+    n = 0
+    for row in range(values.shape[0]):
+        place = values[row] - lowest
+        if places[place] < 0:
+            places[place] = n
+            first_rows[n] = row
+            n += 1
+        codes[row] = places[place]
+    return n
+
+
+@kernel
+def in_order(rows: I64, codes: I32, time_us: I64, to_codes: I32, to_time_us: I64, same: U8) -> int:
+    """Write codes and times in the order `rows`, and a 1 to `same` where both are as in the event before.
+
+    Return how many are.
+    """
+    n_same = 0
+    code, last_us = np.int32(-1), np.int64(0)
+    for place in range(rows.shape[0]):
+        row = rows[place]
+        is_same = codes[row] == code and time_us[row] == last_us
+        code, last_us = codes[row], time_us[row]
+        to_codes[place] = code
+        to_time_us[place] = last_us
+        same[place] = is_same
+        n_same += is_same
+    return n_same
 
 
 @kernel

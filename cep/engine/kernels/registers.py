@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cep.engine.kernels.compiled import part
 from cep.engine.kernels.functions import compute
 from cep.engine.kernels.layout import (
     CODE_ARG,
@@ -11,6 +12,7 @@ from cep.engine.kernels.layout import (
     CODE_PTR,
     F64,
     N_VALUES,
+    PUSH_BITS,
     REGISTER,
     UPDATE_ARG,
     UPDATE_ARG2,
@@ -20,7 +22,6 @@ from cep.engine.kernels.layout import (
     UPDATE_REGISTER,
     VALID,
     VALUE,
-    part,
 )
 from cep.program import I64, U8, Code, Update
 
@@ -65,7 +66,7 @@ def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
 @part
 def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
     """Say whether the value of an event is not NULL."""
-    return events[row, VALUE + rule[N_VALUES] + (column >> 6)] >> (column & 63) & 1 != 0
+    return events[VALUE + rule[N_VALUES] + (column >> 6), row] >> (column & 63) & 1 != 0
 
 
 @part
@@ -103,7 +104,7 @@ def update_registers(
         is_value = column < 0 or is_known(rule, events, row, column)
         value = 0
         if column >= 0:
-            value = events[row, VALUE + column]
+            value = events[VALUE + column, row]
         if op == Update.LAST or (
             op == Update.FIRST and runs[run, REGISTER + arg] == rule[rule[UPDATE_ARG2] + step]
         ):
@@ -135,7 +136,7 @@ def update_registers(
                 runs[run, REGISTER + register] = value
             valid |= bit
         else:
-            number = events_f[row, VALUE + column]
+            number = events_f[VALUE + column, row]
             if not known:
                 runs_f[run, REGISTER + register] = 0.0 if op == Update.SQUARES_F else number
             elif op == Update.SUM_F:
@@ -168,20 +169,24 @@ def evaluate(
     for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
         op = rule[rule[CODE_OP] + at]
         arg = rule[rule[CODE_ARG] + at]
-        if op <= Code.REGISTER:
+        pushed = (op & ((1 << PUSH_BITS) - 1)) - 1
+        op >>= PUSH_BITS
+        if pushed >= 0:
             top += 1
             null[top] = 0
-            if op == Code.COLUMN:
-                i[top] = events[row, VALUE + arg]
+            if pushed == Code.COLUMN:
+                i[top] = events[VALUE + arg, row]
                 null[top] = 0 if is_known(rule, events, row, arg) else 1
-            elif op == Code.REGISTER:
+            elif pushed == Code.REGISTER:
                 i[top] = runs[run, REGISTER + arg]
                 null[top] = 1 - (runs[run, VALID] >> arg & 1)
-            elif op == Code.CONST_NULL:
+            elif pushed == Code.CONST_NULL:
                 null[top] = 1
             else:
                 i[top] = arg
-        elif op == Code.IS_NULL:
+        if op == 0:
+            continue
+        if op == Code.IS_NULL:
             i[top] = null[top]
             null[top] = 0
         elif op == Code.NOT:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import (
     CHAIN,
+    EVERY_BIT,
     FREE,
     HEAD,
+    INTEREST,
     LAST_POS,
     N_FREE,
     N_RUNS,
     NEXT,
     NONE,
     REGISTER,
+    SPARE,
     START_POS,
     START_US,
+    TAIL,
     VALID,
-    kernel,
-    part,
 )
 from cep.program import I64
 
@@ -59,6 +62,8 @@ def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> No
     else:
         runs[run, NEXT] = runs[previous, NEXT]
         runs[previous, NEXT] = run
+    if runs[run, NEXT] == NONE:
+        keys[slot, TAIL] = run
     keys[slot, N_RUNS] += 1
 
 
@@ -71,6 +76,8 @@ def remove_after(runs: I64, keys: I64, meta: I64, slot: int, previous: int) -> N
     else:
         run = runs[previous, NEXT]
         runs[previous, NEXT] = runs[run, NEXT]
+    if runs[run, NEXT] == NONE:
+        keys[slot, TAIL] = previous
     keys[slot, N_RUNS] -= 1
     release(runs, meta, run)
 
@@ -97,15 +104,17 @@ def list_runs(runs: I64, keys: I64, order: I64) -> int:
 
 @kernel
 def link_runs(runs: I64, keys: I64, meta: I64, n_runs: int) -> None:
-    """Make lists of the first `n_runs` rows by `keys`, and a free list of the rest."""
+    """Make lists of the first `n_runs` rows by `keys`, a free list of the rest but the last, the spare."""
     row = 0
     for slot in range(keys.shape[0]):
         keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
+        keys[slot, INTEREST] = EVERY_BIT
         for left in range(keys[slot, N_RUNS], 0, -1):
             runs[row, NEXT] = row + 1 if left > 1 else NONE
             row += 1
-    capacity = runs.shape[0] - 1
+        keys[slot, TAIL] = row - 1 if keys[slot, N_RUNS] > 0 else NONE
+    meta[SPARE] = runs.shape[0] - 1
     meta[FREE] = NONE
     meta[N_FREE] = 0
-    for free in range(capacity - 1, n_runs - 1, -1):
+    for free in range(runs.shape[0] - 2, n_runs - 1, -1):
         release(runs, meta, free)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cep.engine.kernels.compiled import apart, part
 from cep.engine.kernels.layout import (
     AT_INSTANT,
     CHAIN,
@@ -31,8 +32,6 @@ from cep.engine.kernels.layout import (
     STATE,
     TIMEOUTS,
     VALID,
-    apart,
-    part,
 )
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, release, remove_after
 from cep.program import I64, SelectionCode, SkipCode

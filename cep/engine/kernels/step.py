@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from cep.engine.kernels.compiled import apart, part
 from cep.engine.kernels.layout import (
     AFTER_PTR,
     AFTER_STATE,
+    ALWAYS_WALKS,
     BAR_PTR,
     BAR_VARIABLE,
     BEGIN_PTR,
@@ -28,6 +30,7 @@ from cep.engine.kernels.layout import (
     IDENTITY,
     INSTANT,
     INSTANT_OUT,
+    INTEREST,
     LAST_POS,
     LAST_US,
     LIFT_PTR,
@@ -62,6 +65,7 @@ from cep.engine.kernels.layout import (
     REGISTER,
     SPAN_EVENTS,
     SPAN_US,
+    SPARE,
     START_EVENT,
     START_POS,
     START_US,
@@ -76,6 +80,7 @@ from cep.engine.kernels.layout import (
     STATE_MODE,
     STATE_NEXT,
     STATE_TIMER,
+    TAIL,
     TAKE_AFTER,
     TAKE_FENCE_PTR,
     TAKE_PTR,
@@ -89,8 +94,6 @@ from cep.engine.kernels.layout import (
     WAIT_EVENT,
     WAIT_US,
     ZERO_VALID,
-    apart,
-    part,
 )
 from cep.engine.kernels.registers import evaluate, extend_chain, update_registers
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
@@ -171,6 +174,7 @@ def try_take(
     stack: I64,
     stack_f: F64,
     null: U8,
+    spare: int,
     variable: int,
     run: int,
     row: int,
@@ -187,10 +191,9 @@ def try_take(
     is_correlated = rule[rule[CODE_PTR] + variable] < rule[rule[CODE_PTR] + variable + 1]
     if only_test and not is_correlated:
         return True
-    spare = runs.shape[0] - 1
     after_take = rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0
     if run == NONE:
-        runs[spare, START_US] = events[row, TIME_US]
+        runs[spare, START_US] = events[TIME_US, row]
         runs[spare, START_POS] = position
         runs[spare, CHAIN] = 0
         runs[spare, VALID] = rule[ZERO_VALID]
@@ -209,7 +212,7 @@ def try_take(
     if after_take and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
         return False
     runs[spare, CHAIN] = extend_chain(
-        runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[row, IDENTITY]
+        runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[IDENTITY, row]
     )
     return True
 
@@ -225,6 +228,7 @@ def holds_any(
     stack: I64,
     stack_f: F64,
     null: U8,
+    spare: int,
     table: int,
     first: int,
     last: int,
@@ -244,6 +248,7 @@ def holds_any(
             stack,
             stack_f,
             null,
+            spare,
             rule[table + at],
             run,
             row,
@@ -265,6 +270,7 @@ def is_fenced(
     stack: I64,
     stack_f: F64,
     null: U8,
+    spare: int,
     first: int,
     last: int,
     run: int,
@@ -275,12 +281,12 @@ def is_fenced(
     for at in range(first, last):
         until = rule[rule[FENCE_UNTIL] + at]
         if try_take(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
             rule[rule[FENCE_VARIABLE] + at], run, row, position, True,
         ) and not (
             until != NONE
             and try_take(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
                 until, run, row, position, True,
             )
         ):  # fmt: skip
@@ -299,6 +305,7 @@ def lifted(
     stack: I64,
     stack_f: F64,
     null: U8,
+    spare: int,
     state: int,
     run: int,
     row: int,
@@ -308,7 +315,7 @@ def lifted(
     at = rule[rule[LIFT_PTR] + state]
     while at < rule[rule[LIFT_PTR] + state + 1]:
         if try_take(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
             rule[rule[LIFT_VARIABLE] + at], run, row, position, True,
         ):  # fmt: skip
             state = rule[rule[LIFT_STATE] + at]
@@ -334,8 +341,9 @@ def spread(
     timed: bool,
 ) -> tuple[int, int, int]:
     """Give the spare run's take its successors, behind `previous`, in order of preference."""
-    spare = runs.shape[0] - 1
-    for at in range(rule[rule[AFTER_PTR] + after], rule[rule[AFTER_PTR] + after + 1]):
+    spare = meta[SPARE]
+    last = rule[rule[AFTER_PTR] + after + 1] - 1
+    for at in range(rule[rule[AFTER_PTR] + after], last + 1):
         state = rule[rule[AFTER_STATE] + at]
         if state == NONE:  # ACCEPT
             previous, reported, floor = complete(
@@ -354,9 +362,14 @@ def spread(
                     continue
                 keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[spare, rule[CLOCK] + WAIT_US])
             run = allocate(runs, meta)
-            copy_run(runs, spare, run)
+            if at == last:  # nothing else needs the spare run: it is the successor, the free one is spare
+                meta[SPARE] = run
+                run = spare
+            else:
+                copy_run(runs, spare, run)
             runs[run, STATE] = state
             insert_after(runs, keys, slot, previous, run)
+            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
             previous = run
     return previous, reported, floor
 
@@ -364,7 +377,7 @@ def spread(
 @part
 def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, position: int) -> None:
     """Remember the event that the spare run has just taken; the caller made sure there is room."""
-    spare = runs.shape[0] - 1
+    spare = meta[SPARE]
     register = REGISTER + rule[NODE_REGISTER]
     node = meta[N_NODES]
     nodes[node, NODE_PARENT] = runs[spare, register] - 1
@@ -398,7 +411,7 @@ def step(
 
     `timed` is a constant in each caller: for a rule without clocks what they need is not even compiled.
     """
-    word, time_us = bits[row], events[row, TIME_US]
+    word, time_us = bits[row], events[TIME_US, row]
     clock = rule[CLOCK]
     if timed:
         keys[slot, N_EVENTS] += 1
@@ -406,14 +419,23 @@ def step(
     meta[INSTANT_OUT] = meta[N_OUT]
     reported, floor = NONE, NONE
     previous, run = NONE, keys[slot, HEAD]
+    if not timed and rule[ALWAYS_WALKS] == 0 and word & keys[slot, INTEREST] == 0:
+        previous, run = keys[slot, TAIL], NONE  # no run can move
+    else:
+        keys[slot, INTEREST] = 0
+    spare = meta[SPARE]
     while run != NONE:
         following = runs[run, NEXT]
         state = runs[run, STATE]
-        if state == HELD or (
+        if state == HELD:
+            previous, run = run, following
+            continue
+        if (
             rule[rule[STATE_ALWAYS] + state] == 0
             and word & rule[rule[STATE_INTEREST] + state] == 0
             and not (timed and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS])
         ):
+            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
             previous, run = run, following
             continue
         if runs[run, START_POS] < floor:
@@ -422,10 +444,23 @@ def step(
             continue
         if rule[HAS_FENCES] != 0:
             state = lifted(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, state, run, row, position
+                rule,
+                events,
+                events_f,
+                bits,
+                runs,
+                runs_f,
+                stack,
+                stack_f,
+                null,
+                spare,
+                state,
+                run,
+                row,
+                position,
             )
             if is_fenced(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
                 rule[rule[STATE_FENCE_PTR] + state], rule[rule[STATE_FENCE_PTR] + state + 1], run, row,
                 position,
             ):  # fmt: skip
@@ -435,14 +470,14 @@ def step(
         mode = rule[rule[STATE_MODE] + state]
         early = timed and time_us < runs[run, clock + LAST_US] + rule[rule[STATE_LOW] + state]
         stays = not holds_any(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[GUARD_VARIABLE],
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[GUARD_VARIABLE],
             rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
         )  # fmt: skip
         if stays and not early:
             for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
                 variable = rule[rule[TAKE_VARIABLE] + take]
                 if rule[HAS_FENCES] != 0 and is_fenced(
-                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
                     rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
                     position,
                 ):  # fmt: skip
@@ -457,6 +492,7 @@ def step(
                     stack,
                     stack_f,
                     null,
+                    spare,
                     variable,
                     run,
                     row,
@@ -467,21 +503,22 @@ def step(
                         note_take(rule, runs, nodes, meta, variable, position)
                     stays = stays and mode == _ANY
                     if timed:
-                        set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
+                        set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
                     previous, reported, floor = spread(
                         rule, runs, keys, meta, matches, slot, previous,
                         rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                     )  # fmt: skip
+                    spare = meta[SPARE]
         if mode == _STRICT:
             stays = False
         if stays and mode == _NEXT and not early:
             stays = not holds_any(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BEGIN_VARIABLE],
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[BEGIN_VARIABLE],
                 rule[rule[BEGIN_PTR] + state], rule[rule[BEGIN_PTR] + state + 1], run, row, position,
             )  # fmt: skip
         if stays:
             stays = not holds_any(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, rule[BAR_VARIABLE],
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[BAR_VARIABLE],
                 rule[rule[BAR_PTR] + state], rule[rule[BAR_PTR] + state + 1], run, row, position,
             )  # fmt: skip
         if stays and rule[rule[STATE_AFTER_SKIP] + state] == NONE:  # a trailing "not next" was decided
@@ -498,7 +535,9 @@ def step(
                 note(runs, meta, run, state, time_us)
             stays = False  # here a count of events ends a run
         if stays:
-            runs[run, STATE] = rule[rule[STATE_NEXT] + state]
+            state = rule[rule[STATE_NEXT] + state]
+            runs[run, STATE] = state
+            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
             previous = run
         else:
             remove_after(runs, keys, meta, slot, previous)
@@ -510,7 +549,7 @@ def step(
             if timed and not may_begin(rule, keys, slot, take, time_us):
                 continue
             if rule[HAS_FENCES] != 0 and is_fenced(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null,
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
                 rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], NONE, row,
                 position,
             ):  # fmt: skip
@@ -525,6 +564,7 @@ def step(
                 stack,
                 stack_f,
                 null,
+                spare,
                 variable,
                 NONE,
                 row,
@@ -534,12 +574,13 @@ def step(
                 if rule[NODE_REGISTER] != NONE:
                     note_take(rule, runs, nodes, meta, variable, position)
                 if timed:
-                    runs[runs.shape[0] - 1, clock + START_EVENT] = keys[slot, N_EVENTS]
-                    set_clocks(rule, runs, runs.shape[0] - 1, take, time_us, keys[slot, N_EVENTS])
+                    runs[spare, clock + START_EVENT] = keys[slot, N_EVENTS]
+                    set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
                 previous, reported, floor = spread(
                     rule, runs, keys, meta, matches, slot, previous,
                     rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                 )  # fmt: skip
+                spare = meta[SPARE]
     if timed:
         remember(rule, keys, slot, word, time_us)
     prune(runs, keys, meta, slot, floor)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cep.engine.kernels.layout import MATCH_END, MATCH_SLOT, MATCH_TIMED_OUT, kernel
+from cep.engine.kernels.compiled import kernel
+from cep.engine.kernels.layout import MATCH_END, MATCH_SLOT, MATCH_TIMED_OUT
 from cep.program import I64, U8
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import (
     CLOSE_US,
     F64,
@@ -24,8 +25,6 @@ from cep.engine.kernels.layout import (
     STATE,
     STATE_CLOSES,
     TIME_US,
-    kernel,
-    part,
 )
 from cep.engine.kernels.run_lists import prune, remove_after
 from cep.engine.kernels.selection import complete, settle
@@ -96,7 +95,7 @@ def run_events(
     """
     for index in range(first, rows.shape[0]):
         row = rows[index]
-        slot = events[row, SLOT]
+        slot = events[SLOT, row]
         if not has_room(keys, meta, matches, slot, fan_out):
             return index
         if rule[NODE_REGISTER] != NONE and nodes.shape[0] - meta[N_NODES] < room_needed(keys, slot, fan_out):
@@ -106,9 +105,9 @@ def run_events(
         if (
             rule[SPAN_US] >= 0
             and head != NONE
-            and (runs[head, STATE] == HELD or runs[head, START_US] < events[row, TIME_US] - rule[SPAN_US])
+            and (runs[head, STATE] == HELD or runs[head, START_US] < events[TIME_US, row] - rule[SPAN_US])
         ):
-            close(rule, runs, keys, meta, matches, slot, events[row, TIME_US] - 1)
+            close(rule, runs, keys, meta, matches, slot, events[TIME_US, row] - 1)
         step(
             rule,
             events,

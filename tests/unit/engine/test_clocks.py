@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cep.compiler.compile import check_sources, compile_rules
-from cep.engine.kernels.layout import _STAMP
+from cep.engine.kernels.compiled import _STAMP
 from cep.engine.matcher import Matcher
 from cep.errors import Source, StateError
 from cep.program import Program
