@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.columns import whole
 from cep.engine.event_lists import KeptEvents, Nodes, Taken
 from cep.engine.kernels.layout import (
     MATCH_CHAIN,
@@ -17,8 +18,8 @@ from cep.engine.kernels.layout import (
     MATCH_TIMED_OUT,
     MATCH_VALID,
 )
-from cep.engine.kernels.order import hash_values
-from cep.engine.ordering import hash_column
+from cep.engine.kernels.order import hash_values, write_hexadecimal
+from cep.engine.ordering import hash_column, order_by_time
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool
 from cep.expression import Aggregate, Column, Type, column_names
@@ -61,16 +62,32 @@ def build_matches(
     slot; `nodes` lead to the `events` of the matches, for each rule.
     """
     tables = [
-        _rule_table(program, rule, part, keys, strings, of_rule, events)
+        _rule_table(program, rule, np.concatenate(parts), keys, strings, of_rule, events)
         for rule, parts, of_rule in zip(program.rules, found, nodes, strict=True)
-        for part in parts
+        if parts
     ]
     if not tables:
         return empty_matches(program)
-    table = pa.concat_tables(tables)
-    order = ["match_end", "match_start", "rule", *program.key, "match_id"]
-    order += [EVENT_NUMBER] if program.has_all_rows else []
-    return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))
+    table = pa.concat_tables(tables).combine_chunks()
+    return table.take(pa.array(_match_order(program, table)))
+
+
+def _match_order(program: Program, table: pa.Table) -> I64:
+    """Return the rows in order. They are sorted by their ends; all else is compared only where these tie."""
+    ends = np.asarray(table.column("match_end").cast(pa.int64()))
+    rows = order_by_time(ends)
+    ordered = ends[rows]
+    tied = np.zeros(len(rows), np.bool_)
+    tied[1:] = ordered[1:] == ordered[:-1]
+    tied[:-1] |= tied[1:]
+    places = np.flatnonzero(tied)
+    if len(places):
+        names = ["match_end", "match_start", "rule", *program.key, "match_id"]
+        names += [EVENT_NUMBER] if program.has_all_rows else []
+        ties = table.select(names).take(pa.array(rows[places]))
+        order = pc.sort_indices(ties, [(name, "ascending") for name in names])
+        rows[places] = rows[places][np.asarray(order)]
+    return rows
 
 
 def _rule_table(
@@ -127,7 +144,7 @@ def _lists(rule: RuleProgram, taken: Taken, rows: I64, events: pa.Table) -> dict
             assert isinstance(expression.argument, Column)
             members = dict(rule.subsets).get(expression.variable, (expression.variable,))
             chosen = np.isin(taken.variables, [rule.variables.index(name) for name in members])
-            values = events.column(expression.argument.name).combine_chunks()
+            values = whole(events.column(expression.argument.name))
             columns[name] = taken.lists(chosen, values.take(pa.array(rows[chosen])))
     return columns
 
@@ -136,7 +153,7 @@ def _events(program: Program, events: pa.Table) -> pa.Array:
     """Return whole events (`Program.event_type`)."""
     if len(program.streams) == 1:
         return _events_of(program, program.stream, events, program.event_type, None)
-    stream = np.asarray(events.column(STREAM_COLUMN).combine_chunks())
+    stream = np.asarray(whole(events.column(STREAM_COLUMN)))
     parts = [
         _events_of(program, of, events, item.type, pa.array(stream != number))
         for number, (of, item) in enumerate(zip(program.streams, program.event_type, strict=True))
@@ -149,7 +166,7 @@ def _events_of(
 ) -> pa.Array:
     """Return the events of one stream, NULL where `mask` is TRUE."""
     columns = [
-        _as_reported(events.column(program.column_of(stream, field.name)).combine_chunks(), field.type)
+        _as_reported(whole(events.column(program.column_of(stream, field.name))), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
@@ -205,8 +222,7 @@ def match_ids(rule: str, key: list[pa.Array], part: I64) -> pa.Array:
 def _hexadecimal(words: npt.NDArray[np.uint64]) -> pa.Array:
     """Return each row of 64-bit words as text, without a Python string per row."""
     n, width = words.shape[0], words.shape[1] * 16
-    raw = words.astype(">u8").view(np.uint8).reshape(n, -1)
-    digits = np.stack((raw >> 4, raw & 15), axis=2).reshape(n, width)
-    text = np.frombuffer(b"0123456789abcdef", np.uint8)[digits]
+    text = np.empty(n * width, np.uint8)
+    write_hexadecimal(words.reshape(-1), text)
     offsets = np.arange(n + 1, dtype=np.int32) * width
-    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))
+    return pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine import codec
+from cep.engine.columns import whole
 from cep.engine.event_lists import KeptEvents, Nodes
 from cep.engine.kernels.clocks import earliest_due, expire_all, remembers, run_timed_events
 from cep.engine.kernels.layout import (
@@ -35,6 +36,7 @@ from cep.engine.kernels.layout import (
     TIME_US,
     VALUE,
 )
+from cep.engine.kernels.order import gather
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events
@@ -293,7 +295,9 @@ class Matcher:
         """Take the events up to the watermark out of the buffer."""
         if not self._pending:
             return None
-        table = pa.concat_tables(self._pending).combine_chunks()
+        table = self._pending[0]
+        if len(self._pending) > 1:
+            table = pa.concat_tables(self._pending).combine_chunks()
         is_due = np.asarray(table.column(TIME_COLUMN)) <= watermark_us
         if is_due.all():
             self._pending = []
@@ -314,7 +318,8 @@ class Matcher:
         for state, matches in zip(self._rules, found, strict=True):
             rule = state.rule
             if rule.word not in words:
-                words[rule.word] = np.asarray(table.column(bits_column(rule.word)))[order.rows]
+                words[rule.word] = bits = np.empty(len(order.rows), np.int64)
+                gather(np.asarray(whole(table.column(bits_column(rule.word)))).copy(), order.rows, bits)
             bits = words[rule.word]
             rows = everything
             if not rule.needs_every_event:
@@ -349,7 +354,7 @@ class Matcher:
         slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
         rows = pa.array(order.first_rows[is_new])
         self._keys = [
-            pa.concat_arrays([old, table.column(name).combine_chunks().take(rows)])
+            pa.concat_arrays([old, whole(table.column(name)).take(rows)])
             for old, name in zip(self._keys, names, strict=True)
         ]
         return slots
@@ -366,7 +371,7 @@ class Matcher:
         events[IDENTITY] = order.identity.view(np.int64)
         for number, name in enumerate(names):
             kind = self.program.type_of(name)
-            column = table.column(name).combine_chunks()
+            column = whole(table.column(name))
             if kind is Type.STRING:
                 cells, known = self._strings.encode(column), np.asarray(pc.is_valid(column))
             else:
@@ -374,8 +379,7 @@ class Matcher:
                 cells, known = vector.values, vector.known
                 if kind is Type.DOUBLE:
                     cells = cells.view(np.int64)
-            # The rows are all in range: with another mode numpy writes to a copy first.
-            np.take(cells.astype(np.int64, copy=False), rows, out=events[VALUE + number], mode="clip")
+            gather(np.array(cells, np.int64), rows, events[VALUE + number])
             word = events[VALUE + len(names) + number // 64]
             bit = np.int64(np.uint64(1 << number % 64).astype(np.int64))
             word |= bit if known.all() else np.where(known[rows], bit, 0)

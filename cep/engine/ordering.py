@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.columns import whole
 from cep.engine.kernels.order import (
     count_keys,
     group_by_key,
@@ -40,7 +41,7 @@ def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
     Several columns are joined as text, each with its length before it, so that ('a', 'bc') and
     ('ab', 'c') differ.
     """
-    columns = [_whole(table.column(name)) for name in key]
+    columns = [whole(table.column(name)) for name in key]
     if len(columns) == 1:
         return columns[0]
     parts = []
@@ -50,14 +51,12 @@ def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
     return pc.binary_join_element_wise(*parts, ":")
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`; of streams with `deduplicate`, second deliveries are left out."""
     codes, keys, first_rows = _numbered(key_values(table, program.key_columns))
-    time_us = np.array(_whole(table.column(TIME_COLUMN)))  # a copy: kernels are compiled for writable arrays
+    time_us = np.asarray(
+        whole(table.column(TIME_COLUMN))
+    ).copy()  # a copy: kernels are compiled for writable arrays
     rows = _by_time_and_key(codes, time_us, len(keys))
     ordered_codes, ordered_us = np.empty_like(codes), np.empty_like(time_us)
     is_same = np.empty(len(rows), np.uint8)
@@ -90,7 +89,7 @@ def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
         if spread <= _MAX_SPREAD * len(keys):
             first_rows = np.empty(min(spread, len(keys)), np.int64)
             places = np.full(spread, -1, np.int32)
-            n_keys = number_keys(np.array(keys), lowest, codes, first_rows, places)
+            n_keys = number_keys(np.asarray(keys).copy(), lowest, codes, first_rows, places)
             first_rows = first_rows[:n_keys]
             return codes, keys.take(pa.array(first_rows)), first_rows
     encoded = keys.dictionary_encode()
@@ -102,7 +101,7 @@ def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
 
 def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
     """Order by time, then group by counting: keys are not compared."""
-    rows = np.arange(len(codes)) if _is_sorted(time_us) else _by_time(time_us)
+    rows = np.arange(len(codes)) if _is_sorted(time_us) else order_by_time(time_us)
     starts = np.zeros(n_keys + 1, np.int64)
     count_keys(codes, starts)
     grouped = np.empty_like(rows)
@@ -110,7 +109,7 @@ def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
     return grouped
 
 
-def _by_time(time_us: I64) -> I64:
+def order_by_time(time_us: I64) -> I64:
     """Return the rows in order of time, then of their number.
 
     Sorting numbers that hold time and row is 8 times faster than sorting rows by their times, where the times
@@ -149,7 +148,7 @@ def _break_ties(
     group = np.cumsum(~same)[places]
     columns = {"group": group}
     for number, name in enumerate(ties):
-        column = _whole(table.column(name)).take(rows[places])
+        column = whole(table.column(name)).take(rows[places])
         columns[f"known{number}"] = pc.is_valid(column)  # False sorts first, and so does NULL
         columns[f"tie{number}"] = column
     candidates = pa.table(columns)
@@ -157,7 +156,7 @@ def _break_ties(
     rows = rows.copy()
     rows[places] = rows[places][order]
     candidates = candidates.take(order)
-    codes = [np.asarray(_whole(column).dictionary_encode("encode").indices) for column in candidates.columns]
+    codes = [np.asarray(whole(column).dictionary_encode("encode").indices) for column in candidates.columns]
     equal = np.zeros(len(rows), np.bool_)
     equal[places] = _same_as_previous(*codes)
     return equal, rows
@@ -172,10 +171,10 @@ def _copies(
     """
     counted = np.ones(len(rows), np.bool_)
     if program.repeats_events:
-        counted = _whole(table.column(COUNTED_COLUMN)).to_numpy(zero_copy_only=False)[rows]
+        counted = whole(table.column(COUNTED_COLUMN)).to_numpy(zero_copy_only=False)[rows]
     if len(program.streams) == 1:
         return equal, (int((equal & counted).sum()),)
-    stream = np.asarray(_whole(table.column(STREAM_COLUMN)))[rows]
+    stream = np.asarray(whole(table.column(STREAM_COLUMN)))[rows]
     copies = equal & np.array([stream.deduplicate for stream in program.streams])[stream]
     n_copies = np.bincount(stream[copies & counted], minlength=len(program.streams))
     return copies, tuple(n_copies.tolist())
@@ -188,7 +187,7 @@ def _identities(
     all_valid = np.ones(len(rows), np.uint8)
     hash_values(time_us, all_valid, identity)
     for name in program.tie_columns:
-        column = _whole(table.column(name)).take(rows)
+        column = whole(table.column(name)).take(rows)
         if name == STREAM_COLUMN:  # by name: its number may change
             names = np.array([name_hash(stream.name) for stream in program.streams], np.uint64)
             hash_values(names.view(np.int64)[np.asarray(column)], all_valid, identity)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.columns import whole
 from cep.program import ARROW_TYPES, STREAM_COLUMN, Program, role_column
 from cep.schema import Role, Stream
 
@@ -73,7 +74,7 @@ def place_events(program: Program, table: pa.Table, stream: Stream) -> Placed:
 
 def _key(program: Program, table: pa.Table, stream: Stream, role: Role) -> list[pa.Array]:
     columns = [table.column(program.column_of(stream, name)) for name in role.key]
-    return [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+    return [whole(column) for column in columns]
 
 
 def _all(conditions: list[pa.Array]) -> Mask:

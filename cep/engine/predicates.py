@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, TypeGuard, assert_never
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.engine.columns import whole
 from cep.engine.kernels.functions import compute_rows
+from cep.engine.kernels.order import pack_bits
 from cep.engine.placement import place_events
 from cep.engine.text_functions import TEXT_FUNCTIONS, matches_pattern
 from cep.engine.text_functions import apply as apply_text
@@ -49,14 +51,24 @@ class Vector:
         """Return the values as an Arrow array of `ARROW_TYPES`, unknown ones as NULL."""
         if self.type in (Type.STRING, Type.OPAQUE):
             return self.values
-        return pa.array(self.values, ARROW_TYPES[self.type], mask=~self.known)
+        mask = None if is_all(self.known) else ~self.known
+        return pa.array(self.values, ARROW_TYPES[self.type], mask=mask)
+
+
+def all_rows(n_rows: int) -> Mask:
+    """Return a mask that holds for every row and takes no room; it is read-only."""
+    return np.broadcast_to(np.True_, n_rows)
+
+
+def is_all(mask: Mask) -> bool:
+    """Say whether `mask` holds for every row; of those of `all_rows` this is known without a look."""
+    return bool(mask[:1].all() if mask.strides == (0,) else mask.all())
 
 
 def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
     """Return an Arrow column of `ARROW_TYPES` as a vector, without a copy where it has no NULL."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    known = np.ones(len(column), np.bool_) if column.null_count == 0 else np.asarray(pc.is_valid(column))
+    column = whole(column)
+    known = all_rows(len(column)) if column.null_count == 0 else np.asarray(pc.is_valid(column))
     if kind in (Type.STRING, Type.OPAQUE):
         return Vector(column, known, kind)
     if pa.types.is_timestamp(column.type):
@@ -107,12 +119,12 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
 
 
 def _constant(literal: Literal, n_rows: int) -> Vector:
-    known = np.full(n_rows, literal.value is not None)
+    known = all_rows(n_rows) if literal.value is not None else np.zeros(n_rows, np.bool_)
     if literal.type is Type.STRING:
         scalar = pa.scalar(literal.value, pa.string())
         return Vector(pa.repeat(scalar, n_rows), known, literal.type)
     dtype = {Type.BOOLEAN: np.bool_, Type.DOUBLE: np.float64}.get(literal.type, np.int64)
-    return Vector(np.full(n_rows, literal.value or 0, dtype), known, literal.type)
+    return Vector(np.broadcast_to(dtype(literal.value or 0), n_rows), known, literal.type)
 
 
 def _string_in(text: Vector, values: list[Any]) -> Vector:
@@ -136,7 +148,7 @@ def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
             return Vector(~args[0].values, args[0].known, kind)
         case "is_null" | "is_not_null":
             known = args[0].known
-            return Vector(known.copy() if function == "is_not_null" else ~known, np.ones_like(known), kind)
+            return Vector(known if function == "is_not_null" else ~known, all_rows(len(known)), kind)
         case "coalesce" | "case" | "least" | "greatest":
             return _choose(function, args)
         case "in":
@@ -162,15 +174,21 @@ def _logic(args: tuple[Vector, ...], *, strong: bool) -> Vector:
 
 def _less(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Mask:
     """Spark's order: NaN is the greatest."""
-    if a.dtype == np.float64:
+    if _has_nan(b):
         return np.asarray((a < b) | (np.isnan(b) & ~np.isnan(a)))
     return np.asarray(a < b)
 
 
 def _equal(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Mask:
-    if a.dtype == np.float64:
+    if _has_nan(b):
         return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
     return np.asarray(a == b)
+
+
+def _has_nan(values: npt.NDArray[Any]) -> bool:
+    if values.dtype != np.float64:
+        return False
+    return bool(np.isnan(values[:1] if values.strides == (0,) else values).any())
 
 
 _STRING_COMPARISONS: Mapping[str, Callable[..., Any]] = {
@@ -312,8 +330,7 @@ def _prepared(
     time = Column(program.column_of(stream, stream.event_time), Type.TIMESTAMP)
     columns: dict[str, Any] = {TIME_COLUMN: batch.vector(time).values}
     relevant = np.zeros(batch.n_rows, np.bool_) | program.needs_every_event
-    for word, predicates in enumerate(program.local_predicates(stream)):
-        bits = pack_bits([evaluate(predicate, batch) for predicate in predicates], batch.n_rows)
+    for word, bits in enumerate(predicate_words(program.local_predicates(stream), batch)):
         relevant |= bits != 0
         columns[bits_column(word)] = bits
     for name in key:
@@ -330,9 +347,12 @@ def _prepared(
             continue
         expression = derived.get(field.name) or Column(field.name, program.type_of(field.name))
         seen = program.seen_by(expression, stream)
-        column = pa.nulls(batch.n_rows, field.type) if seen is None else evaluate(seen, batch).to_arrow()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
+        if seen is None:
+            column = pa.nulls(batch.n_rows, field.type)
+        elif isinstance(seen, Column) and batch.table.schema.field(seen.name).type == field.type:
+            column = whole(batch.table.column(seen.name))
+        else:
+            column = whole(evaluate(seen, batch).to_arrow())
         result.append(column if rows is None else column.take(pa.array(rows)))
     return pa.Table.from_arrays(result, schema=program.event_schema)
 
@@ -347,10 +367,55 @@ def _first_of_each(events: I64 | None, relevant: Mask) -> Mask:
     return first
 
 
-def pack_bits(predicates: list[Vector], n_rows: int) -> npt.NDArray[np.int64]:
-    """Return one word per row: bit b is set where predicate b is TRUE."""
-    assert len(predicates) <= MAX_BITS
-    bits = np.zeros(n_rows, np.uint64)
-    for bit, predicate in enumerate(predicates):
-        bits |= (predicate.values & predicate.known).astype(np.uint64) << np.uint64(bit)
-    return bits.view(np.int64)
+BLOCK_ROWS = 1 << 15
+"""Predicates are evaluated for so many rows at a time: what they share stays in the cache."""
+
+
+def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Batch) -> npt.NDArray[np.int64]:
+    """Return one array per word: bit b of a row is set where predicate b of the word is TRUE."""
+    bits = np.zeros((len(words), batch.n_rows), np.int64)
+    numbers: dict[Expression, int] = {}
+    places = [[_number(predicate, numbers) for predicate in predicates] for predicates in words]
+    parts = [(part, _arguments(part, numbers)) for part in numbers]
+    truths = np.empty((MAX_BITS, min(BLOCK_ROWS, batch.n_rows)), np.bool_)
+    for start in range(0, batch.n_rows, BLOCK_ROWS):
+        block = batch if batch.n_rows <= BLOCK_ROWS else Batch(batch.table.slice(start, BLOCK_ROWS))
+        known = _truths(parts, block)
+        for word, of_word in enumerate(places):
+            assert len(of_word) <= MAX_BITS
+            for bit, number in enumerate(of_word):
+                truths[bit, : block.n_rows] = known[number]
+            pack_bits(truths.view(np.uint8), len(of_word), bits[word, start : start + block.n_rows])
+    return bits
+
+
+def _number(predicate: Expression, numbers: dict[Expression, int]) -> int:
+    """Return the number of a predicate, which equal ones share. ANDs and ORs: after their parts."""
+    if predicate not in numbers:
+        if _connects(predicate):
+            for arg in predicate.args:
+                _number(arg, numbers)
+        numbers[predicate] = len(numbers)
+    return numbers[predicate]
+
+
+def _connects(predicate: Expression) -> TypeGuard[Call]:
+    return isinstance(predicate, Call) and predicate.function in ("and", "or")
+
+
+def _arguments(predicate: Expression, numbers: dict[Expression, int]) -> tuple[int, ...]:
+    return tuple(numbers[arg] for arg in predicate.args) if _connects(predicate) else ()
+
+
+def _truths(parts: list[tuple[Expression, tuple[int, ...]]], batch: Batch) -> list[Mask]:
+    """Return for which rows each part is TRUE. Of AND and OR it is enough to know where the arguments are."""
+    truths: list[Mask] = []
+    for part, args in parts:
+        if args:
+            assert isinstance(part, Call)
+            combine = np.logical_and if part.function == "and" else np.logical_or
+            truths.append(combine.reduce([truths[arg] for arg in args]))
+        else:
+            vector = evaluate(part, batch)
+            truths.append(vector.values if is_all(vector.known) else vector.values & vector.known)
+    return truths

@@ -240,7 +240,7 @@ def test_predicate_bits_fill_all_64_bits_of_a_word(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
     found = [row[0] for row in frame.select(predicate_bits(predicates)).collect()]
     batch = local.Batch(rows)
-    bits = local.pack_bits([local.evaluate(predicate, batch) for predicate in predicates], 65)
+    bits = local.predicate_words((tuple(predicates),), batch)[0]
     assert found == bits.tolist()
     assert found[63] == MIN
 

@@ -10,6 +10,32 @@ from cep.program import I32, I64, U8, U64
 
 
 @kernel
+def pack_bits(truths: U8, n_bits: int, bits: I64) -> None:
+    """Write to each of `bits` which of the first `n_bits` rows of `truths` hold there."""
+    for bit in range(n_bits):
+        for row in range(bits.shape[0]):
+            bits[row] |= np.int64(truths[bit, row]) << bit
+
+
+@kernel
+def gather(values: I64, rows: I64, to: I64) -> None:
+    """Write the values of `rows`. Indexing with an array does the same in twice the time."""
+    for place in range(rows.shape[0]):
+        to[place] = values[rows[place]]
+
+
+@kernel
+def write_hexadecimal(words: U64, text: U8) -> None:
+    """Write 16 digits for each word."""
+    for word in range(words.shape[0]):
+        value = words[word]
+        for place in range(15, -1, -1):
+            digit = np.int64(value & np.uint64(15))
+            text[16 * word + place] = digit + (48 if digit < 10 else 87)  # ASCII
+            value >>= np.uint64(4)
+
+
+@kernel
 def count_keys(codes: I32, starts: I64) -> None:
     """Count each code: ``starts[c + 1]`` is the number of events of key c, summed up to a row pointer."""
     for code in codes:
