@@ -368,7 +368,7 @@ class Program:
     rules: tuple[RuleProgram, ...]
     listed: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def has_all_rows(self) -> bool:
         """Whether a rule reports each event of a match."""
         return any(rule.all_rows for rule in self.rules)
@@ -410,7 +410,7 @@ class Program:
         ties = (self.column_of(stream, name) for stream in self.streams for name in stream.tie_break)
         return (STREAM_COLUMN, *ties)
 
-    @property
+    @cached_property
     def event_type(self) -> pa.StructType:
         """Type of a whole event: the columns of its stream (`reported_type`).
 
@@ -423,12 +423,12 @@ class Program:
         }
         return pa.struct(list(types.items())) if len(types) > 1 else types[self.stream.name]
 
-    @property
+    @cached_property
     def needs_every_event(self) -> bool:
         """Whether no event may be dropped before matching."""
         return any(rule.needs_every_event for rule in self.rules)
 
-    @property
+    @cached_property
     def has_timeouts(self) -> bool:
         """Whether rows say if they are matches or timeouts."""
         return any(rule.timeouts for rule in self.rules)

@@ -33,6 +33,7 @@ from cep.program import (
     OUTCOME,
     STREAM_COLUMN,
     TIMEOUT,
+    U64,
     Program,
     RuleProgram,
     is_list,
@@ -61,15 +62,20 @@ def build_matches(
     `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by
     slot; `nodes` lead to the `events` of the matches, for each rule.
     """
-    tables = [
-        _rule_table(program, rule, np.concatenate(parts), keys, strings, of_rule, events)
-        for rule, parts, of_rule in zip(program.rules, found, nodes, strict=True)
-        if parts
-    ]
-    if not tables:
+    alike: dict[object, list[int]] = {}
+    for number, (rule, parts) in enumerate(zip(program.rules, found, strict=True)):
+        if parts:
+            alike.setdefault(number if rule.node_register >= 0 else _form(rule), []).append(number)
+    if not alike:
         return empty_matches(program)
+    tables = [_table(program, numbers, found, keys, strings, nodes, events) for numbers in alike.values()]
     table = pa.concat_tables(tables).combine_chunks()
     return table.take(pa.array(_match_order(program, table)))
+
+
+def _form(rule: RuleProgram) -> object:
+    """Return what rules have in common whose matches can be built together."""
+    return rule.measures, tuple(register.type for register in rule.registers), rule.is_timed
 
 
 def _match_order(program: Program, table: pa.Table) -> I64:
@@ -90,21 +96,27 @@ def _match_order(program: Program, table: pa.Table) -> I64:
     return rows
 
 
-def _rule_table(
+def _table(
     program: Program,
-    rule: RuleProgram,
-    part: I64,
+    numbers: list[int],
+    found: list[list[I64]],
     keys: list[pa.Array],
     strings: StringPool,
-    nodes: Nodes,
+    nodes: list[Nodes],
     events: KeptEvents,
 ) -> pa.Table:
+    """Return the matches of rules of one form; a rule that reports events is alone."""
+    names = [program.rules[number].name for number in numbers]
+    hashes = np.array([name_hash(name) for name in names], np.uint64)
+    parts = [np.concatenate(found[number]) for number in numbers]
+    of_rule = np.repeat(np.arange(len(numbers)), [len(part) for part in parts])
+    rule, part = program.rules[numbers[0]], np.concatenate(parts)
     n = len(part)
     slots = pa.array(part[:, MATCH_SLOT])
     key_columns = [column.take(slots) for column in keys]
     columns: dict[str, pa.Array] = {
-        "rule": pa.repeat(pa.scalar(rule.name), n),
-        "match_id": match_ids(rule.name, key_columns, part),
+        "rule": pa.array(names).take(pa.array(of_rule)),
+        "match_id": match_ids(hashes[of_rule], key_columns, part),
         "match_start": pa.array(part[:, MATCH_START]),
         "match_end": pa.array(part[:, MATCH_END]),
         **dict(zip(program.key, key_columns, strict=True)),
@@ -116,16 +128,15 @@ def _rule_table(
         if not is_list(expression):
             columns[name] = evaluate(expression, batch).to_arrow()
     if rule.node_register >= 0:
-        taken = nodes.taken(part[:, MATCH_REGISTER + rule.node_register])
+        taken = nodes[numbers[0]].taken(part[:, MATCH_REGISTER + rule.node_register])
         taken_rows = events.rows(taken.positions)
         columns |= _lists(rule, taken, taken_rows, events.columns)
         if rule.all_rows:
             of_match = pa.array(taken.matches)
             n = len(of_match)
             columns = {name: column.take(of_match) for name, column in columns.items()}
-            names = pa.array(rule.variables, pa.string())
             columns[EVENT_NUMBER] = pa.array(taken.numbers)
-            columns[EVENT_VARIABLE] = names.take(pa.array(taken.variables))
+            columns[EVENT_VARIABLE] = pa.array(rule.variables, pa.string()).take(pa.array(taken.variables))
             columns[EVENT] = _events(program, events.columns.take(pa.array(taken_rows)))
     return pa.Table.from_arrays(
         [
@@ -203,12 +214,13 @@ def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Tab
     return pa.table(columns)
 
 
-def match_ids(rule: str, key: list[pa.Array], part: I64) -> pa.Array:
+def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
     """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time.
 
-    A timeout has another one than a match of the same events and time.
+    `rules` has the hash of each match's rule. A timeout has another one than a match of the same events and
+    time.
     """
-    low = part[:, MATCH_CHAIN].astype(np.uint64) ^ np.uint64(name_hash(rule))
+    low = part[:, MATCH_CHAIN].astype(np.uint64) ^ rules
     low ^= np.where(part[:, MATCH_TIMED_OUT] != 0, _TIMEOUT_HASH, np.uint64(0))
     for column in key:
         hash_column(column, low)

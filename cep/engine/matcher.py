@@ -36,8 +36,9 @@ from cep.engine.kernels.layout import (
     TIME_US,
     VALUE,
 )
-from cep.engine.kernels.order import gather
+from cep.engine.kernels.order import gather, rows_with
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
+from cep.engine.lookahead import Lookahead
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events
 from cep.engine.predicates import from_arrow
@@ -72,7 +73,8 @@ END_OF_TIME_US = np.iinfo(np.int64).max // 2
 START_OF_TIME_US = np.iinfo(np.int64).min // 2
 """The watermark before any event."""
 
-_MATCH_CAPACITY = 4096
+_FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
+"""Room for matches at first, and so much that taking them out now and then costs nothing."""
 
 
 @dataclass(slots=True)
@@ -102,11 +104,12 @@ class _RuleState:
     def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
         self.rule = rule
         self.pool = make_pool(stored, 2 * len(stored.rows))
-        self.matches = new_matches(rule, _MATCH_CAPACITY)
+        self.matches = new_matches(rule, _FIRST_MATCHES)
         self.stack = new_stack(rule)
         self.null = np.zeros(len(self.stack), np.uint8)
         self.packed = pack(program, rule)
         self.fan_out = fan_out(rule)
+        self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule.node_register)
@@ -124,8 +127,8 @@ class _RuleState:
         if needed > self.pool.meta[N_FREE]:
             self.pool = self.pool.grown(2 * needed)
         self.nodes.make_room(needed, self.pool, found)
-        if needed + count > len(self.matches):
-            self.matches = new_matches(self.rule, 2 * (needed + count))
+        if needed + count > len(self.matches) or len(self.matches) < _MOST_MATCHES:
+            self.matches = new_matches(self.rule, max(2 * (needed + count), 4 * len(self.matches)))
 
     def drain(self, found: list[I64]) -> None:
         """Move the matches so far to `found`."""
@@ -222,6 +225,7 @@ class Matcher:
         kept_schema = pa.schema([program.event_schema.field(name) for name in program.kept_columns])
         self._kept = KeptEvents(np.zeros(0, np.int64), kept_schema.empty_table())
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
+        self._lookahead = Lookahead(program)
 
     @property
     def _n_slots(self) -> int:
@@ -313,19 +317,22 @@ class Matcher:
         for stream, n_copies in enumerate(order.n_duplicates):
             self.counters.duplicates_of[stream] += n_copies
         events = self._events(table, order)
-        everything = np.arange(len(order.rows))
-        words: dict[int, I64] = {}
-        for state, matches in zip(self._rules, found, strict=True):
-            rule = state.rule
-            if rule.word not in words:
-                words[rule.word] = bits = np.empty(len(order.rows), np.int64)
-                gather(np.asarray(whole(table.column(bits_column(rule.word)))).copy(), order.rows, bits)
-            bits = words[rule.word]
-            rows = everything
-            if not rule.needs_every_event:
-                rows = np.flatnonzero(bits.view(np.uint64) & np.uint64(rule.event_mask))
+        bits = np.empty((len(self.program.predicates), len(order.rows)), np.int64)
+        for word, of_word in enumerate(bits):
+            gather(np.asarray(whole(table.column(bits_column(word)))).copy(), order.rows, of_word)
+        for state in self._rules:
             state.set_slots(self._n_slots)
-            state.run(events, bits, rows, self._position, matches)
+        pools = [state.pool for state in self._rules]
+        of_use = self._lookahead.rows(bits, events, pools, self.watermark_us)
+        everything = np.arange(len(order.rows))
+        room = np.empty(len(order.rows) + 1, np.int64)
+        for number, (state, matches) in enumerate(zip(self._rules, found, strict=True)):
+            of_word, rows = bits[state.rule.word], of_use.get(number)
+            if rows is None:
+                rows = everything
+                if not state.rule.needs_every_event:
+                    rows = room[: rows_with(of_word, state.event_mask, room)]
+            state.run(events, of_word, rows, self._position, matches)
         if self.program.kept_columns:
             columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
             self._kept = self._kept.with_batch(self._position, columns)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeGuard, assert_never
 
 import numpy as np
@@ -414,7 +415,7 @@ def _truths(parts: list[tuple[Expression, tuple[int, ...]]], batch: Batch) -> li
         if args:
             assert isinstance(part, Call)
             combine = np.logical_and if part.function == "and" else np.logical_or
-            truths.append(combine.reduce([truths[arg] for arg in args]))
+            truths.append(reduce(combine, [truths[arg] for arg in args]))
         else:
             vector = evaluate(part, batch)
             truths.append(vector.values if is_all(vector.known) else vector.values & vector.known)

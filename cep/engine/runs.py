@@ -101,9 +101,10 @@ class RunPool:
         added = n_slots - len(self.keys)
         if added <= 0:
             return self
-        return RunPool(
-            self.runs, np.concatenate((self.keys, _empty_keys(added, self.keys.shape[1]))), self.meta
-        )
+        keys = _empty_keys(added, self.keys.shape[1])
+        if len(self.keys):
+            keys = np.concatenate((self.keys, keys))
+        return RunPool(self.runs, keys, self.meta)
 
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
         """Return a pool with the keys of `kept` only; the others have no runs."""

@@ -33,7 +33,8 @@ from cep.schema import Field, Role, Stream
 def smallest_program() -> Program:
     """Return a program of rules that match every event, with all kinds of columns that kernels meet.
 
-    One has clocks, one reports what is preferred: each kind has kernels of its own.
+    One has clocks, one reports what is preferred, one is offered what a last event follows: each kind has
+    kernels of its own.
     """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
@@ -71,9 +72,17 @@ def smallest_program() -> Program:
     )
     stream = Stream("warm", fields, "ts", tie_break=("id", "n"))
     timed = dataclasses.replace(rule, name="timed", is_timed=True, timeouts=True)
-    preferred = dataclasses.replace(rule, name="preferred", selection=SelectionCode.PREFERRED)
+    preferred = dataclasses.replace(
+        rule, name="preferred", selection=SelectionCode.PREFERRED, needs_every_event=False
+    )
+    masked = tables._replace(variable_mask=np.ones(1, np.uint64))
+    looked_ahead = dataclasses.replace(
+        rule, name="looked ahead", tables=masked, event_mask=1, needs_every_event=False, max_runs=99
+    )
     roles = (Role("warm", ("key",)),)
-    return Program((stream,), ("key",), roles, ((),), (), (), (rule, timed, preferred), listed=("n",))
+    return Program(
+        (stream,), ("key",), roles, ((),), (), (), (rule, timed, preferred, looked_ahead), listed=("n",)
+    )
 
 
 def warm_up() -> None:

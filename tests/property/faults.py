@@ -37,6 +37,18 @@ _NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/en
 
 FAULTS = (
     Fault(
+        "an event that the end of a window follows is thought of no use",
+        "cep/engine/kernels/lookahead.py",
+        "and time_us + rules[SPAN_US, rule] <= horizon_us:",
+        "and time_us + rules[SPAN_US, rule] - 1 <= horizon_us:",
+    ),
+    Fault(
+        "an event that no event skips is not looked at",
+        "cep/engine/kernels/layout.py",
+        "header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())",
+        "header[ALWAYS_WALKS] = 0",
+    ),
+    Fault(
         "an absence is dropped where `->` follows",
         _NFA,
         "bars = () if joint.contiguity is ir.Contiguity.STRICT else path.bars",

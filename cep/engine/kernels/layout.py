@@ -144,11 +144,8 @@ def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64
     header[HAS_FENCES] = len(tables.fence_variable) > 0
     header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())
     tables = _with_pushes(tables)
-    arrays = [
-        table.astype(np.uint64).view(np.int64) if table.dtype == np.uint64 else table for table in tables
-    ]
-    header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in arrays])[:-1]))
-    return np.concatenate((header, *(table.astype(np.int64) for table in arrays)))
+    header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in tables])[:-1]))
+    return np.concatenate((header, *tables), dtype=np.int64, casting="unsafe")
 
 
 PUSH_BITS = 3

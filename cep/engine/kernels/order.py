@@ -18,6 +18,16 @@ def pack_bits(truths: U8, n_bits: int, bits: I64) -> None:
 
 
 @kernel
+def rows_with(bits: I64, mask: int, rows: I64) -> int:
+    """Write the rows that have one of the bits of `mask`; return how many there are."""
+    n = 0
+    for row in range(bits.shape[0]):
+        rows[n] = row
+        n += bits[row] & mask != 0
+    return n
+
+
+@kernel
 def gather(values: I64, rows: I64, to: I64) -> None:
     """Write the values of `rows`. Indexing with an array does the same in twice the time."""
     for place in range(rows.shape[0]):

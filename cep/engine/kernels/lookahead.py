@@ -1,0 +1,117 @@
+"""Which events are of use to a rule: those that one which can complete a match follows in time."""
+
+from __future__ import annotations
+
+from cep.engine.kernels.compiled import kernel, part
+from cep.engine.kernels.layout import SLOT, TIME_US
+from cep.program import I32, I64
+
+# Rows of `rules`: bits that complete a match, length of the window, then where the rule stands in its scan:
+# the key, since when an event that completes a match follows in it, the event that was looked at last.
+FINAL_MASK, SPAN_US, REACH_SLOT, REACH_US, LAST_ROW = range(5)
+N_RULE_ROWS = 5
+
+
+@part
+def lowest_bit(word: int) -> int:
+    """Return the place of the lowest bit that is set; there is one."""
+    bit = 0
+    if word & 0xFFFFFFFF == 0:
+        bit += 32
+        word >>= 32
+    if word & 0xFFFF == 0:
+        bit += 16
+        word >>= 16
+    if word & 0xFF == 0:
+        bit += 8
+        word >>= 8
+    if word & 0xF == 0:
+        bit += 4
+        word >>= 4
+    if word & 0x3 == 0:
+        bit += 2
+        word >>= 2
+    return bit + 1 - (word & 1)
+
+
+@kernel
+def look_ahead(
+    bits: I64,
+    events: I64,
+    rules: I64,
+    bit_ptr: I64,
+    bit_rule: I32,
+    horizon_us: int,
+    last: int,
+    pair_rule: I32,
+    pair_row: I64,
+    found: I64,
+) -> int:
+    """Go back from row `last` and write the pairs of a rule and an event of use to it, the last event first.
+
+    Parameters
+    ----------
+    bits
+        (words, n) predicate bits.
+    rules
+        (`N_RULE_ROWS`, rules), see above. LAST_ROW and REACH_SLOT begin as -1.
+    bit_ptr, bit_rule
+        The rules that read a bit, as lists: those of bit b of word w from ``bit_ptr[64 * w + b]`` on.
+    horizon_us
+        All events up to it are here. What begins so late that its window is open then is of use, too.
+    found
+        (1,) the number of pairs.
+
+    Returns
+    -------
+    The row at which there was no more room, -1: done.
+    """
+    n_rules = rules.shape[1]
+    for row in range(last, -1, -1):
+        if pair_rule.shape[0] - found[0] < n_rules:
+            return row
+        slot, time_us = events[SLOT, row], events[TIME_US, row]
+        for word in range(bits.shape[0]):
+            left = bits[word, row]
+            while left != 0:
+                bit = lowest_bit(left)
+                left &= left - 1
+                for at in range(bit_ptr[64 * word + bit], bit_ptr[64 * word + bit + 1]):
+                    rule = bit_rule[at]
+                    if rules[LAST_ROW, rule] == row:
+                        continue  # another of its bits
+                    rules[LAST_ROW, rule] = row
+                    if bits[word, row] & rules[FINAL_MASK, rule] != 0:
+                        rules[REACH_SLOT, rule] = slot
+                        rules[REACH_US, rule] = time_us - rules[SPAN_US, rule]
+                    elif (
+                        rules[REACH_SLOT, rule] != slot or rules[REACH_US, rule] > time_us
+                    ) and time_us + rules[SPAN_US, rule] <= horizon_us:
+                        continue
+                    pair_rule[found[0]] = rule
+                    pair_row[found[0]] = row
+                    found[0] += 1
+    return -1
+
+
+@kernel
+def most_in_window(events: I64, span_us: int) -> int:
+    """Return the largest number of events of one key that lie within `span_us`."""
+    most, first = 0, 0
+    for row in range(events.shape[1]):
+        while (
+            events[SLOT, first] != events[SLOT, row]
+            or events[TIME_US, first] < events[TIME_US, row] - span_us
+        ):
+            first += 1
+        most = max(most, row - first + 1)
+    return most
+
+
+@kernel
+def reversed_by_rule(pair_rule: I32, pair_row: I64, n_pairs: int, starts: I64, rows: I64) -> None:
+    """Write the rows of each rule together, in order; `starts` (row pointer) is moved along."""
+    for at in range(n_pairs - 1, -1, -1):
+        rule = pair_rule[at]
+        rows[starts[rule]] = pair_row[at]
+        starts[rule] += 1
