@@ -2,9 +2,12 @@
 
 Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
 rest (u32), then sections, each with its length (u64): numbers, waiting events, keys, strings (Arrow IPC), the
-events that runs report (positions, Arrow IPC), and three per rule: its keys and open runs as plain columns,
-until when its matches are suppressed, the nodes that lead to events. Nothing in it is code, and nothing is
-read before the header fits.
+events that runs report (positions, Arrow IPC), and four per rule: its keys, its open runs, until when its
+matches are suppressed, the nodes that lead to events, each as packed columns (`cep.engine.packing`). Nothing
+in it is code, and nothing is read before the header fits.
+
+Runs are written and read once per call of a key group, so none of their bytes is copied more often than it
+must: sections are parts that are joined at the end, and what is read looks into the bytes it came from.
 """
 
 from __future__ import annotations
@@ -13,18 +16,18 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from cep.engine.event_lists import KeptEvents
-from cep.engine.kernels.layout import NODE_WIDTH
+from cep.engine.packing import Packed, packed, packed_in
 from cep.engine.runs import StoredRuns
 from cep.errors import StateError
-from cep.program import I64
 
 MAGIC = b"SCEP"
-VERSION = 3
+VERSION = 4
 _HEADER = struct.Struct("<4sH16sI")
 _LENGTH = struct.Struct("<Q")
 
@@ -41,30 +44,39 @@ class Snapshot:
     keys: pa.Table
     strings: pa.Array
     runs: tuple[StoredRuns, ...]
-    suppressed_until: tuple[I64, ...]  # by key; empty: the rule has no SUPPRESS FOR
-    nodes: tuple[I64, ...]  # (n, NODE_WIDTH)
+    suppressed_until: tuple[Packed, ...]  # by key; empty: the rule has no SUPPRESS FOR
+    nodes: tuple[Packed, ...]  # (n, NODE_WIDTH)
     kept: KeptEvents
+
+
+Part: TypeAlias = bytes | memoryview | pa.Buffer
 
 
 def encode(snapshot: Snapshot) -> bytes:
     """Return `snapshot` as bytes."""
     numbers = np.array([snapshot.watermark_us, snapshot.position, *snapshot.counters], "<i8")
-    sections = [
-        numbers.tobytes(),
-        _table_bytes(snapshot.pending),
-        _table_bytes(snapshot.keys),
-        _table_bytes(pa.table({"strings": snapshot.strings})),
-        _bytes(snapshot.kept.positions),
-        _table_bytes(snapshot.kept.columns),
+    sections: list[Sequence[Part]] = [
+        [numbers.tobytes()],
+        [_table_bytes(snapshot.pending)],
+        [_table_bytes(snapshot.keys)],
+        [_table_bytes(pa.table({"strings": snapshot.strings}))],
+        packed(snapshot.kept.positions.reshape(-1, 1)).parts(),
+        [_table_bytes(snapshot.kept.columns)],
     ]
     for runs, until_us, nodes in zip(snapshot.runs, snapshot.suppressed_until, snapshot.nodes, strict=True):
-        sections += [_runs_bytes(runs), _bytes(until_us), _bytes(nodes)]
-    body = b"".join(_LENGTH.pack(len(section)) + section for section in sections)
-    return _HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, zlib.crc32(body)) + body
+        sections += [part.parts() for part in (runs.keys, runs.rows, until_us, nodes)]
+    body: list[Part] = []
+    checksum = 0
+    for section in sections:
+        length = sum(memoryview(part).nbytes for part in section)
+        for part in (_LENGTH.pack(length), *section):
+            checksum = zlib.crc32(part, checksum)
+            body.append(part)
+    return b"".join([_HEADER.pack(MAGIC, VERSION, snapshot.fingerprint, checksum), *body])
 
 
-def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -> Snapshot:
-    """Return the snapshot in `data`; `widths` are the fields per key and per run of each rule.
+def decode(data: bytes | memoryview, fingerprint: bytes) -> Snapshot:
+    """Return the snapshot in `data`.
 
     Raises
     ------
@@ -90,8 +102,8 @@ def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -
     if zlib.crc32(body) != checksum:
         raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
     sections = _sections(body)
-    numbers = _numbers(sections[0])
-    of_rules = sections[6:]
+    numbers = np.frombuffer(sections[0], "<i8").astype(np.int64)
+    per_rule = [packed_in(section) for section in sections[6:]]
     return Snapshot(
         fingerprint=fingerprint,
         watermark_us=int(numbers[0]),
@@ -100,10 +112,10 @@ def decode(data: bytes, widths: Sequence[tuple[int, int]], fingerprint: bytes) -
         pending=_table(sections[1]),
         keys=_table(sections[2]),
         strings=_table(sections[3]).column("strings").combine_chunks(),
-        runs=tuple(_runs(section, *width) for section, width in zip(of_rules[::3], widths, strict=True)),
-        suppressed_until=tuple(_numbers(section) for section in of_rules[1::3]),
-        nodes=tuple(_numbers(section).reshape(-1, NODE_WIDTH) for section in of_rules[2::3]),
-        kept=KeptEvents(_numbers(sections[4]), _table(sections[5])),
+        runs=tuple(map(StoredRuns, per_rule[::4], per_rule[1::4])),
+        suppressed_until=tuple(per_rule[2::4]),
+        nodes=tuple(per_rule[3::4]),
+        kept=KeptEvents(packed_in(sections[4]).matrix()[:, 0], _table(sections[5])),
     )
 
 
@@ -117,34 +129,12 @@ def _sections(body: memoryview) -> list[memoryview]:
     return sections
 
 
-def _table_bytes(table: pa.Table) -> bytes:
+def _table_bytes(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
 def _table(section: memoryview) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(section)).read_all()
-
-
-def _bytes(numbers: I64) -> bytes:
-    return np.ascontiguousarray(numbers, "<i8").tobytes()
-
-
-def _numbers(section: memoryview) -> I64:
-    return np.frombuffer(section, "<i8").astype(np.int64)
-
-
-def _runs_bytes(runs: StoredRuns) -> bytes:
-    """The number of keys, the fields of the keys column by column, those of the runs likewise."""
-    parts = [np.array([len(runs.keys)]), runs.keys.T, runs.rows.T]
-    return b"".join(np.ascontiguousarray(part, "<i8").tobytes() for part in parts)
-
-
-def _runs(section: memoryview, key_width: int, width: int) -> StoredRuns:
-    cells = _numbers(section)
-    n_slots = int(cells[0])
-    size = n_slots * key_width
-    keys, runs = cells[1 : 1 + size], cells[1 + size :]
-    return StoredRuns(keys.reshape(key_width, n_slots).T, runs.reshape(width, -1).T)

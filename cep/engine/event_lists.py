@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cep.engine.kernels.event_nodes import compact_nodes, count_taken, list_taken, mark_nodes
 from cep.engine.kernels.layout import MATCH_REGISTER, N_NODES, NODE_EVENT, NODE_WIDTH, REGISTER
+from cep.engine.packing import Packed, packed
 from cep.engine.runs import RunPool
 from cep.program import I64
 
@@ -36,9 +37,9 @@ class Nodes:
         if stored is not None and size:
             self.nodes[:size] = stored
 
-    def stored(self, pool: RunPool) -> I64:
+    def stored(self, pool: RunPool) -> Packed:
         """Return the nodes in use."""
-        return self.nodes[: int(pool.meta[N_NODES])].copy()
+        return packed(self.nodes[: int(pool.meta[N_NODES])])
 
     def make_room(self, needed: int, pool: RunPool, found: Sequence[I64]) -> None:
         """Make room for `needed` more: drop what neither runs nor matches in `found` reach, then grow."""

@@ -45,13 +45,11 @@ from cep.engine.predicates import from_arrow
 from cep.engine.runs import (
     StoredRuns,
     fan_out,
-    key_width,
     make_pool,
     new_matches,
     new_stack,
     no_runs,
     pack,
-    row_width,
 )
 from cep.engine.strings import StringPool
 from cep.engine.suppression import Suppression
@@ -103,7 +101,7 @@ class _RuleState:
 
     def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
         self.rule = rule
-        self.pool = make_pool(stored, 2 * len(stored.rows))
+        self.pool = make_pool(stored, 0)
         self.matches = new_matches(rule, _FIRST_MATCHES)
         self.stack = new_stack(rule)
         self.null = np.zeros(len(self.stack), np.uint8)
@@ -125,7 +123,7 @@ class _RuleState:
         count = int(self.pool.keys[slot, N_RUNS])
         needed = (count + 1) * (self.fan_out + 1)
         if needed > self.pool.meta[N_FREE]:
-            self.pool = self.pool.grown(2 * needed)
+            self.pool = self.pool.with_room(2 * needed)
         self.nodes.make_room(needed, self.pool, found)
         if needed + count > len(self.matches) or len(self.matches) < _MOST_MATCHES:
             self.matches = new_matches(self.rule, max(2 * (needed + count), 4 * len(self.matches)))
@@ -293,6 +291,11 @@ class Matcher:
         """Number of open runs of all rules and keys."""
         return sum(state.pool.total for state in self._rules)
 
+    @property
+    def n_keys(self) -> int:
+        """Number of keys that it knows of."""
+        return self._n_slots
+
     # ------------------------------------------------------------ events
 
     def _due(self, watermark_us: int) -> pa.Table | None:
@@ -438,7 +441,9 @@ class Matcher:
 
     def snapshot(self) -> bytes:
         """Return everything needed to go on elsewhere, as bytes (see `cep.engine.codec`)."""
-        self._keep_slots(self._live_slots())
+        live = self._live_slots()
+        if not live.all():
+            self._keep_slots(live)
         self._keep_strings()
         return codec.encode(
             codec.Snapshot(
@@ -452,7 +457,7 @@ class Matcher:
                 keys=pa.table(self._keys, self.program.key_columns),
                 strings=self._strings.values,
                 runs=tuple(state.pool.stored() for state in self._rules),
-                suppressed_until=tuple(state.suppression.until_us for state in self._rules),
+                suppressed_until=tuple(state.suppression.stored() for state in self._rules),
                 nodes=tuple(state.nodes.stored(state.pool) for state in self._rules),
                 kept=self._kept,
             )
@@ -473,7 +478,7 @@ class Matcher:
         return (counters.events, counters.late, *per_stream, *(n for row in per_rule for n in row))
 
     @classmethod
-    def restore(cls, program: Program, data: bytes) -> Matcher:
+    def restore(cls, program: Program, data: bytes | memoryview) -> Matcher:
         """Return the matcher that wrote `data`.
 
         Raises
@@ -481,8 +486,7 @@ class Matcher:
         StateError
             The bytes are damaged, of an unknown format, or were written by other rules.
         """
-        widths = [(key_width(rule) - N_RUNS, row_width(rule)) for rule in program.rules]
-        snapshot = codec.decode(data, widths, program.fingerprint)
+        snapshot = codec.decode(data, program.fingerprint)
         matcher = cls(program)
         matcher.watermark_us = snapshot.watermark_us
         matcher._position = snapshot.position
@@ -501,11 +505,11 @@ class Matcher:
         for state, (stored, until_us, nodes), (matched, timed_out, suppressed, dropped) in zip(
             matcher._rules, kept, per_rule, strict=True
         ):
-            state.pool = make_pool(stored, 2 * len(stored.rows))
+            state.pool = make_pool(stored, 2 * stored.rows.n_rows)
             state.pool.meta[DROPPED] = dropped
-            state.suppression = Suppression(state.rule.suppress_us, until_us)
-            state.nodes = Nodes(state.rule.node_register, nodes)
-            state.pool.meta[N_NODES] = len(nodes)
+            state.suppression = Suppression(state.rule.suppress_us, until_us.matrix()[:, 0])
+            state.nodes = Nodes(state.rule.node_register, nodes.matrix())
+            state.pool.meta[N_NODES] = nodes.n_rows
             state.suppression.n_suppressed = suppressed
             name = state.rule.name
             matcher.counters.matches[name] = matched

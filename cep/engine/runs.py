@@ -1,7 +1,7 @@
 """The pool of open runs of one rule: making, growing, compacting what the kernels work in.
 
-Structure of arrays: the matrix `runs` is in column-major order, so each field of the runs is one contiguous
-array, as in a snapshot. Rows of fields were measured no faster.
+A run is a row of `runs`: an event moves few runs and reads most fields of them. Rows that were never used are
+zeros that nothing has touched, so they take no memory.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ from cep.engine.kernels.layout import (
     STATE,
     TAIL,
     TIMEOUTS,
+    USED,
     VALID,
     ZERO_VALID,
     pack_rule,
 )
-from cep.engine.kernels.run_lists import link_runs, list_runs
+from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
+from cep.engine.packing import Packed, packed
 from cep.program import I64, Program, RuleProgram
 
 assert N_SCALARS == 15, "pack() names every scalar"
@@ -54,8 +56,8 @@ assert N_SCALARS == 15, "pack() names every scalar"
 class StoredRuns:
     """The open runs of one rule without the pool: key by key, each key's in order of its list."""
 
-    keys: I64  # (n_slots, columns of `kernels.keys` from N_RUNS on)
-    rows: I64  # (total, columns of `kernels.runs` from STATE on)
+    keys: Packed  # (n_slots, columns of `kernels.keys` from N_RUNS on)
+    rows: Packed  # (total, columns of `kernels.runs` from STATE on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class RunPool:
 
     def stored(self) -> StoredRuns:
         """Return the open runs in order."""
-        return StoredRuns(self.keys[:, N_RUNS:].copy(), self.runs[self.live_rows(), STATE:])
+        return StoredRuns(packed(self.keys, first=N_RUNS), packed(self.runs, self.live_rows(), first=STATE))
 
     def with_slots(self, n_slots: int) -> RunPool:
         """Return the same pool with room for `n_slots` keys."""
@@ -107,14 +109,29 @@ class RunPool:
         return RunPool(self.runs, keys, self.meta)
 
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
-        """Return a pool with the keys of `kept` only; the others have no runs."""
-        stored = self.stored()
-        return make_pool(StoredRuns(stored.keys[kept], stored.rows), 2 * len(stored.rows), self.meta)
+        """Return the pool with the keys of `kept` only; the others have no runs."""
+        pool = RunPool(self.runs, self.keys[kept], self.meta)
+        if pool.meta[USED] < _SPARSE * max(pool.total, _FIRST_CAPACITY):
+            return pool
+        return make_pool(pool.stored(), 2 * pool.total, pool.meta)
 
-    def grown(self, n_free: int) -> RunPool:
-        """Return the same runs in a pool at least twice as large, with `n_free` runs free."""
-        stored = self.stored()
-        return make_pool(stored, max(2 * self.capacity, len(stored.rows) + n_free), self.meta)
+    def with_room(self, n_free: int) -> RunPool:
+        """Return a pool of the same runs with `n_free` runs free; if it has to grow, to twice the size."""
+        pool = self
+        used = int(self.meta[USED])
+        if used + n_free > len(self.runs):
+            runs = np.zeros((max(2 * len(self.runs), used + n_free), self.runs.shape[1]), np.int64)
+            runs[:used] = self.runs[:used]
+            pool = RunPool(runs, self.keys, self.meta)
+        pool.link_free(n_free)
+        return pool
+
+    def link_free(self, n_free: int) -> None:
+        """Put rows that were never used on the free list: `n_free` where there are as many.
+
+        Not all that there are: memory that nothing has touched costs nothing.
+        """
+        link_free(self.runs, self.meta, min(int(self.meta[USED]) + max(n_free, _LINKED), len(self.runs)))
 
     def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
         """Return the cells of a register, in place, and which of them an open run holds a value in."""
@@ -125,6 +142,12 @@ class RunPool:
 
 
 _FIRST_CAPACITY = 64
+
+_LINKED = 4096
+"""Rows that are put on the free list together."""
+
+_SPARSE = 8
+"""A pool with so many times the rows of its runs is made anew when keys are forgotten."""
 
 
 _FORGOTTEN = np.iinfo(np.int64).min // 2
@@ -156,23 +179,28 @@ def key_width(rule: RuleProgram) -> int:
 
 def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> RunPool:
     """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
-    total = len(stored.rows)
-    rows = max(capacity, total, _FIRST_CAPACITY) + 1
-    runs = np.zeros((rows, STATE + stored.rows.shape[1]), np.int64)
-    runs[:total, STATE:] = stored.rows
-    keys = np.empty((len(stored.keys), N_RUNS + stored.keys.shape[1]), np.int64)
-    keys[:, N_RUNS:] = stored.keys
+    total = stored.rows.n_rows
+    n_rows = max(capacity, total, _FIRST_CAPACITY) + 1
+    runs = np.zeros((n_rows, STATE + len(stored.rows.low)), np.int64)
+    stored.rows.fill(runs, STATE)
+    keys = np.zeros((stored.keys.n_rows, N_RUNS + len(stored.keys.low)), np.int64)
+    stored.keys.fill(keys, N_RUNS)
     counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
     if meta is None and total:  # instants go on where they were: held matches are ordered by theirs
         counters[INSTANT] = runs[:total, AT_INSTANT].max()
-    link_runs(runs, keys, counters, total)
-    return RunPool(runs, keys, counters)
+    link_runs(runs, keys, counters)
+    pool = RunPool(runs, keys, counters)
+    pool.link_free(0)
+    return pool
 
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
     """Return what a rule holds before the first event."""
     n_columns = key_width(rule) - N_RUNS
-    return StoredRuns(np.zeros((0, n_columns), np.int64), np.zeros((0, row_width(rule)), np.int64))
+    return StoredRuns(
+        packed(np.zeros((0, n_columns), np.int64)),
+        packed(np.zeros((0, row_width(rule)), np.int64)),
+    )
 
 
 def row_width(rule: RuleProgram) -> int:

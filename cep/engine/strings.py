@@ -45,9 +45,13 @@ class StringPool:
 
     def keep(self, cells: Cells) -> None:
         """Forget the strings that no cell refers to and renumber the cells, in place."""
-        used = [values[holds] for values, holds in cells]
-        codes = np.unique(np.concatenate(used)) if used else np.zeros(0, np.int64)
+        used = np.zeros(len(self.values), np.bool_)
         for values, holds in cells:
-            values[holds] = np.searchsorted(codes, values[holds])
-        self.values = self.values.take(pa.array(codes))
+            used[values[holds]] = True
+        if used.all():
+            return
+        moved = np.cumsum(used) - 1
+        for values, holds in cells:
+            values[holds] = moved[values[holds]]
+        self.values = self.values.filter(pa.array(used))
         self._kept = len(self.values)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cep.engine.kernels.suppressed import mark_suppressed
+from cep.engine.packing import Packed, packed
 from cep.program import I64
 
 _NEVER_US = np.iinfo(np.int64).min
@@ -26,6 +27,10 @@ class Suppression:
         self.length_us = length_us
         self.until_us = np.zeros(0, np.int64) if until_us is None else until_us
         self.n_suppressed = 0
+
+    def stored(self) -> Packed:
+        """Return `until_us`."""
+        return packed(self.until_us.reshape(-1, 1))
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""

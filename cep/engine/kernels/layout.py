@@ -47,7 +47,8 @@ OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAI
 N_NODES = 7
 NOTED = 8  # 1 + the first of the notes of this instant (`note`); 0: there are none
 SPARE = 9  # a run that is neither in a list nor free: for trying a take
-N_META = 10
+USED = 10  # rows of `runs` that are in a list or free; those behind them were never touched
+N_META = 11
 
 # Columns of `nodes`: events that runs have taken (`cep.engine.kernels.event_nodes`).
 NODE_PARENT, NODE_EVENT, NODE_VARIABLE = range(3)

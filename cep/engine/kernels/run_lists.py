@@ -19,6 +19,7 @@ from cep.engine.kernels.layout import (
     START_POS,
     START_US,
     TAIL,
+    USED,
     VALID,
 )
 from cep.program import I64
@@ -103,8 +104,8 @@ def list_runs(runs: I64, keys: I64, order: I64) -> int:
 
 
 @kernel
-def link_runs(runs: I64, keys: I64, meta: I64, n_runs: int) -> None:
-    """Make lists of the first `n_runs` rows by `keys`, a free list of the rest but the last, the spare."""
+def link_runs(runs: I64, keys: I64, meta: I64) -> None:
+    """Make lists of the first rows by the lengths in `keys`; the row behind them is the spare, none is free."""
     row = 0
     for slot in range(keys.shape[0]):
         keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
@@ -113,8 +114,15 @@ def link_runs(runs: I64, keys: I64, meta: I64, n_runs: int) -> None:
             runs[row, NEXT] = row + 1 if left > 1 else NONE
             row += 1
         keys[slot, TAIL] = row - 1 if keys[slot, N_RUNS] > 0 else NONE
-    meta[SPARE] = runs.shape[0] - 1
+    meta[SPARE] = row
+    meta[USED] = row + 1
     meta[FREE] = NONE
     meta[N_FREE] = 0
-    for free in range(runs.shape[0] - 2, n_runs - 1, -1):
+
+
+@kernel
+def link_free(runs: I64, meta: I64, end: int) -> None:
+    """Put the rows that were never used on the free list, as far as `end`."""
+    for free in range(end - 1, meta[USED] - 1, -1):
         release(runs, meta, free)
+    meta[USED] = max(meta[USED], end)

@@ -59,3 +59,13 @@ def test_damaged_bytes_are_refused(damage: object, code: str) -> None:
     with pytest.raises(StateError) as caught:
         Matcher.restore(compiled, damage(snapshot(compiled)))
     assert caught.value.code == code
+
+
+def test_an_open_run_takes_at_most_64_bytes() -> None:
+    compiled = program("a -> b->{2,}", "WITHIN 2 HOURS", define=DEFINE)
+    n = 5_000
+    matcher = Matcher(compiled)
+    matcher.push(prepared(compiled, *((f"key {i % 500}", i, "a") for i in range(1, n + 1))))
+    matcher.advance(n * SECOND)
+    assert matcher.n_open_runs > 4_000
+    assert len(matcher.snapshot()) < 64 * matcher.n_open_runs

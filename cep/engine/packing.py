@@ -1,0 +1,69 @@
+"""Matrices of 64-bit numbers in as few bytes as their columns need, and back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cep.engine.kernels.packing import column_bounds, pack_rows, unpack_rows
+from cep.program import I64, U8
+
+_SIZE = struct.Struct("<qq")
+_LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A matrix without its zeros: each column as distances from its lowest value, by planes of bytes.
+
+    A column of one value takes no bytes. Nothing is lost, and nothing has to be known about the columns: a
+    field that a rule does not use costs nothing.
+    """
+
+    n_rows: int
+    low: I64  # (columns,)
+    widths: I64  # (columns,) bytes per row
+    planes: U8  # the bytes of column 0, then of column 1, ...
+
+    def fill(self, matrix: I64, first: int = 0) -> None:
+        """Write the columns to those of `matrix` from `first` on, whose first `n_rows` rows are 0 so far."""
+        planes = self.planes.view()
+        planes.flags.writeable = False  # as stored bytes are: the kernel is compiled once
+        unpack_rows(planes, self.low, self.widths, matrix, first, self.n_rows)
+
+    def matrix(self) -> I64:
+        """Return the matrix."""
+        matrix = np.zeros((self.n_rows, len(self.low)), np.int64)
+        self.fill(matrix)
+        return matrix
+
+    def parts(self) -> Sequence[bytes | memoryview]:
+        """Return what `packed_in` reads, in parts that need not be copied."""
+        numbers = np.concatenate((self.low, self.widths)).astype("<i8")
+        return [_SIZE.pack(self.n_rows, len(self.low)), numbers.tobytes(), self.planes.data]
+
+
+def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
+    """Return the columns of `matrix` from `first` on; of the rows in `order`, else of all."""
+    if order is None:
+        order = np.arange(len(matrix))
+    n_columns = matrix.shape[1] - first
+    low = np.full(n_columns, _HIGHEST if len(order) else 0)
+    high = np.full(n_columns, _LOWEST if len(order) else 0)
+    column_bounds(matrix, first, order, low, high)
+    bits = [(above - below).bit_length() for below, above in zip(low.tolist(), high.tolist(), strict=True)]
+    widths = np.array([-(-n // 8) for n in bits], np.int64)
+    planes = np.empty(int(widths.sum()) * len(order), np.uint8)
+    pack_rows(matrix, first, order, low, widths, planes)
+    return Packed(len(order), low, widths, planes)
+
+
+def packed_in(data: memoryview) -> Packed:
+    """Return what `Packed.parts` wrote; the planes are those in `data`, not copied."""
+    n_rows, n_columns = _SIZE.unpack_from(data)
+    numbers = np.frombuffer(data, "<i8", 2 * n_columns, _SIZE.size).astype(np.int64)
+    planes = np.frombuffer(data, np.uint8, offset=_SIZE.size + numbers.nbytes)
+    return Packed(n_rows, numbers[:n_columns], numbers[n_columns:], planes)
