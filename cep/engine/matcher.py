@@ -40,7 +40,7 @@ from cep.engine.kernels.order import gather, rows_with
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.lookahead import Lookahead
 from cep.engine.match_batch import build_matches, empty_matches
-from cep.engine.ordering import OrderedEvents, key_values, order_events
+from cep.engine.ordering import OrderedEvents, key_values, order_events, places_in
 from cep.engine.predicates import from_arrow
 from cep.engine.runs import (
     StoredRuns,
@@ -57,6 +57,7 @@ from cep.errors import StateError
 from cep.expression import Type
 from cep.program import (
     COUNTED_COLUMN,
+    I32,
     I64,
     TIME_COLUMN,
     Program,
@@ -352,15 +353,11 @@ class Matcher:
             "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
         )
 
-    def _slots(self, table: pa.Table, order: OrderedEvents) -> npt.NDArray[np.int32]:
+    def _slots(self, table: pa.Table, order: OrderedEvents) -> I32:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
         names = self.program.key_columns
-        known = key_values(pa.table(self._keys, names), names)
-        found = (
-            pc.index_in(order.keys, value_set=known) if len(known) else pa.nulls(len(order.keys), pa.int32())
-        )
-        is_new = np.asarray(pc.is_null(found))
-        slots: npt.NDArray[np.int32] = np.asarray(pc.fill_null(found, 0)).astype(np.int32)
+        slots = places_in(order.keys, key_values(pa.table(self._keys, names), names))
+        is_new = slots < 0
         slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
         rows = pa.array(order.first_rows[is_new])
         self._keys = [

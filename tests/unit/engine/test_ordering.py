@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from cep.engine.ordering import key_values, order_events
+from cep.engine.ordering import key_values, order_events, places_in
 from cep.engine.warm import smallest_program
 
 
@@ -45,3 +46,11 @@ def test_keys_of_several_columns_differ_where_their_texts_would_run_together() -
     columns = pa.table({"p": ["a", "ab", "a:1", None], "q": ["bc", "c", "x", "bc"]})
     values = key_values(columns, ("p", "q"))
     assert len(set(values.to_pylist())) == 4
+
+
+@pytest.mark.parametrize("n_known", [0, 1, 3, 9])
+def test_keys_are_found_whichever_side_is_longer(n_known: int) -> None:
+    known = pa.array(["f", None, "c", "x", "y", "z", "a", "u", "v"][:n_known], pa.string())
+    keys = pa.array(["a", "b", None, "f"])
+    expected = [known.to_pylist().index(key) if key in known.to_pylist() else -1 for key in keys.to_pylist()]
+    assert places_in(keys, known).tolist() == expected
