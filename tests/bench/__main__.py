@@ -10,7 +10,7 @@ import sys
 
 import click
 
-BENCHMARKS = ("engine", "fraud")
+BENCHMARKS = ("engine", "state", "fraud")
 
 
 @click.command(help="Run the benchmarks: " + ", ".join(BENCHMARKS) + ".")

@@ -118,7 +118,7 @@ def kernel(case: str, program: Program, prepared: pa.Table, n: int, repeats: int
         matcher = Matcher(program)
         cells = matcher._events(prepared, order)
         state = matcher._rules[0]
-        state.set_slots(matcher._n_slots)
+        state.set_slots(matcher.n_keys)
         found: list[I64] = []
         start = time.perf_counter()
         state.run(cells, bits, rows, 0, found)
