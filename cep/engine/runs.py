@@ -64,7 +64,7 @@ class StoredRuns:
 class RunPool:
     """Open runs of all keys: the arrays `runs`, `keys` and `meta` of `cep.engine.kernels`."""
 
-    runs: I64  # (capacity + 1, REGISTER + n_registers); the last row is for trying a take
+    runs: I64  # (rows, REGISTER + n_registers); one row is for trying a take
     keys: I64  # (n_slots, HEAD and what `StoredRuns.keys` has)
     meta: I64  # (N_META,)
 
@@ -72,11 +72,6 @@ class RunPool:
     def runs_f(self) -> npt.NDArray[np.float64]:
         """The same memory as float64."""
         return self.runs.view(np.float64)
-
-    @property
-    def capacity(self) -> int:
-        """Number of runs there is room for."""
-        return len(self.runs) - 1
 
     @property
     def total(self) -> int:

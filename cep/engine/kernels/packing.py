@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cep.engine.kernels.layout import kernel
+from cep.engine.kernels.compiled import kernel
 from cep.program import I64, U8
 
 BLOCK = 256

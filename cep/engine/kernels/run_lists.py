@@ -105,7 +105,7 @@ def list_runs(runs: I64, keys: I64, order: I64) -> int:
 
 @kernel
 def link_runs(runs: I64, keys: I64, meta: I64) -> None:
-    """Make lists of the first rows by the lengths in `keys`; the row behind them is the spare, none is free."""
+    """Make lists of the first rows by the lengths in `keys`; the next row is the spare, none is free."""
     row = 0
     for slot in range(keys.shape[0]):
         keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
