@@ -7,7 +7,7 @@ matches are suppressed, the nodes that lead to events, each as packed columns (`
 in it is code, and nothing is read before the header fits.
 
 Runs are written and read once per call of a key group, so none of their bytes is copied more often than it
-must: sections are parts that are joined at the end, and what is read looks into the bytes it came from.
+must: sections are parts that are joined at the end.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def _sections(body: memoryview) -> list[memoryview]:
 
 def _table_bytes(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from cep.engine.kernels.packing import column_bounds, pack_rows, unpack_rows
 from cep.program import I64, U8
@@ -40,10 +41,14 @@ class Packed:
         self.fill(matrix)
         return matrix
 
-    def parts(self) -> Sequence[bytes | memoryview]:
-        """Return what `packed_in` reads, in parts that need not be copied."""
+    def parts(self) -> Sequence[bytes | pa.Buffer]:
+        """Return what `packed_in` reads, in parts.
+
+        Compressed: LZ4 takes 0.2 ns a byte and leaves two thirds of typical runs, mostly their hashes. On its
+        way through Spark and back each byte costs some 35 ns.
+        """
         numbers = np.concatenate((self.low, self.widths)).astype("<i8")
-        return [_SIZE.pack(self.n_rows, len(self.low)), numbers.tobytes(), self.planes.data]
+        return [_SIZE.pack(self.n_rows, len(self.low)), numbers.tobytes(), pa.compress(self.planes, "lz4")]
 
 
 def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
@@ -62,8 +67,10 @@ def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
 
 
 def packed_in(data: memoryview) -> Packed:
-    """Return what `Packed.parts` wrote; the planes are those in `data`, not copied."""
+    """Return what `Packed.parts` wrote."""
     n_rows, n_columns = _SIZE.unpack_from(data)
     numbers = np.frombuffer(data, "<i8", 2 * n_columns, _SIZE.size).astype(np.int64)
-    planes = np.frombuffer(data, np.uint8, offset=_SIZE.size + numbers.nbytes)
-    return Packed(n_rows, numbers[:n_columns], numbers[n_columns:], planes)
+    low, widths = numbers[:n_columns], numbers[n_columns:]
+    n_bytes = n_rows * int(widths.sum())
+    planes = pa.decompress(data[_SIZE.size + numbers.nbytes :], n_bytes, "lz4")
+    return Packed(n_rows, low, widths, np.frombuffer(planes, np.uint8))

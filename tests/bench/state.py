@@ -26,7 +26,7 @@ from cep.engine.predicates import prepare
 from cep.errors import Source
 from cep.program import TIME_COLUMN, Program
 from tests.bench.figures import Figure, Target, median_seconds, peak_bytes, report, resident_bytes
-from tests.bench.peer_rules import STREAM
+from tests.bench.peer_rules import STREAM, events
 
 SECONDS_LONG = 1_000_000
 CHUNK = 1_000_000
@@ -36,9 +36,6 @@ BYTES_PER_RUN = Target(64, at_most=True)
 MEMORY_MIB = Target(4096, at_most=True)
 SECONDS = Target(5, at_most=True)
 N_TARGET = 10_000_000
-
-KEY_STEP = 0x9E3779B1
-"""A large prime: keys in turn, but far from each other."""
 
 RULES = {
     "R1": """
@@ -94,14 +91,16 @@ def compiled(name: str) -> Program:
 
 
 def batch(program: Program, first: int, n: int, n_keys: int, n_types: int) -> pa.Table:
-    """Return prepared events that are all of interest, of `n_types` types, one for each key in turn."""
+    """Return prepared events that are all of interest, of `n_types` types, one a millisecond."""
     index = np.arange(first, first + n)
+    kind = index % n_types
+    keys = events(n, 1 << 20, first).column("key")  # 20 bits of a hash: as many keys as there may be
     table = pa.table(
         {
-            "key": index * KEY_STEP % n_keys,
+            "key": (np.asarray(keys) << 4 | index & 15) % n_keys,
             "ts": index * 1000,
-            "type": index % n_types,
-            "amount": np.where(index % n_types == 0, 90.0, 95.0),
+            "type": kind,
+            "amount": np.where(kind == 0, 90.0, 95.0),
         }
     )
     return prepare(program, table)
