@@ -24,10 +24,15 @@ from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import prepare
 from cep.errors import Source
+from cep.files import read_events
+from cep.local import keys_of
 from cep.program import TIME_COLUMN, Program
+from rules.rulebook import compile_rulebook, load_rulebook
+from scenarios.fraud.generate import Options, generate
 from tests.bench.figures import Figure, Target, median_seconds, peak_bytes, report, resident_bytes
 from tests.bench.peer_rules import STREAM, events
 
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS_LONG = 1_000_000
 CHUNK = 1_000_000
 MIB = 1 << 20
@@ -131,6 +136,7 @@ def measured_call(program: Program, data: bytes, prepared: pa.Table) -> Call:
     marks = [time.perf_counter()]
     matcher = Matcher.restore(program, data)
     marks.append(time.perf_counter())
+    pa.default_memory_pool().release_unused()
     size_of_runs = resident_bytes() - before
     runs, keys = matcher.n_open_runs, matcher.n_keys
     marks.append(time.perf_counter())
@@ -182,6 +188,26 @@ def measure(rule: str, n_runs: int, n_keys: int, n_events: int) -> list[Figure]:
     ]
 
 
+def fraud(n_events: int) -> list[Figure]:
+    """Return what the open runs of the fraud rules take in a snapshot, after so many events."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Options(n_events, file_format="parquet", files=1), Path(folder))
+        rules = load_rulebook([ROOT / "rules" / "fraud"])
+        programs = compile_rulebook(rules).programs
+        (stream,) = programs[0].streams
+        chunks = read_events(Path(folder) / "events", stream, keys=keys_of(programs, stream))
+        table = pa.concat_tables([chunk.events for chunk in chunks])
+    figures = []
+    for program in programs:
+        matcher = Matcher(program)
+        micro_batch(matcher, prepare(program, table))
+        names = ", ".join(rule.name for rule in program.rules)
+        case = f"{names}: {matcher.n_open_runs:,} runs, {matcher.n_keys:,} keys"
+        size = len(matcher.snapshot()) / matcher.n_open_runs
+        figures.append(Figure("stored", case, size, "bytes/run", target=BYTES_PER_RUN))
+    return figures
+
+
 @click.command(help="Measure state: bytes per open run, memory, and a micro-batch over all of them.")
 @click.option("--runs", type=click.IntRange(min=1), default=N_TARGET, show_default=True)
 @click.option("--events", "n_events", type=click.IntRange(min=1), default=100_000, show_default=True)
@@ -201,6 +227,7 @@ def main(runs: int, n_events: int, quick: bool, out: Path, order: str | None) ->
         figures += measure("R1", n, n_keys, n_events)
     for rule in RULES:
         figures += measure(rule, n // 10, n // 100, n_events)
+    figures += fraud(n // 10)
     report("Open runs and a micro-batch over them, one core", figures, {"runs": n, "events": n_events}, out)
 
 
