@@ -95,12 +95,12 @@ def compiled(name: str) -> Program:
     return program
 
 
-def batch(program: Program, first: int, n: int, n_keys: int, n_types: int) -> pa.Table:
-    """Return prepared events that are all of interest, of `n_types` types, one a millisecond."""
+def columns(first: int, n: int, n_keys: int, n_types: int) -> pa.Table:
+    """Return events that are all of interest, of `n_types` types, one a millisecond."""
     index = np.arange(first, first + n)
     kind = index % n_types
     keys = events(n, 1 << 20, first).column("key")  # 20 bits of a hash: as many keys as there may be
-    table = pa.table(
+    return pa.table(
         {
             "key": (np.asarray(keys) << 4 | index & 15) % n_keys,
             "ts": index * 1000,
@@ -108,7 +108,11 @@ def batch(program: Program, first: int, n: int, n_keys: int, n_types: int) -> pa
             "amount": np.where(kind == 0, 90.0, 95.0),
         }
     )
-    return prepare(program, table)
+
+
+def batch(program: Program, first: int, n: int, n_keys: int, n_types: int) -> pa.Table:
+    """Return `columns`, prepared."""
+    return prepare(program, columns(first, n, n_keys, n_types))
 
 
 def fill(program: Program, n_runs: int, n_keys: int) -> Matcher:
