@@ -20,10 +20,12 @@ from cep.engine.kernels.layout import (
     EARLIEST_US,
     GROUP_CLOCK,
     HEAD,
+    HELD,
     INSTANT,
     MATCH_REGISTER,
     MAX_RUNS,
     MEMORY,
+    N_HOLDING,
     N_META,
     N_RUNS,
     N_SCALARS,
@@ -47,7 +49,7 @@ from cep.engine.kernels.layout import (
 )
 from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
 from cep.engine.packing import Packed, packed
-from cep.program import I64, Program, RuleProgram
+from cep.program import I64, Program, RuleProgram, SelectionCode, SkipCode
 
 assert N_SCALARS == 15, "pack() names every scalar"
 
@@ -182,11 +184,19 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
     stored.keys.fill(keys, N_RUNS)
     counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
     if meta is None and total:  # instants go on where they were: held matches are ordered by theirs
-        counters[INSTANT] = runs[:total, AT_INSTANT].max()
+        counters[INSTANT] = _last_instant(runs[:total], stored)
     link_runs(runs, keys, counters)
     pool = RunPool(runs, keys, counters)
     pool.link_free(0)
     return pool
+
+
+def _last_instant(runs: I64, stored: StoredRuns) -> int:
+    """Return the last instant at which one of the HELD runs completed."""
+    if stored.rows.low[0] > HELD:  # the lowest of the column STATE
+        return 0
+    is_held = runs[:, STATE] == HELD
+    return int(runs[is_held, runs.shape[1] - AT_INSTANT].max())
 
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
@@ -198,9 +208,15 @@ def no_runs(rule: RuleProgram) -> StoredRuns:
     )
 
 
+def holds(rule: RuleProgram) -> bool:
+    """Say whether complete runs of the rule can wait for their turn, or for the end of the instant."""
+    waits = rule.selection == SelectionCode.ALL and rule.skip != SkipCode.NO_SKIP
+    return waits or rule.selection == SelectionCode.PREFERRED or rule.timeouts
+
+
 def row_width(rule: RuleProgram) -> int:
     """Return the number of 64-bit fields stored per open run."""
-    return REGISTER - STATE + n_registers(rule) + n_clocks(rule)
+    return REGISTER - STATE + n_registers(rule) + n_clocks(rule) + (N_HOLDING if holds(rule) else 0)
 
 
 def pack(program: Program, rule: RuleProgram) -> I64:
@@ -225,7 +241,7 @@ def pack(program: Program, rule: RuleProgram) -> I64:
 
 def new_matches(rule: RuleProgram, capacity: int) -> I64:
     """Return room for `capacity` matches."""
-    return np.zeros((capacity, MATCH_REGISTER + n_registers(rule) + n_clocks(rule)), np.int64)
+    return np.zeros((capacity, MATCH_REGISTER + row_width(rule) - (REGISTER - STATE)), np.int64)
 
 
 def new_stack(rule: RuleProgram) -> I64:

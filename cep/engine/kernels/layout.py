@@ -22,11 +22,13 @@ START_US, START_POS = 2, 3  # of its first event; a position is a sequence numbe
 LAST_POS = 4  # of the last event it took
 CHAIN = 5  # hash of (variable, event) so far
 VALID = 6  # bit r: register r is not NULL
-END_US, AT_INSTANT = (
-    7,
-    8,
-)  # of a HELD run: its match_end, and the instant at which it completed; of a note: its end
-REGISTER = 9
+REGISTER = 7
+
+# The last columns, of rules whose complete runs can wait for their turn or that note timeouts (`runs.holds`);
+# counted from the end. Other rules do without: a run with one register is one line of the cache.
+END_US = 2  # of a HELD run: its match_end; of a note: its end
+AT_INSTANT = 1  # of a HELD run: the instant at which it completed
+N_HOLDING = 2
 
 # A run's clocks, from column ``rule[CLOCK]`` on (`clocks`): the wait ends after the last event of
 # time WAIT_US and after the key's event number WAIT_EVENT; the event taken last was of LAST_US; what follows

@@ -92,7 +92,7 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
     while other != NONE:
         if (
             runs[other, STATE] == HELD
-            and runs[other, AT_INSTANT] == meta[INSTANT]
+            and runs[other, runs.shape[1] - AT_INSTANT] == meta[INSTANT]
             and runs[other, START_POS] == runs[run, START_POS]
             and runs[other, CHAIN] == runs[run, CHAIN]
         ):
@@ -101,8 +101,8 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
     kept = allocate(runs, meta)
     copy_run(runs, run, kept)
     runs[kept, STATE] = HELD
-    runs[kept, END_US] = end_us
-    runs[kept, AT_INSTANT] = meta[INSTANT]
+    runs[kept, runs.shape[1] - END_US] = end_us
+    runs[kept, runs.shape[1] - AT_INSTANT] = meta[INSTANT]
     insert_after(runs, keys, slot, previous, kept)
     return kept
 
@@ -113,18 +113,19 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
 
     Return the position before which runs were pruned.
     """
+    at_instant = runs.shape[1] - AT_INSTANT
     reached = NONE
     while keys[slot, HEAD] != NONE:
         start = runs[keys[slot, HEAD], START_POS]
         best, before_best = NONE, NONE
         previous, run = NONE, keys[slot, HEAD]
         while run != NONE and runs[run, START_POS] == start:
-            if runs[run, STATE] == HELD and (best == NONE or runs[run, AT_INSTANT] < runs[best, AT_INSTANT]):
+            if runs[run, STATE] == HELD and (best == NONE or runs[run, at_instant] < runs[best, at_instant]):
                 best, before_best = run, previous
             previous, run = run, runs[run, NEXT]
         if best == NONE:
             break
-        emit(runs, meta, matches, slot, best, runs[best, END_US])
+        emit(runs, meta, matches, slot, best, runs[best, runs.shape[1] - END_US])
         floor = skip_target(rule, runs, best)
         remove_after(runs, keys, meta, slot, before_best)
         prune(runs, keys, meta, slot, floor)
@@ -147,7 +148,7 @@ def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, s
         start = runs[run, START_POS]
         has_match = runs[run, STATE] == HELD
         if has_match and not (waits and is_behind):
-            emit(runs, meta, matches, slot, run, runs[run, END_US])
+            emit(runs, meta, matches, slot, run, runs[run, runs.shape[1] - END_US])
             floor = skip_target(rule, runs, run)
             while run != NONE and (runs[run, START_POS] == start or runs[run, START_POS] < floor):
                 following = runs[run, NEXT]
@@ -185,7 +186,7 @@ def note(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
     noted = allocate(runs, meta)
     copy_run(runs, run, noted)
     runs[noted, STATE] = state
-    runs[noted, END_US] = end_us
+    runs[noted, runs.shape[1] - END_US] = end_us
     runs[noted, NEXT] = meta[NOTED] - 1
     meta[NOTED] = noted + 1
 
@@ -208,6 +209,7 @@ def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
             return False
         other = runs[other, NEXT]
     is_before = True
+    end_us = runs.shape[1] - END_US
     other = first
     while other != NONE:
         if other == run:
@@ -215,7 +217,7 @@ def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
         elif took_the_same(runs, run, other):
             if is_before or runs[other, STATE] == HELD:
                 return False
-            runs[run, END_US] = min(runs[run, END_US], runs[other, END_US])
+            runs[run, end_us] = min(runs[run, end_us], runs[other, end_us])
         other = runs[other, NEXT]
     return True
 
@@ -231,7 +233,7 @@ def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, fl
             and runs[run, START_POS] >= floor
             and times_out(runs, keys, slot, first, run)
         ):
-            emit(runs, meta, matches, slot, run, runs[run, END_US])
+            emit(runs, meta, matches, slot, run, runs[run, runs.shape[1] - END_US])
             matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
         run = runs[run, NEXT]
     while first != NONE:
