@@ -26,7 +26,7 @@ CODES: dict[str, str] = {
 }
 """Code -> meaning of what can be wrong with a checkpoint directory."""
 
-_FORMAT = 1
+_FORMAT = 2  # of 1 the key groups were others
 
 
 @dataclass(frozen=True, slots=True)

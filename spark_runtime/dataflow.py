@@ -1,11 +1,12 @@
-"""The plan on the driver: events -> prepared rows -> key groups -> the operator's output.
+"""The plan on the driver: events -> prepared rows -> parcels -> the operator's output.
 
-Predicates, filter and projection run in the JVM before the only shuffle; the source is read once whatever the
-number of rules and keys.
+Predicates, filter and projection run before the only shuffle, which moves parcels; the source is read once
+whatever the number of rules and keys.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, reduce
@@ -19,20 +20,18 @@ from pyspark.sql import types as T  # noqa: N812
 from cep.local import only_stream, streams_of
 from cep.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
 from cep.schema import Stream
-from spark_runtime.key_groups import group_label, labels
-from spark_runtime.layout import (
-    DEAD_LETTER,
-    GROUP,
-    HEARTBEAT,
-    KNOWN_BITS,
-    PROGRAM,
-    REFUSED,
-    TEXT,
-    Layout,
-    known_column,
-    slot_column,
+from spark_runtime.key_groups import labels
+from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, PROGRAM, REFUSED, TEXT, Layout, slot_column
+from spark_runtime.operator import (
+    KIND,
+    MATCH,
+    MATCHES_COLUMN,
+    OUTPUT_SCHEMA,
+    KeyGroups,
+    carried_schema,
+    is_carried_as_text,
 )
-from spark_runtime.operator import KIND, MATCH, KeyGroups, is_carried_as_text, output_schema
+from spark_runtime.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
 from spark_runtime.placement import placements
 from spark_runtime.predicates import predicate_bits
 from spark_runtime.schema import SPARK_TYPES, quoted
@@ -78,6 +77,11 @@ class Dataflow:
     def lateness_us(self) -> int:
         """How far the watermark stays behind the latest event of any stream."""
         return max(stream.lateness_us for stream in streams_of(self.programs).values())
+
+    @property
+    def packer(self) -> Packer:
+        """The function that makes parcels of rows, in the workers."""
+        return Packer(self.layout, self.labels)
 
     # ------------------------------------------------------------ rows
 
@@ -141,80 +145,74 @@ class Dataflow:
             rows.append([*row, text.alias(TEXT)])
         return rows
 
-    def grouped(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the label of their key group."""
-        label = F.when(F.col(PROGRAM) < 0, group_label([F.col(TEXT)], self.labels))
-        for number, program in enumerate(self.programs):
-            slots = self.layout.slots_of[number]
-            key = [F.col(slot_column(slots[name])) for name in program.key_columns]
-            label = label.when(F.col(PROGRAM) == number, group_label(key, self.labels))
-        return rows.withColumn(GROUP, label)
+    # ------------------------------------------------------------ parcels
+
+    def packed(self, rows: DataFrame) -> DataFrame:
+        """Return rows as parcels (`parcels.PARCEL_SCHEMA`)."""
+        # Heartbeats are for the watermark.
+        useful = self._marked(rows, TIME_COLUMN, F.col(PROGRAM) != HEARTBEAT)
+        return useful.select(*self.layout.row_schema.names).mapInArrow(
+            self.packer, spark_schema(PARCEL_SCHEMA)
+        )
+
+    def read(
+        self, files: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ) -> DataFrame:
+        """Return as parcels what `reader` makes of `files` in the workers."""
+        parcels = files.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+        return self._marked(parcels, LATEST, F.lit(True)).select(*PARCEL_SCHEMA.names)
+
+    def _marked(self, frame: DataFrame, time_us: str, is_useful: SparkColumn) -> DataFrame:
+        """Return what is useful; the watermark follows the times of all."""
+        if not frame.isStreaming:
+            return frame.where(is_useful)
+        marked = frame.withColumn(_TIME, F.timestamp_micros(time_us)).withWatermark(_TIME, self._delay)
+        # The condition reads the watermarked column, else Spark would move it below the watermark, which
+        # would then stand still while only irrelevant events come.
+        return marked.where(F.col(_TIME).isNull() | is_useful)
 
     @property
-    def grouped_schema(self) -> T.StructType:
-        """Columns of grouped rows."""
-        return spark_schema(self.layout.row_schema).add(GROUP, T.IntegerType())
+    def _delay(self) -> str:
+        return f"{self._delay_ms} milliseconds"
+
+    @property
+    def _delay_ms(self) -> int:
+        return -(-self.lateness_us // 1000)
 
     # ------------------------------------------------------------ operator
 
-    def output(self, rows: DataFrame) -> DataFrame:
-        """Return what the operator makes of grouped rows: `operator.output_schema`, several kinds of rows."""
-        return self._stream_output(rows) if rows.isStreaming else self._batch_output(rows)
+    def output(self, parcels: DataFrame) -> DataFrame:
+        """Return what the operator makes of parcels: `operator.OUTPUT_SCHEMA`, several kinds of rows."""
+        return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
 
-    def _batch_output(self, rows: DataFrame) -> DataFrame:
-        useful = rows.where(F.col(PROGRAM) != HEARTBEAT)
-        groups = useful.repartition(self.n_groups, GROUP).select(*self.layout.row_schema.names)
-        return groups.mapInArrow(self.operator.batch, spark_schema(output_schema(self.match_schema)))
+    def _batch_output(self, parcels: DataFrame) -> DataFrame:
+        groups = parcels.repartition(self.n_groups, GROUP)
+        return groups.mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
 
-    def _stream_output(self, rows: DataFrame) -> DataFrame:
-        delay_ms = -(-self.lateness_us // 1000)
-        timed = rows.withColumn(_TIME, F.timestamp_micros(TIME_COLUMN))
-        marked = timed.withWatermark(_TIME, f"{delay_ms} milliseconds")
-        # Heartbeats are for the watermark. The condition reads the watermarked column, else Spark would
-        # move it below the watermark, which would then stand still while only irrelevant events come.
-        useful = marked.where(F.col(_TIME).isNull() | (F.col(PROGRAM) != HEARTBEAT))
+    def _stream_output(self, parcels: DataFrame) -> DataFrame:
         # Spark drops late rows and allows event-time timeouts by the watermarked column that it finds here.
         # This one is never late, so that the engine sees late rows and can report them.
-        never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": delay_ms})
-        packed = useful.select(F.col(GROUP), *self._packed(), never_late)
-        return packed.groupBy(GROUP).applyInPandasWithState(
-            self.operator,
-            spark_schema(output_schema(self.match_schema)),
-            T.StructType([T.StructField("state", T.BinaryType())]),
-            "append",
-            "EventTimeTimeout",
+        never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": self._delay_ms})
+        return (
+            parcels.select(GROUP, PROGRAM, TEXT, EVENTS, never_late)
+            .groupBy(GROUP)
+            .applyInPandasWithState(
+                self.operator,
+                spark_schema(OUTPUT_SCHEMA),
+                T.StructType([T.StructField("state", T.BinaryType())]),
+                "append",
+                "EventTimeTimeout",
+            )
         )
-
-    def _packed(self) -> list[SparkColumn]:
-        """Return the columns of `Layout.packed_names`: no NULL but in strings."""
-        columns = [F.col(PROGRAM)]
-        for field in self.layout.row_schema:
-            if field.name == PROGRAM:
-                continue
-            column = F.col(field.name)
-            if not pa.types.is_string(field.type):
-                column = F.coalesce(column.cast(SPARK_TYPES[_number_type(field.type)]), F.lit(0))
-            columns.append(column.alias(field.name))
-        for word in range(self.layout.n_known_words):
-            known = F.lit(0).cast("bigint")
-            for slot in range(word * KNOWN_BITS, min((word + 1) * KNOWN_BITS, len(self.layout.slot_types))):
-                bit = F.lit(1 << (slot - word * KNOWN_BITS)).cast("bigint")
-                is_known = F.col(slot_column(slot)).isNotNull()
-                known = known.bitwiseOR(F.when(is_known, bit).otherwise(F.lit(0).cast("bigint")))
-            columns.append(known.alias(known_column(word)))
-        return columns
 
     def matches(self, output: DataFrame) -> DataFrame:
         """Return the matches in the operator's output, with times as timestamps."""
         columns = [
             _as_reported(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
         ]
-        return output.where(F.col(KIND) == MATCH).select(*columns)
-
-
-def _number_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a value that is not a string passes through pandas."""
-    return pa.int64() if pa.types.is_boolean(kind) or pa.types.is_int32(kind) else kind
+        packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
+        carried = spark_schema(carried_schema(self.match_schema))
+        return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
@@ -233,6 +231,8 @@ def _spark_type(kind: pa.DataType) -> T.DataType:
         return T.DateType()
     if pa.types.is_timestamp(kind):
         return T.TimestampType()
+    if pa.types.is_binary(kind):
+        return T.BinaryType()
     narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
     return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
 

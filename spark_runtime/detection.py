@@ -70,7 +70,7 @@ def detect_matches(
         flow.rows(drop_unusable(typed_events(events[name], stream), stream), stream)
         for name, stream in streams_of(programs).items()
     ]
-    return flow.matches(flow.output(flow.grouped(reduce(DataFrame.unionByName, rows))))
+    return flow.matches(flow.output(flow.packed(reduce(DataFrame.unionByName, rows))))
 
 
 def dataflow(events: DataFrame, programs: tuple[Program, ...], key_groups: int | None = None) -> Dataflow:

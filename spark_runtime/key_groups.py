@@ -6,11 +6,7 @@ Murmur3 and takes the remainder, and small integers in a row would fall on few p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F  # noqa: N812
 
 _SEED = 42
 _MASK = 0xFFFFFFFF
@@ -31,12 +27,6 @@ def labels(n_groups: int, n_partitions: int) -> tuple[int, ...]:
             missing -= 1
         label += 1
     return tuple(result)
-
-
-def group_label(key: Sequence[SparkColumn], group_labels: Sequence[int]) -> SparkColumn:
-    """Return the label of the group that a row's key belongs to."""
-    group = F.pmod(F.hash(*key), F.lit(len(group_labels)))
-    return F.element_at(F.array(*(F.lit(label) for label in group_labels)), group + 1)
 
 
 def spark_hash(value: int) -> int:

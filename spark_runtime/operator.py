@@ -1,7 +1,8 @@
 """The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
 
 In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
-What comes out are rows of several kinds, told apart by the column `_kind`.
+Parcels go in (`spark_runtime.parcels`). What comes out are rows of several kinds, told apart by the column
+`_kind`; matches are packed, too, many to a row.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -25,6 +26,7 @@ from cep.errors import StateError
 from cep.local import count_once
 from cep.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
 from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, INPUT_COUNT, PROGRAM, TEXT, Layout
+from spark_runtime.parcels import EVENTS, record_bytes, table_of_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +35,16 @@ if TYPE_CHECKING:
 KIND = "_kind"
 """Column of the operator's output: one of the four below."""
 
-MATCH = "match"
+MATCH = "match"  # `_matches`: some matches
 LATE = "late"  # `_text`: the prepared event as JSON
 DEAD = "dead"  # `_text`: the dead letter as JSON
 COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
+
+MATCHES_COLUMN = "_matches"
+"""Column of the operator's output: matches (`carried_schema`) as an Arrow record batch without its schema."""
+
+OUTPUT_SCHEMA = pa.schema([(KIND, pa.string()), (TEXT, pa.string()), (MATCHES_COLUMN, pa.binary())])
+"""Columns that the operator writes."""
 
 READ = "read"
 """Count of the lines of text that are events or malformed."""
@@ -48,24 +56,22 @@ SUPPRESSED = "suppressed: "
 DROPPED_RUNS = "dropped runs: "
 """Beginnings of the names of counts; a reason or a rule's name follows."""
 
-MAX_FRAME_ROWS = 50_000
-"""Rows of output that are turned into pandas together."""
+MAX_MATCHES = 50_000
+"""Matches in a row of output."""
 
 _HEADER = struct.Struct("<4sHHI")
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"SCKG"
-_FORMAT = 1
+_FORMAT = 2
 
 
-def output_schema(match_schema: pa.Schema) -> pa.Schema:
-    """Return the columns that the operator writes: kind, text, then a match, its times as microseconds."""
-    fields = [pa.field(KIND, pa.string()), pa.field(TEXT, pa.string())]
-    fields += [pa.field(field.name, carried_type(field.type)) for field in match_schema]
-    return pa.schema(fields)
+def carried_schema(match_schema: pa.Schema) -> pa.Schema:
+    """Return the columns of matches on their way from the operator, each in its `carried_type`."""
+    return pa.schema([pa.field(field.name, carried_type(field.type)) for field in match_schema])
 
 
 def carried_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values of `kind` go through pandas: int64 for times, days for dates.
+    """Return the type in which values of `kind` enter the JVM: int64 for times, days for dates.
 
     Inside lists and events more goes as text (`is_carried_as_text`).
     """
@@ -81,13 +87,12 @@ def carried_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_carried_as_text(kind: pa.DataType) -> bool:
-    """Say whether values of `kind` inside lists and events go through pandas as text.
+    """Say whether values of `kind` inside lists and events enter the JVM as text.
 
-    Of numbers with fractions pandas would make NULL of a NaN there. Of times Spark would have to convert each
-    item, and the code it generates for that reads numbers of an Arrow list without asking for NULL.
+    Spark would have to convert each time, and the code it generates for that reads numbers of an Arrow list
+    without asking for NULL.
     """
-    tests = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_date)
-    return any(test(kind) for test in tests)
+    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _carried_inside(kind: pa.DataType) -> pa.DataType:
@@ -117,7 +122,7 @@ class KeyGroups:
     Parameters
     ----------
     layout
-        The programs and the columns of the rows.
+        The programs.
     match_schema
         Columns of the matches of all programs.
     lateness_us
@@ -134,13 +139,13 @@ class KeyGroups:
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Take in the rows of one key group and one micro-batch, or its timeout; yield what comes out."""
+        """Take in the parcels of one key group and one micro-batch, or its timeout; yield what comes out."""
         matchers = decode_state(state.get[0], self.layout, self.n_groups) if state.exists else self._fresh()
         call = _Call(self, matchers)
         if not state.hasTimedOut:
             for frame in frames:
-                columns = {name: frame[name].to_numpy() for name in self._names}
-                call.push(self.layout.unpacked(columns))
+                for parcel in zip(frame[PROGRAM], frame[TEXT], frame[EVENTS], strict=True):
+                    call.push(*parcel)
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
         # Spark's watermark starts at 1970: before any event it says nothing.
         call.advance(spark_watermark_us if spark_watermark_us > 0 else None)
@@ -150,20 +155,23 @@ class KeyGroups:
             # Spark calls once its watermark has passed the timeout; we want it reached.
             timeout_ms = -(-deadline_us // 1000) - 1
             state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
-        return call.frames()
+        return (row.to_pandas() for row in call.rows())
 
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take in all rows of one partition of a batch; yield what comes out."""
+        """Take in all parcels of one partition of a batch; yield what comes out."""
         call = _Call(self, self._fresh())
         for batch in batches:
-            call.push(pa.Table.from_batches([batch]))
+            for parcel in batch.select([PROGRAM, TEXT, EVENTS]).to_pylist():
+                call.push(*parcel.values())
         call.finish()
-        for table in call.tables():
-            yield from table.to_batches()
+        yield from call.rows()
 
-    @property
-    def _names(self) -> list[str]:
-        return self.layout.packed_names()
+    def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take rows of output that have matches; yield these (`carried_schema`)."""
+        schema = carried_schema(self.match_schema)
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                yield from table_of_bytes(data, schema).to_batches()
 
     def _fresh(self) -> list[Matcher]:
         return [Matcher(program) for program in self.layout.programs]
@@ -175,34 +183,28 @@ class _Call:
     def __init__(self, operator: KeyGroups, matchers: list[Matcher]) -> None:
         self.operator = operator
         self.layout = operator.layout
-        self.schema = output_schema(operator.match_schema)
+        self.schema = carried_schema(operator.match_schema)
         self.matchers = matchers
         self.before = [copy.deepcopy(matcher.counters) for matcher in matchers]
         self.latest_us: int | None = None
         self.is_end = False
         self.counts: Counter[str] = Counter()
-        self.output: list[pa.Table] = []
+        self.output: list[pa.RecordBatch] = []
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
 
-    def push(self, rows: pa.Table) -> None:
-        """Give each row to its program."""
-        program = np.asarray(rows.column(PROGRAM))
-        lowest, highest = (int(program.min()), int(program.max())) if len(program) else (0, -1)
-        for number in range(lowest, highest + 1):
-            part = rows if lowest == highest else rows.filter(pa.array(program == number))
-            if part.num_rows == 0:
-                continue
-            if number >= 0:
-                self._push_events(number, part)
-            elif number == DEAD_LETTER:
-                self._push_dead_letters(part.column(TEXT).combine_chunks())
-            elif number == INPUT_COUNT:
-                self.counts[READ] += sum(map(int, part.column(TEXT).to_pylist()))
-            elif number == END_OF_INPUT:
-                self.is_end = True
+    def push(self, number: int, text: str | None, data: bytes | None) -> None:
+        """Take in one parcel."""
+        if data is not None:
+            events = table_of_bytes(data, self.layout.programs[number].event_schema)
+            self._push_events(number, events)
+        elif number == DEAD_LETTER and text is not None:
+            self._push_dead_letter(text)
+        elif number == INPUT_COUNT and text is not None:
+            self.counts[READ] += int(text)
+        elif number == END_OF_INPUT:
+            self.is_end = True
 
-    def _push_events(self, number: int, rows: pa.Table) -> None:
-        events = self.layout.events_of(number, rows)
+    def _push_events(self, number: int, events: pa.Table) -> None:
         latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
         self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
         late = self.matchers[number].push(events)
@@ -210,7 +212,7 @@ class _Call:
             late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows:
             self._note_late(number, late)
-            self._put_texts(LATE, pa.array([self._late_text(number, row) for row in late.to_pylist()]))
+            self._put_texts(LATE, [self._late_text(number, row) for row in late.to_pylist()])
 
     def _note_late(self, number: int, late: pa.Table) -> None:
         """Count late events by stream."""
@@ -220,12 +222,11 @@ class _Call:
             stream = np.asarray(late.column(STREAM_COLUMN))
         self.late[number] += np.bincount(stream, minlength=n_streams)
 
-    def _push_dead_letters(self, letters: pa.Array) -> None:
-        self._put_texts(DEAD, letters)
-        for letter in letters.to_pylist():
-            # Without the offending value, which may differ from line to line.
-            reason = json.loads(letter)["reason"].partition(": ")[0]
-            self.counts[MALFORMED + reason] += 1
+    def _push_dead_letter(self, letter: str) -> None:
+        self._put_texts(DEAD, [letter])
+        # Without the offending value, which may differ from line to line.
+        reason = json.loads(letter)["reason"].partition(": ")[0]
+        self.counts[MALFORMED + reason] += 1
 
     def _late_text(self, number: int, row: dict[str, Any]) -> str:
         """Return a late event as JSON: its time, and the columns of the stream that the rules read."""
@@ -264,22 +265,25 @@ class _Call:
         n = matches.num_rows
         if n == 0:
             return
-        columns: dict[str, Any] = {KIND: pa.repeat(pa.scalar(MATCH), n)}
-        for field in matches.schema:
-            columns[field.name] = _carried(matches.column(field.name))
-        self._put(columns, n)
-
-    def _put_texts(self, kind: str, texts: pa.Array) -> None:
-        self._put({KIND: pa.repeat(pa.scalar(kind), len(texts)), TEXT: texts}, len(texts))
-
-    def _put(self, columns: dict[str, Any], n: int) -> None:
+        columns = {field.name: _carried(matches.column(field.name)) for field in matches.schema}
         arrays = [
             columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema
         ]
-        self.output.append(pa.Table.from_arrays(arrays, schema=self.schema))
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        for start in range(0, n, MAX_MATCHES):
+            data = record_bytes(table.slice(start, MAX_MATCHES))
+            self._put([MATCH], [None], [data])
 
-    def tables(self) -> Iterator[pa.Table]:
+    def _put_texts(self, kind: str, texts: list[str]) -> None:
+        self._put([kind] * len(texts), texts, [None] * len(texts))
+
+    def _put(self, kinds: list[str], texts: list[Any], matches: list[Any]) -> None:
+        columns = zip((kinds, texts, matches), OUTPUT_SCHEMA, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in columns]
+        self.output.append(pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA))
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all output, with what the call added to the counters at the end."""
         programs = self.layout.programs
         after = [matcher.counters for matcher in self.matchers]
@@ -288,28 +292,8 @@ class _Call:
         self.counts["duplicates"] += count_once(programs, _new_duplicates(self.before, after))
         self.counts += _added(self.before, after)
         if self.counts:
-            self._put_texts(COUNTS, pa.array([json.dumps(self.counts)]))
+            self._put_texts(COUNTS, [json.dumps(self.counts)])
         yield from self.output
-
-    def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield all output as pandas, in types that keep NULL apart from NaN and integers whole."""
-        import pandas as pd
-
-        types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype(), pa.bool_(): pd.BooleanDtype()}
-        for table in self.tables():
-            for start in range(0, table.num_rows, MAX_FRAME_ROWS):
-                yield _frame(table.slice(start, MAX_FRAME_ROWS), types)
-
-
-def _frame(table: pa.Table, types: dict[pa.DataType, Any]) -> pd.DataFrame:
-    """Return rows as pandas; lists and structs as Python values, for pandas would make integers floats."""
-    import pandas as pd
-
-    nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
-    frame: pd.DataFrame = table.drop_columns(nested).to_pandas(types_mapper=types.get)
-    for name in nested:
-        frame[name] = pd.Series(table.column(name).to_pylist(), dtype=object)
-    return frame.reindex(columns=table.column_names)
 
 
 def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:

@@ -27,15 +27,17 @@ from cep.language.diagnostics import in_order, render
 from cep.local import match_schema
 from cep.output import summary_lines
 from spark_runtime.checkpoint import Checkpoint, is_ended, mark_end, open_checkpoint
-from spark_runtime.dataflow import Dataflow
+from spark_runtime.dataflow import Dataflow, spark_schema
 from spark_runtime.failures import as_cep_error
-from spark_runtime.layout import END_OF_INPUT, GROUP, PROGRAM, TEXT
+from spark_runtime.layout import END_OF_INPUT, PROGRAM, TEXT
 from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES, TIMEOUTS
+from spark_runtime.parcels import GROUP, PARCEL_SCHEMA
 from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
 from spark_runtime.progress import Summary, Totals
-from spark_runtime.session import session
+from spark_runtime.session import LOCAL_CHECKPOINT_SETTINGS, session
 from spark_runtime.sinks import ConsoleSink, FileSink
-from spark_runtime.sources import source_rows
+from spark_runtime.sources import is_counted_by_spark, source_parcels
+from spark_runtime.warm_workers import start_warming
 
 _LETTER_DDL = "reason string, source string, position bigint, raw string"
 _POLL_SECONDS = 0.25
@@ -65,7 +67,8 @@ def run(path: str | Path, *, console: Console | None = None, quiet: bool = False
     is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
     spark = session(dict(pipeline.spark), name=f"spark-cep {pipeline.name}", is_short=is_short)
     started = time.monotonic()
-    job = _Job(pipeline, spark, errors, console or Console(highlight=False), started)
+    warming = start_warming(spark)
+    job = _Job(pipeline, spark, errors, console or Console(highlight=False), started, warming)
     try:
         with _quiet_py4j():
             was_stopped = job.run_stream() if pipeline.is_stream else job.run_batch()
@@ -91,12 +94,13 @@ class _Job:
     errors: Console
     console: Console
     started: float
+    warming: threading.Thread
     totals: Totals = field(init=False)
     consoles: list[ConsoleSink] = field(init=False)
 
     def __post_init__(self) -> None:
         programs = self.pipeline.programs
-        of_columns = [source.file_format in ("parquet", "rate") for source in self.pipeline.sources]
+        of_columns = [is_counted_by_spark(source) for source in self.pipeline.sources]
         self.totals = Totals(
             tuple(rule.name for program in programs for rule in program.rules),
             tuple(number for number, is_of_columns in enumerate(of_columns) if is_of_columns),
@@ -117,13 +121,14 @@ class _Job:
         """Run the pipeline as one batch over all of its input."""
         flow = self.flow(self._n_partitions())
         before = time.monotonic()
-        rows = reduce(
+        parcels = reduce(
             DataFrame.unionByName,
-            [source_rows(self.spark, source, flow, is_stream=False) for source in self.pipeline.sources],
+            [source_parcels(self.spark, source, flow, is_stream=False) for source in self.pipeline.sources],
         )
+        self.warming.join()
         with self._display():
-            self._write(flow, flow.output(flow.grouped(rows)), 0, "all")
-        paths = [source.path for source in self.pipeline.sources if source.file_format == "parquet"]
+            self._write(flow, flow.output(parcels), 0, "all")
+        paths = [source.path for source in self.pipeline.sources if is_counted_by_spark(source)]
         if paths:
             self.totals.input_rows[0] = sum(self.spark.read.parquet(path).count() for path in paths)
         self.totals.processing_ms[0] = int((time.monotonic() - before) * 1000)
@@ -139,6 +144,9 @@ class _Job:
         programs = self.pipeline.programs
         checkpoint = open_checkpoint(self.spark, self.pipeline.checkpoint, programs, self._n_partitions())
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
+        if "://" not in checkpoint.path:
+            for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
+                self.spark.conf.set(key, value)
         flow = self.flow(checkpoint.n_groups)
         ended = is_ended(self.spark, checkpoint)
         if ended:
@@ -178,33 +186,33 @@ class _Job:
 
     def _start_query(self, flow: Dataflow, checkpoint: Checkpoint) -> StreamingQuery:
         is_waiting = self.pipeline.trigger != AVAILABLE_NOW
-        rows = reduce(
+        parcels = reduce(
             DataFrame.unionByName,
             [
-                source_rows(self.spark, source, flow, is_stream=True, may_be_empty=is_waiting)
+                source_parcels(self.spark, source, flow, is_stream=True, may_be_empty=is_waiting)
                 for source in self.pipeline.sources
             ],
         )
-        grouped = flow.grouped(rows).unionByName(self._end_rows(flow, checkpoint))
+        parcels = parcels.unionByName(self._end_parcels(checkpoint))
 
         def write(output: DataFrame, batch: int) -> None:
             self._write(flow, output, batch, f"{checkpoint.run_id}-{batch}")
 
-        writer = flow.output(grouped).writeStream.foreachBatch(write)
+        writer = flow.output(parcels).writeStream.foreachBatch(write)
+        self.warming.join()
         writer = writer.option("checkpointLocation", checkpoint.query_path).outputMode("append")
         if is_waiting:
             return writer.trigger(processingTime=self.pipeline.trigger).start()
         return writer.trigger(availableNow=True).start()
 
-    def _end_rows(self, flow: Dataflow, checkpoint: Checkpoint) -> DataFrame:
+    def _end_parcels(self, checkpoint: Checkpoint) -> DataFrame:
         """Return the stream that says, once, to every key group that the input is complete."""
         marks = self.spark.readStream.schema("group int").json(checkpoint.end_path)
-        schema = flow.grouped_schema
         values = {PROGRAM: F.lit(END_OF_INPUT), GROUP: F.col("group")}
         return marks.select(
             *(
                 values.get(column.name, F.lit(None)).cast(column.dataType).alias(column.name)
-                for column in schema
+                for column in spark_schema(PARCEL_SCHEMA)
             )
         )
 

@@ -21,8 +21,13 @@ class Summary:
     reasons: dict[str, int]
     n_batches: int
     seconds: float
-    processing_seconds: float
+    batch_seconds: tuple[float, ...]  # of each micro-batch that had something to do, in order
     was_stopped: bool = False
+
+    @property
+    def processing_seconds(self) -> float:
+        """The time in which Spark processed batches."""
+        return sum(self.batch_seconds)
 
     @property
     def events_per_second(self) -> float:
@@ -85,8 +90,8 @@ class Totals:
             suppressed={rule: found[SUPPRESSED + rule] for rule in self.rules},
             dropped_runs={rule: found[DROPPED_RUNS + rule] for rule in self.rules},
         )
-        processing = sum(self.processing_ms.values()) / 1000
-        return Summary(counts, reasons, len(self.by_batch), seconds, processing, was_stopped)
+        batch_seconds = tuple(ms / 1000 for _, ms in sorted(self.processing_ms.items()))
+        return Summary(counts, reasons, len(self.by_batch), seconds, batch_seconds, was_stopped)
 
     def line(self, seconds: float) -> Text:
         """Return what to show while the pipeline runs."""

@@ -1,8 +1,9 @@
 """Where events come from: files of JSON lines, CSV or Parquet, and Spark's rate source.
 
-A source becomes rows (`spark_runtime.layout`): events for the programs, and what was refused, on its way to
-the dead letters. Text is read as lines and parsed in the workers (`spark_runtime.line_reader`), so that a bad
-line can be told, and with the same words as without Spark.
+A source becomes parcels (`spark_runtime.parcels`): events for the programs, and what was refused, on its way
+to the dead letters. Files are read in the workers (`spark_runtime.file_readers`): text, so that a bad line
+can be told, and with the same words as without Spark; Parquet, so that no event becomes a row of the JVM.
+Parquet on file systems that only Spark knows, and the rate source, go through the JVM.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from cep import dead_letter
 from cep.files import Format, find_files
 from cep.local import keys_of, streams_of
 from cep.schema import Stream
-from spark_runtime.dataflow import Dataflow, spark_schema
+from spark_runtime.dataflow import Dataflow
+from spark_runtime.file_readers import LineReader, ParquetReader
 from spark_runtime.layout import REFUSED, TEXT, Layout
-from spark_runtime.line_reader import LineReader
 from spark_runtime.pipeline_file import SourceSpec
 from spark_runtime.schema import quoted, typed_events
 
+_FILE_DDL = "path string, modificationTime timestamp, length bigint, content binary"
+"""Columns of Spark's format `binaryFile`; what is not asked for is not read."""
 
-def source_rows(
+
+def source_parcels(
     spark: SparkSession, spec: SourceSpec, flow: Dataflow, *, is_stream: bool, may_be_empty: bool = False
 ) -> DataFrame:
-    """Return the rows of a source for the programs of `flow`.
+    """Return the parcels of a source for the programs of `flow`.
 
     `may_be_empty`: files of text may come later.
 
@@ -43,19 +47,43 @@ def source_rows(
     stream = streams_of(flow.programs)[spec.stream]
     if spec.file_format == "rate":
         rate = spark.readStream.format("rate").option("rowsPerSecond", spec.rows_per_second).load()
-        return flow.rows(checked_events(rate, flow.layout, stream, has_files=False), stream)
+        return flow.packed(flow.rows(checked_events(rate, flow.layout, stream, has_files=False), stream))
     is_waiting = may_be_empty and spec.file_format != "parquet" and Path(spec.path).is_dir()
-    if "://" not in spec.path and not is_waiting:
+    if not is_remote(spec) and not is_waiting:
         find_files(spec.path, Format(spec.file_format))
-    if spec.file_format == "parquet":
+    if spec.file_format != "parquet":
+        return _read_lines(spark, spec, flow, stream, is_stream)
+    if is_remote(spec):
         frame = _parquet(spark, spec, stream, is_stream)
-        return flow.rows(checked_events(frame, flow.layout, stream, has_files=True), stream)
+        return flow.packed(flow.rows(checked_events(frame, flow.layout, stream, has_files=True), stream))
+    if is_stream:
+        reader, folder = _file_stream(spark.readStream.schema(_FILE_DDL).format("binaryFile"), spec)
+        frame = reader.load(folder)
+    else:
+        frame = spark.read.format("binaryFile").load(spec.path)
+    return flow.read(frame.select("path"), ParquetReader(flow.packer, stream))
+
+
+def is_remote(spec: SourceSpec) -> bool:
+    """Say whether only Spark knows the file system."""
+    return "://" in spec.path
+
+
+def is_counted_by_spark(spec: SourceSpec) -> bool:
+    """Say whether the events of a source are rows of Spark's, and not counted by a reader."""
+    return spec.file_format == "rate" or (spec.file_format == "parquet" and is_remote(spec))
+
+
+def _read_lines(
+    spark: SparkSession, spec: SourceSpec, flow: Dataflow, stream: Stream, is_stream: bool
+) -> DataFrame:
     if not is_stream:
         lines = spark.read.option("lineSep", "\n").text(spec.path)
     else:
         reader, folder = _file_stream(spark.readStream.option("lineSep", "\n"), spec)
         lines = reader.text(folder)
-    return line_rows(lines, flow.layout, stream, Format(spec.file_format))
+    columns = lines.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("path"))
+    return flow.read(columns, LineReader(flow.packer, stream, Format(spec.file_format)))
 
 
 def _parquet(spark: SparkSession, spec: SourceSpec, stream: Stream, is_stream: bool) -> DataFrame:
@@ -73,16 +101,9 @@ def _file_stream(reader: DataStreamReader, spec: SourceSpec) -> tuple[DataStream
     if spec.max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", spec.max_files_per_trigger)
     path = Path(spec.path)
-    if "://" in spec.path or not path.is_file():
+    if is_remote(spec) or not path.is_file():
         return reader, spec.path
     return reader.option("pathGlobFilter", re.sub(r"([\\*?\[\]{}])", r"\\\1", path.name)), str(path.parent)
-
-
-def line_rows(lines: DataFrame, layout: Layout, stream: Stream, file_format: Format) -> DataFrame:
-    """Return a DataFrame of text (column ``value``), events of `stream`, as rows of `layout`."""
-    columns = lines.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("path"))
-    reader = LineReader(layout, stream, file_format)
-    return columns.mapInArrow(reader, spark_schema(layout.row_schema))
 
 
 def checked_events(frame: DataFrame, layout: Layout, stream: Stream, *, has_files: bool) -> DataFrame:

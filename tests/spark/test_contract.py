@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cep.local import match_schema
 from spark_runtime.dataflow import Dataflow, drop_unusable
 from spark_runtime.failures import as_cep_error
-from spark_runtime.operator import KIND, MATCH
+from spark_runtime.operator import KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.parcels import table_of_bytes
 from spark_runtime.schema import typed_events
 from tests.spark.events import (
     ROOM_RULE,
@@ -39,7 +40,7 @@ def operator_output(frame: DataFrame, rules: str = RULES, n_groups: int = 2) -> 
     programs = compiled(rules)
     flow = Dataflow(programs, match_schema(programs), n_groups)
     events = drop_unusable(typed_events(frame, STREAM), STREAM)
-    return flow.output(flow.grouped(flow.rows(events)))
+    return flow.output(flow.packed(flow.rows(events)))
 
 
 def event(number: int, seconds: float, sensor: str, kind: str) -> dict[str, Any]:
@@ -49,6 +50,12 @@ def event(number: int, seconds: float, sensor: str, kind: str) -> dict[str, Any]
 
 def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [row for row in rows if row[KIND] == kind]
+
+
+def matches_in(rows: list[dict[str, Any]], rules: str = RULES) -> list[dict[str, Any]]:
+    schema = carried_schema(match_schema(compiled(rules)))
+    tables = [table_of_bytes(row[MATCHES_COLUMN], schema) for row in of_kind(rows, MATCH)]
+    return [row for table in tables for row in table.to_pylist()]
 
 
 def test_late_rows_reach_the_operator_and_are_told(spark: SparkSession, tmp_path: Path) -> None:
@@ -72,7 +79,7 @@ def test_a_group_without_events_gets_its_timeout_when_the_watermark_of_others_pa
     more = write_files(spark, tmp_path / "more", events[1:], 1)
     more.write.mode("append").parquet(str(tmp_path / "events"))
     rows = drain(operator_output(stream_of_files(spark, tmp_path / "events")), "idle", tmp_path / "c")
-    (match,) = of_kind(rows, MATCH)
+    (match,) = matches_in(rows)
     assert (match["rule"], match["sensor"]) == ("silence", "s1")
 
 
@@ -80,7 +87,7 @@ def test_events_that_no_rule_needs_still_move_the_watermark(spark: SparkSession,
     events = [event(1, 0, "s1", "c"), far_future_event()]
     write_files(spark, tmp_path / "events", events, 2)
     rows = drain(operator_output(stream_of_files(spark, tmp_path / "events")), "heartbeat", tmp_path / "c")
-    assert [row["rule"] for row in of_kind(rows, MATCH)] == ["silence"]
+    assert [row["rule"] for row in matches_in(rows)] == ["silence"]
 
 
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -90,19 +97,18 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
     folder = tmp_path / "events"
     write_files(spark, folder, events, 1)
     first = drain(operator_output(stream_of_files(spark, folder)), "first", tmp_path / "c")
-    assert of_kind(first, MATCH) == []
+    assert matches_in(first) == []
     write_files(spark, tmp_path / "more", rest, 1).write.mode("append").parquet(str(folder))
     second = drain(operator_output(stream_of_files(spark, folder)), "second", tmp_path / "c")
-    assert sorted(row["rule"] for row in of_kind(second, MATCH)) == ["rise", "silence"]
+    assert sorted(row["rule"] for row in matches_in(second)) == ["rise", "silence"]
 
 
 def test_state_of_another_number_of_key_groups_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "events"
-    write_files(spark, folder, [event(1, 0, "s1", "c")], 1)
+    events = [event(k, 1, f"s{k}", "c") for k in range(9)]  # some for each group
+    write_files(spark, folder, events, 1)
     drain(operator_output(stream_of_files(spark, folder)), "two", tmp_path / "c")
-    write_files(spark, tmp_path / "more", [event(k, 1, f"s{k}", "c") for k in range(9)], 1).write.mode(
-        "append"
-    ).parquet(str(folder))
+    write_files(spark, tmp_path / "more", events, 1).write.mode("append").parquet(str(folder))
     with pytest.raises(StreamingQueryException) as caught:
         drain(operator_output(stream_of_files(spark, folder), n_groups=1), "one", tmp_path / "c")
     assert str(as_cep_error(caught.value)) == (
@@ -121,7 +127,7 @@ def test_workers_load_neither_the_compiler_nor_the_parser(spark: SparkSession, t
 
         import pyarrow as pa
 
-        import spark_runtime.line_reader
+        import spark_runtime.file_readers
         import spark_runtime.operator  # noqa: F401
 
         for _ in batches:

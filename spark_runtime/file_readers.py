@@ -1,4 +1,4 @@
-"""Lines of text files -> rows, in the workers: parsed by the same code as without Spark, and prepared.
+"""Files of events -> parcels, in the workers: read by the same code as without Spark, and prepared.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -13,27 +13,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep import csv_lines, dead_letter, json_lines
-from cep.engine.predicates import prepare
-from cep.files import Chunk, Format, Piece, checked, csv_header
+from cep import csv_lines, json_lines
+from cep.files import Chunk, Format, Piece, checked, csv_header, read_events
 from cep.local import keys_of
 from cep.schema import Stream
-from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, INPUT_COUNT, Layout
+from spark_runtime.parcels import Packer
 
 
 @dataclass(frozen=True)
 class LineReader:
-    """Lines of text files as rows of `layout`: the function that runs in the workers.
+    """Lines of text files as parcels: the function that runs in the workers.
 
     A partition holds whole files, one after another, each from its first line on.
     """
 
-    layout: Layout
+    packer: Packer
     stream: Stream
     file_format: Format
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of lines, each with the path of its file; yield rows."""
+        """Take batches of lines, each with the path of its file; yield parcels."""
         path, first_line = "", 1
         header: list[str] | None = None
         for batch in batches:
@@ -45,8 +44,7 @@ class LineReader:
                     header = csv_header(local_name(path), lines[0], self.stream)
                     lines[0] = b""
                 chunk = self._chunk(local_name(path), first_line, lines, header)
-                for table in self._rows(chunk):
-                    yield from table.combine_chunks().to_batches()
+                yield from self.packer.chunk(chunk, self.stream)
                 first_line += n_lines
 
     def _chunk(self, source: str, first_line: int, lines: list[bytes], header: list[str] | None) -> Chunk:
@@ -62,21 +60,23 @@ class LineReader:
             first_line,
             [(index + first_line, reason) for index, reason in problems],
         )
-        return checked(piece, self.stream, keys_of(self.layout.programs, self.stream))
+        return checked(piece, self.stream, keys_of(self.packer.layout.programs, self.stream))
 
-    def _rows(self, chunk: Chunk) -> Iterator[pa.Table]:
-        for number, program in enumerate(self.layout.programs):
-            if self.stream in program.streams:
-                yield self.layout.rows_of(number, prepare(program, chunk.events, self.stream))
-        if chunk.events.num_rows:
-            latest_us = pc.max(chunk.events.column(self.stream.event_time)).as_py()
-            yield self.layout.special_rows(HEARTBEAT, [latest_us], [])
-        n_read = chunk.events.num_rows + chunk.dead_letters.num_rows
-        if n_read:
-            yield self.layout.special_rows(INPUT_COUNT, [], [str(n_read)])
-        if chunk.dead_letters.num_rows:
-            letters = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
-            yield self.layout.special_rows(DEAD_LETTER, [], letters)
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Parquet files as parcels: takes their paths. No value of theirs passes through the JVM."""
+
+    packer: Packer
+    stream: Stream
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of paths; yield parcels."""
+        keys = keys_of(self.packer.layout.programs, self.stream)
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                for chunk in read_events(local_name(path), self.stream, Format.PARQUET, keys=keys):
+                    yield from self.packer.chunk(chunk, self.stream)
 
 
 def _files(batch: pa.RecordBatch) -> Iterator[tuple[list[bytes], str]]:
