@@ -65,7 +65,8 @@ def build_matches(
     alike: dict[object, list[int]] = {}
     for number, (rule, parts) in enumerate(zip(program.rules, found, strict=True)):
         if parts:
-            alike.setdefault(number if rule.node_register >= 0 else _form(rule), []).append(number)
+            form = number if rule.node_register >= 0 else (_form(rule), parts[0].shape[1])
+            alike.setdefault(form, []).append(number)
     if not alike:
         return empty_matches(program)
     tables = [_table(program, numbers, found, keys, strings, nodes, events) for numbers in alike.values()]
