@@ -188,7 +188,7 @@ def growth(sizes: Sequence[Size], repeats: int) -> list[Figure]:
         to_ns = 1e9 / size.n
         no_op = median_seconds(lambda table=table: read_columns(table), repeats) * to_ns  # type: ignore[misc]
         reset_peak()
-        cost = median_seconds(lambda p=program, t=table: match(p, prepare(p, t)), repeats) * to_ns  # type: ignore[misc]
+        cost = median_seconds(lambda p=program, t=table: match(p, prepare(p, t)), 2 * repeats) * to_ns  # type: ignore[misc]
         figures.append(Figure("columns to matches", size.case, cost, "ns/event", no_op))
         figures.append(Figure("peak of memory", size.case, peak_bytes() / MIB, "MiB"))
         if costs:
@@ -241,7 +241,7 @@ def all_growth(n: int, repeats: int) -> list[Figure]:
     some = max(n // 10, 100_000)  # so many that what a call costs does not show
     sizes = [
         Size(
-            f"{n_rules} like R1",
+            f"{n_rules} rules like R1",
             many(n_rules),
             some,
             SPARSE_KEYS,

@@ -88,6 +88,31 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def cells(figure: Figure) -> tuple[str, ...]:
+    """Return a figure as text: case, path, figure, no-op, ratio, target, whether it is met."""
+    return (
+        figure.case,
+        figure.path,
+        f"{_number(figure.value)} {figure.unit}",
+        "" if figure.no_op is None else _number(figure.no_op),
+        "" if figure.ratio is None else _number(figure.ratio),
+        "" if figure.target is None else str(figure.target),
+        {None: "", True: "met", False: "missed"}[figure.is_met],
+    )
+
+
+def markdown(figures: Sequence[Figure]) -> str:
+    """Return figures as a table for a page."""
+    head = ["| case | path | figure | no-op | ratio | target | |", "|---|---|---:|---:|---:|---:|---|"]
+    rows = []
+    previous = None
+    for figure in figures:
+        case, *rest = cells(figure)
+        rows.append("| " + " | ".join(("" if case == previous else case, *rest)) + " |")
+        previous = case
+    return "\n".join(head + rows) + "\n"
+
+
 def figure_table(title: str, figures: Sequence[Figure]) -> Table:
     """Return figures as a table for the terminal, a section for each case."""
     table = Table(title=title)
@@ -100,20 +125,12 @@ def figure_table(title: str, figures: Sequence[Figure]) -> Table:
         if previous not in (None, figure.case):
             table.add_section()
         previous = figure.case
-        table.add_row(
-            figure.case,
-            figure.path,
-            f"{_number(figure.value)} {figure.unit}",
-            "" if figure.no_op is None else _number(figure.no_op),
-            "" if figure.ratio is None else _number(figure.ratio),
-            "" if figure.target is None else str(figure.target),
-            {None: "", True: "met", False: "missed"}[figure.is_met],
-        )
+        table.add_row(*cells(figure))
     return table
 
 
 def report(title: str, figures: Sequence[Figure], options: dict[str, Any], out: Path) -> None:
-    """Show figures as a table and write them, with the machine and the options, to a file."""
+    """Show figures as a table; write them with the machine and the options to `out`, a table beside it."""
     console = Console()
     console.width = max(console.width, 120)
     console.print(figure_table(title, figures))
@@ -126,6 +143,7 @@ def report(title: str, figures: Sequence[Figure], options: dict[str, Any], out: 
     out.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"options": options, "machine": machine, "figures": rows}, indent=1)
     out.write_text(text + "\n")
+    out.with_suffix(".md").write_text(markdown(figures))
     console.print(f"all figures: {out}")
 
 
