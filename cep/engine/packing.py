@@ -31,6 +31,8 @@ class Packed:
 
     def fill(self, matrix: I64, first: int = 0) -> None:
         """Write the columns to those of `matrix` from `first` on, whose first `n_rows` rows are 0 so far."""
+        if self.n_rows == 0:
+            return
         planes = self.planes.view()
         planes.flags.writeable = False  # as stored bytes are: the kernel is compiled once
         unpack_rows(planes, self.low, self.widths, matrix, first, self.n_rows)
@@ -51,13 +53,20 @@ class Packed:
         return [_SIZE.pack(self.n_rows, len(self.low)), numbers.tobytes(), pa.compress(self.planes, "lz4")]
 
 
+def nothing(n_columns: int) -> Packed:
+    """Return a matrix without rows."""
+    none = np.zeros(n_columns, np.int64)
+    return Packed(0, none, none, np.zeros(0, np.uint8))
+
+
 def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
     """Return the columns of `matrix` from `first` on; of the rows in `order`, else of all."""
     if order is None:
         order = np.arange(len(matrix))
     n_columns = matrix.shape[1] - first
-    low = np.full(n_columns, _HIGHEST if len(order) else 0)
-    high = np.full(n_columns, _LOWEST if len(order) else 0)
+    if not len(order):
+        return nothing(n_columns)
+    low, high = np.full(n_columns, _HIGHEST), np.full(n_columns, _LOWEST)
     column_bounds(matrix, first, order, low, high)
     bits = [(above - below).bit_length() for below, above in zip(low.tolist(), high.tolist(), strict=True)]
     widths = np.array([-(-n // 8) for n in bits], np.int64)

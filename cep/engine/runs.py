@@ -48,7 +48,7 @@ from cep.engine.kernels.layout import (
     pack_rule,
 )
 from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
-from cep.engine.packing import Packed, packed
+from cep.engine.packing import Packed, nothing, packed
 from cep.program import I64, Program, RuleProgram, SelectionCode, SkipCode
 
 assert N_SCALARS == 15, "pack() names every scalar"
@@ -192,7 +192,7 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
 
 
 def _last_instant(runs: I64, stored: StoredRuns) -> int:
-    """Return the last instant at which one of the HELD runs completed."""
+    """Return the last instant at which a HELD run completed."""
     if stored.rows.low[0] > HELD:  # the lowest of the column STATE
         return 0
     is_held = runs[:, STATE] == HELD
@@ -201,11 +201,7 @@ def _last_instant(runs: I64, stored: StoredRuns) -> int:
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
     """Return what a rule holds before the first event."""
-    n_columns = key_width(rule) - N_RUNS
-    return StoredRuns(
-        packed(np.zeros((0, n_columns), np.int64)),
-        packed(np.zeros((0, row_width(rule)), np.int64)),
-    )
+    return StoredRuns(nothing(key_width(rule) - N_RUNS), nothing(row_width(rule)))
 
 
 def holds(rule: RuleProgram) -> bool:

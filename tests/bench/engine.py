@@ -238,7 +238,7 @@ def all_growth(n: int, repeats: int) -> list[Figure]:
                 for factor in (1, 10, 100)
             ]
             figures += growth(sizes, repeats)
-    some = max(n // 10, 100_000)  # so many that what a call costs does not show
+    some = n // 2  # so many that what a call costs does not show
     sizes = [
         Size(
             f"{n_rules} rules like R1",
