@@ -20,16 +20,14 @@ import numpy as np
 from cep.engine.kernels.layout import N_RUNS
 from cep.engine.kernels.lookahead import (
     FINAL_MASK,
-    LAST_ROW,
-    N_RULE_ROWS,
-    REACH_SLOT,
+    N_RULE_COLUMNS,
     SPAN_US,
     look_ahead,
     most_in_window,
     reversed_by_rule,
 )
 from cep.engine.runs import RunPool
-from cep.program import ACCEPT, I64, Mode, Program, RuleProgram, SelectionCode, SkipCode
+from cep.program import ACCEPT, I32, I64, Mode, Program, RuleProgram, SelectionCode, SkipCode
 
 
 def final_mask(rule: RuleProgram) -> int:
@@ -79,9 +77,9 @@ class Lookahead:
         self.numbers = [number for number, mask in enumerate(masks) if mask]
         self.rules = [program.rules[number] for number in self.numbers]
         self.n_words = len(program.predicates)
-        self.tables = np.full((N_RULE_ROWS, len(self.rules)), -1, np.int64)
-        self.tables[FINAL_MASK] = np.array([masks[n] for n in self.numbers], np.uint64).view(np.int64)
-        self.tables[SPAN_US] = [rule.span_us for rule in self.rules]
+        self.tables = np.full((len(self.rules), N_RULE_COLUMNS), -1, np.int64)
+        self.tables[:, FINAL_MASK] = np.array([masks[n] for n in self.numbers], np.uint64).view(np.int64)
+        self.tables[:, SPAN_US] = [rule.span_us for rule in self.rules]
         of_bit: list[list[int]] = [[] for _ in range(64 * self.n_words)]
         for number, rule in enumerate(self.rules):
             for bit in range(64):
@@ -105,33 +103,24 @@ class Lookahead:
             return {}
         n_rules = len(self.rules)
         tables = self.tables.copy()
-        tables[LAST_ROW] = tables[REACH_SLOT] = -1
         found = np.zeros(1, np.int64)
-        capacity = events.shape[1] + n_rules
-        pair_rule, pair_row = np.empty(capacity, np.int32), np.empty(capacity, np.int64)
+        capacity = max(2 * events.shape[1], n_rules)
+        parts: list[tuple[I32, I32]] = []
         last = events.shape[1] - 1
-        while True:
+        while last >= 0:
+            pair_rule, pair_row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+            found[0] = 0
             last = look_ahead(
-                bits,
-                events,
-                tables,
-                self.bit_ptr,
-                self.bit_rule,
-                horizon_us,
-                last,
-                pair_rule,
-                pair_row,
+                bits, events, tables, self.bit_ptr, self.bit_rule, horizon_us, last, pair_rule, pair_row,
                 found,
-            )
-            if last < 0:
-                break
-            pair_rule = np.concatenate((pair_rule, np.empty_like(pair_rule)))
-            pair_row = np.concatenate((pair_row, np.empty_like(pair_row)))
-        n_pairs = int(found[0])
-        counts = np.bincount(pair_rule[:n_pairs], minlength=n_rules)
+            )  # fmt: skip
+            parts.append((pair_rule[: found[0]], pair_row[: found[0]]))
+        counts: I64 = np.sum([np.bincount(pair_rule, minlength=n_rules) for pair_rule, _ in parts], axis=0)
         ends = np.cumsum(counts)
-        rows = np.empty(n_pairs, np.int64)
-        reversed_by_rule(pair_rule, pair_row, n_pairs, ends - counts, rows)
+        starts: I64 = ends - counts
+        rows = np.empty(int(ends[-1]), np.int64)
+        for pair_rule, pair_row in reversed(parts):
+            reversed_by_rule(pair_rule, pair_row, starts, rows)
         return {
             number: rows[end - count : end]
             for number, end, count in zip(self.numbers, ends, counts, strict=True)

@@ -6,10 +6,10 @@ from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import SLOT, TIME_US
 from cep.program import I32, I64
 
-# Rows of `rules`: bits that complete a match, length of the window, then where the rule stands in its scan:
-# the key, since when an event that completes a match follows in it, the event that was looked at last.
+# Columns of `rules`: bits that complete a match, length of the window, then where the rule stands in its
+# scan: the key, since when an event that completes a match follows in it, the event that was looked at last.
 FINAL_MASK, SPAN_US, REACH_SLOT, REACH_US, LAST_ROW = range(5)
-N_RULE_ROWS = 5
+N_RULE_COLUMNS = 5
 
 
 @part
@@ -44,7 +44,7 @@ def look_ahead(
     horizon_us: int,
     last: int,
     pair_rule: I32,
-    pair_row: I64,
+    pair_row: I32,
     found: I64,
 ) -> int:
     """Go back from row `last` and write the pairs of a rule and an event of use to it, the last event first.
@@ -54,7 +54,7 @@ def look_ahead(
     bits
         (words, n) predicate bits.
     rules
-        (`N_RULE_ROWS`, rules), see above. LAST_ROW and REACH_SLOT begin as -1.
+        (rules, `N_RULE_COLUMNS`), see above. LAST_ROW and REACH_SLOT begin as -1.
     bit_ptr, bit_rule
         The rules that read a bit, as lists: those of bit b of word w from ``bit_ptr[64 * w + b]`` on.
     horizon_us
@@ -66,7 +66,7 @@ def look_ahead(
     -------
     The row at which there was no more room, -1: done.
     """
-    n_rules = rules.shape[1]
+    n_rules = rules.shape[0]
     for row in range(last, -1, -1):
         if pair_rule.shape[0] - found[0] < n_rules:
             return row
@@ -78,15 +78,15 @@ def look_ahead(
                 left &= left - 1
                 for at in range(bit_ptr[64 * word + bit], bit_ptr[64 * word + bit + 1]):
                     rule = bit_rule[at]
-                    if rules[LAST_ROW, rule] == row:
+                    if rules[rule, LAST_ROW] == row:
                         continue  # another of its bits
-                    rules[LAST_ROW, rule] = row
-                    if bits[word, row] & rules[FINAL_MASK, rule] != 0:
-                        rules[REACH_SLOT, rule] = slot
-                        rules[REACH_US, rule] = time_us - rules[SPAN_US, rule]
+                    rules[rule, LAST_ROW] = row
+                    if bits[word, row] & rules[rule, FINAL_MASK] != 0:
+                        rules[rule, REACH_SLOT] = slot
+                        rules[rule, REACH_US] = time_us - rules[rule, SPAN_US]
                     elif (
-                        rules[REACH_SLOT, rule] != slot or rules[REACH_US, rule] > time_us
-                    ) and time_us + rules[SPAN_US, rule] <= horizon_us:
+                        rules[rule, REACH_SLOT] != slot or rules[rule, REACH_US] > time_us
+                    ) and time_us + rules[rule, SPAN_US] <= horizon_us:
                         continue
                     pair_rule[found[0]] = rule
                     pair_row[found[0]] = row
@@ -109,9 +109,9 @@ def most_in_window(events: I64, span_us: int) -> int:
 
 
 @kernel
-def reversed_by_rule(pair_rule: I32, pair_row: I64, n_pairs: int, starts: I64, rows: I64) -> None:
-    """Write the rows of each rule together, in order; `starts` (row pointer) is moved along."""
-    for at in range(n_pairs - 1, -1, -1):
+def reversed_by_rule(pair_rule: I32, pair_row: I32, starts: I64, rows: I64) -> None:
+    """Write the rows of each rule together, the last pair first; `starts` (row pointer) is moved along."""
+    for at in range(pair_rule.shape[0] - 1, -1, -1):
         rule = pair_rule[at]
         rows[starts[rule]] = pair_row[at]
         starts[rule] += 1
