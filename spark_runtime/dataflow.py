@@ -210,9 +210,12 @@ class Dataflow:
         columns = [
             _as_reported(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
         ]
-        packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
         carried = spark_schema(carried_schema(self.match_schema))
-        return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
+        return self.packed_matches(output).mapInArrow(self.operator.unpack, carried).select(*columns)
+
+    def packed_matches(self, output: DataFrame) -> DataFrame:
+        """Return the matches in the operator's output as they are in it, many to a row."""
+        return output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:

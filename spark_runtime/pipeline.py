@@ -32,6 +32,7 @@ from spark_runtime.failures import as_cep_error
 from spark_runtime.layout import END_OF_INPUT, PROGRAM, TEXT
 from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES, TIMEOUTS
 from spark_runtime.parcels import GROUP, PARCEL_SCHEMA
+from spark_runtime.part_writer import can_write, write_parts
 from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
 from spark_runtime.progress import Summary, Totals
 from spark_runtime.session import LOCAL_CHECKPOINT_SETTINGS, session
@@ -245,7 +246,12 @@ class _Job:
             n_malformed = sum(n for key, n in counts.items() if key.startswith(MALFORMED))
             matches = flow.matches(output)
             for sink in self.pipeline.sinks:
-                if sink.file_format != "console":
+                if sink.file_format == "console":
+                    continue
+                if n_found and self._is_written_by_workers(sink, flow):
+                    folder = Path(sink.path) / f"batch={name}"
+                    write_parts(flow.packed_matches(output), folder, flow.match_schema)
+                else:
                     _write_file(sink, matches, n_found, batch, name)
             late = _late_events(output, has_several_streams=len(self.pipeline.sources) > 1)
             _write_file(self.pipeline.late, late, counts["late"], batch, name)
@@ -255,6 +261,10 @@ class _Job:
                 console.write(matches, matches.count() if has_all_rows else n_found)
         finally:
             output.unpersist()
+
+    def _is_written_by_workers(self, sink: SinkSpec, flow: Dataflow) -> bool:
+        is_here = "://" not in sink.path and str(self.spark.sparkContext.master).startswith("local")
+        return sink.file_format == "parquet" and is_here and can_write(flow.match_schema)
 
 
 @dataclass(frozen=True)
