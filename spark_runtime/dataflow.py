@@ -6,7 +6,7 @@ whatever the number of rules and keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, reduce
@@ -20,6 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from cep.local import only_stream, streams_of
 from cep.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
 from cep.schema import Stream
+from spark_runtime.file_readers import TypedReader
 from spark_runtime.key_groups import labels
 from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, PROGRAM, REFUSED, TEXT, Layout, slot_column
 from spark_runtime.operator import (
@@ -35,6 +36,9 @@ from spark_runtime.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
 from spark_runtime.placement import placements
 from spark_runtime.predicates import predicate_bits
 from spark_runtime.schema import SPARK_TYPES, quoted
+
+MAX_PLANNED_WORDS = 3
+"""Words of predicates (`cep.program.MAX_BITS` each) up to which Spark SQL evaluates them."""
 
 _TIME = "_time"
 _FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas can hold
@@ -154,6 +158,28 @@ class Dataflow:
         return useful.select(*self.layout.row_schema.names).mapInArrow(
             self.packer, spark_schema(PARCEL_SCHEMA)
         )
+
+    @property
+    def has_many_predicates(self) -> bool:
+        """Whether the predicates are too many for the plan.
+
+        Spark rewrites and compiles a plan as a whole: at a thousand predicates that takes many minutes, while
+        the engine evaluates them at a nanosecond each.
+        """
+        n_words = max(len(program.predicates) for program in self.programs)
+        return n_words > MAX_PLANNED_WORDS
+
+    def prepared(self, events: Mapping[Stream, DataFrame]) -> DataFrame:
+        """Return typed events of streams as parcels, without dead letters."""
+        if not self.has_many_predicates:
+            rows = [self.rows(frame, stream) for stream, frame in events.items()]
+            return self.packed(reduce(DataFrame.unionByName, rows))
+        parcels = [
+            frame.mapInArrow(TypedReader(self.packer, stream), spark_schema(PARCEL_SCHEMA))
+            for stream, frame in events.items()
+        ]
+        marked = self._marked(reduce(DataFrame.unionByName, parcels), LATEST, F.lit(True))
+        return marked.select(*PARCEL_SCHEMA.names)
 
     def read(
         self, files: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -66,11 +65,11 @@ def detect_matches(
         events = {only_stream(programs).name: events}
     check_inputs(programs, events)
     flow = dataflow(next(iter(events.values())), programs, key_groups)
-    rows = [
-        flow.rows(drop_unusable(typed_events(events[name], stream), stream), stream)
+    typed = {
+        stream: drop_unusable(typed_events(events[name], stream), stream)
         for name, stream in streams_of(programs).items()
-    ]
-    return flow.matches(flow.output(flow.packed(reduce(DataFrame.unionByName, rows))))
+    }
+    return flow.matches(flow.output(flow.prepared(typed)))
 
 
 def dataflow(events: DataFrame, programs: tuple[Program, ...], key_groups: int | None = None) -> Dataflow:

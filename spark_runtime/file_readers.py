@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep import csv_lines, json_lines
+from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.files import Chunk, Format, Piece, checked, csv_header, read_events
 from cep.local import keys_of
 from cep.schema import Stream
@@ -77,6 +78,20 @@ class ParquetReader:
             for path in batch.column(0).to_pylist():
                 for chunk in read_events(local_name(path), self.stream, Format.PARQUET, keys=keys):
                     yield from self.packer.chunk(chunk, self.stream)
+
+
+@dataclass(frozen=True)
+class TypedReader:
+    """Typed events (`spark_runtime.schema.typed_events`) as parcels."""
+
+    packer: Packer
+    stream: Stream
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of events; yield parcels."""
+        for batch in batches:
+            events = pa.Table.from_batches([batch])
+            yield from self.packer.chunk(Chunk(events, DEAD_LETTER_SCHEMA.empty_table()), self.stream)
 
 
 def _files(batch: pa.RecordBatch) -> Iterator[tuple[list[bytes], str]]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from cep.errors import InputError, RuleError, StateError
 from spark_runtime import detect
+from spark_runtime.detection import dataflow
 from spark_runtime.failures import as_cep_error
 from tests.spark.events import (
     BIG,
@@ -60,6 +61,26 @@ def test_a_stream_in_any_order_within_the_lateness_gives_the_local_matches(
     expected = local_matches(programs, events)
     assert len(expected) > 50
     assert comparable(found) == expected
+
+
+def test_more_predicates_than_a_plan_can_hold_are_evaluated_in_the_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A thousand of them would keep Spark's planner busy for many minutes."""
+    many = "".join(
+        f"RULE above_{number} FROM readings PARTITION BY sensor PATTERN a -> b WITHIN 10 SECONDS "
+        f"DEFINE a AS value > {number / 20}, b AS value < {number / 30} MEASURES a.id AS i, b.id AS j\n"
+        for number in range(120)
+    )
+    programs = compiled(many)
+    events = [*random_events(4, 1000), far_future_event()]
+    frame = write_files(spark, tmp_path / "events", events, 3)
+    assert dataflow(frame, programs).has_many_predicates
+    expected = local_matches(programs, events)
+    assert len(expected) > 50
+    assert comparable(spark_rows(detect(frame, programs))) == expected
+    stream = stream_of_files(spark, tmp_path / "events")
+    assert comparable(drain(detect(stream, programs), "many", tmp_path / "checkpoint")) == expected
 
 
 def test_integers_beyond_2_to_53_and_nulls_reach_the_measures_whole(
