@@ -185,6 +185,10 @@ class Dataflow:
         self, files: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
         """Return as parcels what `reader` makes of `files` in the workers."""
+        if files.isStreaming:
+            # Spark gives each file a task, and starts a Python function in it: with a dozen small files in a
+            # micro-batch more time than all the rest. A task for each core takes its share of the files.
+            files = files.coalesce(files.sparkSession.sparkContext.defaultParallelism)
         parcels = files.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
         return self._marked(parcels, LATEST, F.lit(True)).select(*PARCEL_SCHEMA.names)
 
