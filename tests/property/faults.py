@@ -39,7 +39,7 @@ FAULTS = (
     Fault(
         "events are thought of no use that a later batch may complete",
         "cep/engine/kernels/lookahead.py",
-        "and time_us + rules[SPAN_US, rule] <= horizon_us:",
+        "and time_us + rules[rule, SPAN_US] <= horizon_us:",
         "and time_us <= horizon_us:",
     ),
     Fault(
