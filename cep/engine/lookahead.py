@@ -29,6 +29,9 @@ from cep.engine.kernels.lookahead import (
 from cep.engine.runs import RunPool
 from cep.program import ACCEPT, I32, I64, Mode, Program, RuleProgram, SelectionCode, SkipCode
 
+MAX_PAIRS = 32
+"""Rules that an event may be of use to, on average."""
+
 
 def final_mask(rule: RuleProgram) -> int:
     """Return the predicate bits one of which holds for the last event of every match; 0: not known.
@@ -94,7 +97,8 @@ class Lookahead:
         """Return the rows of `events` that are of use to each rule, by its number in the program.
 
         Rules are missing of which nothing can be said, all of them where a key might have more runs than it
-        may: there, runs in vain decide which others are dropped.
+        may: there, runs in vain decide which others are dropped. All are missing, too, where many rules have
+        much use for most events: little would be gained, and each pair takes sixteen bytes.
         """
         if not self.rules or events.shape[1] == 0:
             return {}
@@ -106,7 +110,7 @@ class Lookahead:
         found = np.zeros(1, np.int64)
         capacity = max(2 * events.shape[1], n_rules)
         parts: list[tuple[I32, I32]] = []
-        last = events.shape[1] - 1
+        n_pairs, last = 0, events.shape[1] - 1
         while last >= 0:
             pair_rule, pair_row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
             found[0] = 0
@@ -115,6 +119,9 @@ class Lookahead:
                 found,
             )  # fmt: skip
             parts.append((pair_rule[: found[0]], pair_row[: found[0]]))
+            n_pairs += int(found[0])
+            if n_pairs > MAX_PAIRS * events.shape[1] + n_rules:
+                return {}
         counts: I64 = np.sum([np.bincount(pair_rule, minlength=n_rules) for pair_rule, _ in parts], axis=0)
         ends = np.cumsum(counts)
         starts: I64 = ends - counts
