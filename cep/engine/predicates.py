@@ -109,6 +109,11 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
                 return _string_in(text, values)
             found = matches_pattern if expression.function == "rlike" else pc.match_like
             return _from_strings(found(text.values, str(values[0])), text.known)
+        case Call(function=function, args=(text_of, Literal(value=str() as constant))) if (
+            function in _STRING_COMPARISONS and text_of.type is Type.STRING
+        ):
+            text = evaluate(text_of, batch)
+            return _from_strings(_STRING_COMPARISONS[function](text.values, pa.scalar(constant)), text.known)
         case Call() if computation := computation_of(expression):
             return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():
@@ -137,7 +142,9 @@ def _string_in(text: Vector, values: list[Any]) -> Vector:
 
 
 def _from_strings(result: pa.Array, known: Mask) -> Vector:
-    return Vector(np.asarray(pc.fill_null(result, False)), known, Type.BOOLEAN)
+    if result.null_count:
+        result = pc.fill_null(result, False)
+    return Vector(np.asarray(result), known, Type.BOOLEAN)
 
 
 def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
