@@ -37,12 +37,6 @@ _NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/en
 
 FAULTS = (
     Fault(
-        "events are thought of no use that a later batch may complete",
-        "cep/engine/kernels/lookahead.py",
-        "and time_us + rules[rule, SPAN_US] <= horizon_us:",
-        "and time_us <= horizon_us:",
-    ),
-    Fault(
         "an event that no event skips is not looked at",
         "cep/engine/kernels/layout.py",
         "header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())",
