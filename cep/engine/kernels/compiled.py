@@ -1,6 +1,6 @@
 """How kernels are compiled: once, for every rule, to code without what numba adds for safety in general.
 
-Two things are left out, which together cost 4 to 12 times the run time of the loops:
+Two things are left out, which cost several times the run time of the loops:
 
 - *Counts of references.* Kernels make no arrays, so numba need not count references to those they are given.
   It would do so with two atomic operations for each array and each part, inlined or not.
