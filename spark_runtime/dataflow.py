@@ -247,6 +247,11 @@ class Dataflow:
         """Return the matches in the operator's output as they are in it, many to a row."""
         return output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
 
+    def objects(self, output: DataFrame, kind: str, schema: pa.Schema) -> DataFrame:
+        """Return the rows of `kind` in the operator's output whose texts are JSON objects."""
+        parsed = F.from_json(TEXT, spark_schema(schema)).alias("object")
+        return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
+
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
     """Return an Arrow schema of `SPARK_TYPES` as Spark's."""

@@ -39,6 +39,11 @@ class Layout:
 
     programs: tuple[Program, ...]
 
+    @property
+    def n_streams(self) -> int:
+        """Number of streams that the programs read."""
+        return len({stream.name for program in self.programs for stream in program.streams})
+
     @cached_property
     def n_words(self) -> int:
         """Number of predicate words of the program that has most."""

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.dead_letter import json_text
 from cep.engine.matcher import Counters, Matcher
 from cep.errors import StateError
 from cep.local import count_once
@@ -36,8 +37,8 @@ KIND = "_kind"
 """Column of the operator's output: one of the four below."""
 
 MATCH = "match"  # `_matches`: some matches
-LATE = "late"  # `_text`: the prepared event as JSON
-DEAD = "dead"  # `_text`: the dead letter as JSON
+LATE = "late"  # `_text`: the late event as JSON (`late_schema`)
+DEAD = "dead"  # `_text`: the dead letter as JSON (`cep.dead_letter.DEAD_LETTER_SCHEMA`)
 COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
 
 MATCHES_COLUMN = "_matches"
@@ -48,6 +49,9 @@ OUTPUT_SCHEMA = pa.schema([(KIND, pa.string()), (TEXT, pa.string()), (MATCHES_CO
 
 READ = "read"
 """Count of the lines of text that are events or malformed."""
+
+ROWS = "rows"
+"""Count of the rows that the matches are."""
 
 MALFORMED = "malformed: "
 MATCHES = "matches: "
@@ -63,6 +67,17 @@ _HEADER = struct.Struct("<4sHHI")
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"SCKG"
 _FORMAT = 2
+
+
+def late_schema(n_streams: int) -> pa.Schema:
+    """Return the columns of late events: their time, the key of the rules they were late for, all as JSON."""
+    stream = [pa.field("stream", pa.string())] if n_streams > 1 else []
+    rest = [
+        pa.field("event_time", pa.timestamp("us", "UTC")),
+        pa.field("key", pa.string()),
+        pa.field("event", pa.string()),
+    ]
+    return pa.schema([*stream, *rest])
 
 
 def carried_schema(match_schema: pa.Schema) -> pa.Schema:
@@ -189,7 +204,8 @@ class _Call:
         self.latest_us: int | None = None
         self.is_end = False
         self.counts: Counter[str] = Counter()
-        self.output: list[pa.RecordBatch] = []
+        self.texts: list[tuple[str, str]] = []  # kind, text
+        self.matches: list[bytes] = []
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
 
     def push(self, number: int, text: str | None, data: bytes | None) -> None:
@@ -212,7 +228,7 @@ class _Call:
             late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows:
             self._note_late(number, late)
-            self._put_texts(LATE, [self._late_text(number, row) for row in late.to_pylist()])
+            self.texts += [(LATE, self._late_text(number, row)) for row in late.to_pylist()]
 
     def _note_late(self, number: int, late: pa.Table) -> None:
         """Count late events by stream."""
@@ -223,26 +239,24 @@ class _Call:
         self.late[number] += np.bincount(stream, minlength=n_streams)
 
     def _push_dead_letter(self, letter: str) -> None:
-        self._put_texts(DEAD, [letter])
+        self.texts.append((DEAD, letter))
         # Without the offending value, which may differ from line to line.
         reason = json.loads(letter)["reason"].partition(": ")[0]
         self.counts[MALFORMED + reason] += 1
 
     def _late_text(self, number: int, row: dict[str, Any]) -> str:
-        """Return a late event as JSON: its time, and the columns of the stream that the rules read."""
+        """Return a late event as JSON (`late_schema`), with the columns of its stream that the rules read."""
         program = self.layout.programs[number]
         stream = program.streams[row.get(STREAM_COLUMN, 0)]
         names = {field.name: program.column_of(stream, field.name) for field in stream.fields}
         event = {name: row[column] for name, column in names.items() if column in row}
-        return json.dumps(
-            {
-                "time_us": row[TIME_COLUMN],
-                "stream": stream.name,
-                "key": ", ".join(program.key),
-                "event": event,
-            },
-            ensure_ascii=False,
-        )
+        late = {
+            "stream": stream.name,
+            "event_time": f"{np.datetime64(row[TIME_COLUMN], 'us')}Z",
+            "key": ", ".join(program.key),
+            "event": json_text(event),
+        }
+        return json_text({name: late[name] for name in late_schema(self.layout.n_streams).names})
 
     def advance(self, spark_watermark_us: int | None) -> None:
         """Let the group's event time go on: as far as Spark's, or as the group's own events show."""
@@ -271,17 +285,9 @@ class _Call:
             for field in self.schema
         ]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
+        self.counts[ROWS] += n
         for start in range(0, n, MAX_MATCHES):
-            data = record_bytes(table.slice(start, MAX_MATCHES))
-            self._put([MATCH], [None], [data])
-
-    def _put_texts(self, kind: str, texts: list[str]) -> None:
-        self._put([kind] * len(texts), texts, [None] * len(texts))
-
-    def _put(self, kinds: list[str], texts: list[Any], matches: list[Any]) -> None:
-        columns = zip((kinds, texts, matches), OUTPUT_SCHEMA, strict=True)
-        arrays = [pa.array(values, field.type) for values, field in columns]
-        self.output.append(pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA))
+            self.matches.append(record_bytes(table.slice(start, MAX_MATCHES)))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all output, with what the call added to the counters at the end."""
@@ -292,8 +298,17 @@ class _Call:
         self.counts["duplicates"] += count_once(programs, _new_duplicates(self.before, after))
         self.counts += _added(self.before, after)
         if self.counts:
-            self._put_texts(COUNTS, [json.dumps(self.counts)])
-        yield from self.output
+            self.texts.append((COUNTS, json.dumps(self.counts)))
+        if self.texts:  # in one batch: Spark takes a quarter of a millisecond for each
+            kinds, texts = zip(*self.texts, strict=True)
+            yield _output(kinds, texts, [None] * len(texts))
+        for data in self.matches:
+            yield _output([MATCH], [None], [data])
+
+
+def _output(*columns: Sequence[Any]) -> pa.RecordBatch:
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA)
 
 
 def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,16 +24,17 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.language.diagnostics import in_order, render
 from cep.local import match_schema
 from cep.output import summary_lines
 from spark_runtime.checkpoint import Checkpoint, is_ended, mark_end, open_checkpoint
 from spark_runtime.dataflow import Dataflow, spark_schema
 from spark_runtime.failures import as_cep_error
-from spark_runtime.layout import END_OF_INPUT, PROGRAM, TEXT
-from spark_runtime.operator import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCHES, TIMEOUTS
+from spark_runtime.layout import END_OF_INPUT, PROGRAM
+from spark_runtime.operator import DEAD, LATE, MALFORMED, MATCH, ROWS, late_schema
 from spark_runtime.parcels import GROUP, PARCEL_SCHEMA
-from spark_runtime.part_writer import can_write, write_parts
+from spark_runtime.part_writer import Part, can_write, write_parts
 from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
 from spark_runtime.progress import Summary, Totals
 from spark_runtime.session import LOCAL_CHECKPOINT_SETTINGS, session
@@ -40,7 +42,6 @@ from spark_runtime.sinks import ConsoleSink, FileSink
 from spark_runtime.sources import is_counted_by_spark, source_parcels
 from spark_runtime.warm_workers import start_warming
 
-_LETTER_DDL = "reason string, source string, position bigint, raw string"
 _POLL_SECONDS = 0.25
 
 
@@ -238,33 +239,44 @@ class _Job:
 
     def _write(self, flow: Dataflow, output: DataFrame, batch: int, name: str) -> None:
         """Give the output of one batch to the sinks; it is computed once."""
-        output = output.persist()
+        chosen = self._chosen(flow.match_schema, flow.layout.n_streams)
+        by_workers = [wanted for wanted in chosen if self._is_written_by_workers(*wanted)]
+        by_spark = [wanted for wanted in chosen if wanted not in by_workers]
+        is_kept = bool(by_spark) or any(console.wants_more for console in self.consoles)
+        if is_kept:
+            output = output.persist()
         try:
-            texts = output.where(F.col(KIND) == COUNTS).select(TEXT).collect()
-            counts = self.totals.add(batch, [Counter(json.loads(row[0])) for row in texts])
-            n_found = sum(n for key, n in counts.items() if key.startswith((MATCHES, TIMEOUTS)))
+            parts = [
+                Part(kind, Path(sink.path) / f"batch={name}", sink.file_format, schema)
+                for sink, kind, schema in by_workers
+            ]
+            texts = write_parts(output, parts, are_all_made=batch == 0)
+            counts = self.totals.add(batch, [Counter(json.loads(text)) for text in texts])
             n_malformed = sum(n for key, n in counts.items() if key.startswith(MALFORMED))
-            matches = flow.matches(output)
-            for sink in self.pipeline.sinks:
-                if sink.file_format == "console":
-                    continue
-                if n_found and self._is_written_by_workers(sink, flow):
-                    folder = Path(sink.path) / f"batch={name}"
-                    write_parts(flow.packed_matches(output), folder, flow.match_schema)
-                else:
-                    _write_file(sink, matches, n_found, batch, name)
-            late = _late_events(output, has_several_streams=len(self.pipeline.sources) > 1)
-            _write_file(self.pipeline.late, late, counts["late"], batch, name)
-            _write_file(self.pipeline.dead_letter, _dead_letters(output), n_malformed, batch, name)
-            has_all_rows = any(program.has_all_rows for program in self.pipeline.programs)
+            n_rows = {MATCH: counts[ROWS], LATE: counts["late"], DEAD: n_malformed}
+            for sink, kind, schema in by_spark:
+                # Those of the first batch always, so that the path exists.
+                if n_rows[kind] or batch == 0:
+                    rows = flow.matches(output) if kind == MATCH else flow.objects(output, kind, schema)
+                    FileSink(sink.file_format, sink.path).write(rows, name)
             for console in self.consoles:
-                console.write(matches, matches.count() if has_all_rows else n_found)
+                console.write(flow.matches(output), counts[ROWS])
         finally:
-            output.unpersist()
+            if is_kept:
+                output.unpersist()
 
-    def _is_written_by_workers(self, sink: SinkSpec, flow: Dataflow) -> bool:
+    def _chosen(self, match_schema: pa.Schema, n_streams: int) -> list[tuple[SinkSpec, str, pa.Schema]]:
+        """Return the sinks that are files, each with the kind of output that it takes and its columns."""
+        chosen = [(s, MATCH, match_schema) for s in self.pipeline.sinks if s.file_format != "console"]
+        if self.pipeline.late is not None:
+            chosen.append((self.pipeline.late, LATE, late_schema(n_streams)))
+        if self.pipeline.dead_letter is not None:
+            chosen.append((self.pipeline.dead_letter, DEAD, DEAD_LETTER_SCHEMA))
+        return chosen
+
+    def _is_written_by_workers(self, sink: SinkSpec, kind: str, schema: pa.Schema) -> bool:
         is_here = "://" not in sink.path and str(self.spark.sparkContext.master).startswith("local")
-        return sink.file_format == "parquet" and is_here and can_write(flow.match_schema)
+        return is_here and can_write(sink.file_format, kind, schema)
 
 
 @dataclass(frozen=True)
@@ -276,32 +288,6 @@ class _Line:
 
     def __call__(self) -> Text:
         return self.totals.line(time.monotonic() - self.started)
-
-
-def _write_file(sink: SinkSpec | None, rows: DataFrame, n_rows: int, batch: int, name: str) -> None:
-    """Write the rows of a batch if there are any; those of the first always, so that the path exists."""
-    if sink is not None and (n_rows or batch == 0):
-        FileSink(sink.file_format, sink.path).write(rows, name)
-
-
-def _late_events(output: DataFrame, *, has_several_streams: bool) -> DataFrame:
-    """Return the late events: time, key of the rules they were late for, and their columns as JSON."""
-    text = F.col(TEXT)
-    stream = [F.get_json_object(text, "$.stream").alias("stream")] if has_several_streams else []
-    return output.where(F.col(KIND) == LATE).select(
-        *stream,
-        F.timestamp_micros(F.get_json_object(text, "$.time_us").cast("bigint")).alias("event_time"),
-        F.get_json_object(text, "$.key").alias("key"),
-        F.get_json_object(text, "$.event").alias("event"),
-    )
-
-
-def _dead_letters(output: DataFrame) -> DataFrame:
-    return (
-        output.where(F.col(KIND) == DEAD)
-        .select(F.from_json(TEXT, _LETTER_DDL).alias("letter"))
-        .select("letter.*")
-    )
 
 
 def _wait(query: StreamingQuery, ended: threading.Event) -> None:

@@ -48,6 +48,11 @@ class ConsoleSink:
     n_shown: int = 0
     n_rows: int = 0
 
+    @property
+    def wants_more(self) -> bool:
+        """Whether there may be more to show."""
+        return self.n_shown < self.limit
+
     def write(self, matches: DataFrame, n_rows: int) -> None:
         """Show the first rows of one batch, which has `n_rows`."""
         n_wanted = min(self.limit - self.n_shown, n_rows)
