@@ -20,15 +20,16 @@ from pyspark.sql import types as T  # noqa: N812
 from cep.local import only_stream, streams_of
 from cep.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
 from cep.schema import Stream
+from spark_runtime.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.file_readers import TypedReader
 from spark_runtime.key_groups import labels
 from spark_runtime.layout import DEAD_LETTER, HEARTBEAT, PROGRAM, REFUSED, TEXT, Layout, slot_column
-from spark_runtime.operator import (
+from spark_runtime.operator import KeyGroups
+from spark_runtime.output import (
     KIND,
     MATCH,
     MATCHES_COLUMN,
     OUTPUT_SCHEMA,
-    KeyGroups,
     carried_schema,
     is_carried_as_text,
 )
@@ -56,11 +57,14 @@ class Dataflow:
         Columns of the matches of all of them.
     n_groups
         Number of key groups, and of shuffle partitions. Fixed for the life of a checkpoint.
+    delivery
+        What becomes of the operator's output.
     """
 
     programs: tuple[Program, ...]
     match_schema: pa.Schema
     n_groups: int
+    delivery: Delivery = ALL_AS_ROWS
 
     @cached_property
     def layout(self) -> Layout:
@@ -75,7 +79,7 @@ class Dataflow:
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return KeyGroups(self.layout, self.match_schema, self.lateness_us, self.n_groups)
+        return KeyGroups(self.layout, self.match_schema, self.lateness_us, self.n_groups, self.delivery)
 
     @property
     def lateness_us(self) -> int:
@@ -241,11 +245,8 @@ class Dataflow:
             _as_reported(quoted(field.name), field.type).alias(field.name) for field in self.match_schema
         ]
         carried = spark_schema(carried_schema(self.match_schema))
-        return self.packed_matches(output).mapInArrow(self.operator.unpack, carried).select(*columns)
-
-    def packed_matches(self, output: DataFrame) -> DataFrame:
-        """Return the matches in the operator's output as they are in it, many to a row."""
-        return output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
+        packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
+        return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
 
     def objects(self, output: DataFrame, kind: str, schema: pa.Schema) -> DataFrame:
         """Return the rows of `kind` in the operator's output whose texts are JSON objects."""

@@ -1,8 +1,7 @@
 """The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
 
 In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
-Parcels go in (`spark_runtime.parcels`). What comes out are rows of several kinds, told apart by the column
-`_kind`; matches are packed, too, many to a row.
+Parcels go in (`spark_runtime.parcels`), output comes out (`spark_runtime.output`).
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -20,114 +19,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from cep.dead_letter import json_text
 from cep.engine.matcher import Counters, Matcher
 from cep.errors import StateError
 from cep.local import count_once
 from cep.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from spark_runtime.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.layout import DEAD_LETTER, END_OF_INPUT, INPUT_COUNT, PROGRAM, TEXT, Layout
+from spark_runtime.output import (
+    COUNTS,
+    DEAD,
+    DROPPED_RUNS,
+    LATE,
+    MALFORMED,
+    MATCH,
+    MATCHES,
+    MAX_MATCHES,
+    OUTPUT_SCHEMA,
+    READ,
+    ROWS,
+    SUPPRESSED,
+    TIMEOUTS,
+    carried,
+    carried_schema,
+    late_schema,
+)
 from spark_runtime.parcels import EVENTS, record_bytes, table_of_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-KIND = "_kind"
-"""Column of the operator's output: one of the four below."""
-
-MATCH = "match"  # `_matches`: some matches
-LATE = "late"  # `_text`: the late event as JSON (`late_schema`)
-DEAD = "dead"  # `_text`: the dead letter as JSON (`cep.dead_letter.DEAD_LETTER_SCHEMA`)
-COUNTS = "counts"  # `_text`: what one call added to the counters, as JSON
-
-MATCHES_COLUMN = "_matches"
-"""Column of the operator's output: matches (`carried_schema`) as an Arrow record batch without its schema."""
-
-OUTPUT_SCHEMA = pa.schema([(KIND, pa.string()), (TEXT, pa.string()), (MATCHES_COLUMN, pa.binary())])
-"""Columns that the operator writes."""
-
-READ = "read"
-"""Count of the lines of text that are events or malformed."""
-
-ROWS = "rows"
-"""Count of the rows that the matches are."""
-
-MALFORMED = "malformed: "
-MATCHES = "matches: "
-TIMEOUTS = "timeouts: "
-SUPPRESSED = "suppressed: "
-DROPPED_RUNS = "dropped runs: "
-"""Beginnings of the names of counts; a reason or a rule's name follows."""
-
-MAX_MATCHES = 50_000
-"""Matches in a row of output."""
-
 _HEADER = struct.Struct("<4sHHI")
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"SCKG"
 _FORMAT = 2
-
-
-def late_schema(n_streams: int) -> pa.Schema:
-    """Return the columns of late events: their time, the key of the rules they were late for, all as JSON."""
-    stream = [pa.field("stream", pa.string())] if n_streams > 1 else []
-    rest = [
-        pa.field("event_time", pa.timestamp("us", "UTC")),
-        pa.field("key", pa.string()),
-        pa.field("event", pa.string()),
-    ]
-    return pa.schema([*stream, *rest])
-
-
-def carried_schema(match_schema: pa.Schema) -> pa.Schema:
-    """Return the columns of matches on their way from the operator, each in its `carried_type`."""
-    return pa.schema([pa.field(field.name, carried_type(field.type)) for field in match_schema])
-
-
-def carried_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values of `kind` enter the JVM: int64 for times, days for dates.
-
-    Inside lists and events more goes as text (`is_carried_as_text`).
-    """
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    if pa.types.is_date(kind):
-        return pa.int32()
-    if pa.types.is_list(kind):
-        return pa.list_(_carried_inside(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _carried_inside(field.type)) for field in kind])
-    return kind
-
-
-def is_carried_as_text(kind: pa.DataType) -> bool:
-    """Say whether values of `kind` inside lists and events enter the JVM as text.
-
-    Spark would have to convert each time, and the code it generates for that reads numbers of an Arrow list
-    without asking for NULL.
-    """
-    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _carried_inside(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if is_carried_as_text(kind) else carried_type(kind)
-
-
-def _carried(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of matches in its `carried_type`."""
-    kind = carried_type(column.type)
-    if not pa.types.is_struct(kind):
-        return column.cast(kind)
-    chunks = [
-        pa.StructArray.from_arrays(
-            [values.cast(field.type) for values, field in zip(chunk.flatten(), kind, strict=True)],
-            fields=list(kind),
-            mask=chunk.is_null(),
-        )
-        for chunk in column.chunks
-    ]
-    return pa.chunked_array(chunks, kind)
 
 
 @dataclass(frozen=True)
@@ -144,12 +72,15 @@ class KeyGroups:
         How far the watermark stays behind the latest event.
     n_groups
         Number of key groups, written into the state: another number would send keys to other states.
+    delivery
+        What becomes of the output.
     """
 
     layout: Layout
     match_schema: pa.Schema
     lateness_us: int
     n_groups: int
+    delivery: Delivery = ALL_AS_ROWS
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
@@ -170,7 +101,8 @@ class KeyGroups:
             # Spark calls once its watermark has passed the timeout; we want it reached.
             timeout_ms = -(-deadline_us // 1000) - 1
             state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
-        return (row.to_pandas() for row in call.rows())
+        file = f"{key[0]}-timeout" if state.hasTimedOut else str(key[0])
+        return (batch.to_pandas() for batch in call.output(file))
 
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take in all parcels of one partition of a batch; yield what comes out."""
@@ -179,7 +111,9 @@ class KeyGroups:
             for parcel in batch.select([PROGRAM, TEXT, EVENTS]).to_pylist():
                 call.push(*parcel.values())
         call.finish()
-        yield from call.rows()
+        context = TaskContext.get()
+        assert context is not None
+        yield from call.output(str(context.partitionId()))
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take rows of output that have matches; yield these (`carried_schema`)."""
@@ -204,8 +138,7 @@ class _Call:
         self.latest_us: int | None = None
         self.is_end = False
         self.counts: Counter[str] = Counter()
-        self.texts: list[tuple[str, str]] = []  # kind, text
-        self.matches: list[bytes] = []
+        self.found: dict[str, list[Any]] = {LATE: [], DEAD: [], MATCH: []}  # kind -> texts, packed matches
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
 
     def push(self, number: int, text: str | None, data: bytes | None) -> None:
@@ -228,7 +161,7 @@ class _Call:
             late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows:
             self._note_late(number, late)
-            self.texts += [(LATE, self._late_text(number, row)) for row in late.to_pylist()]
+            self.found[LATE] += [self._late_text(number, row) for row in late.to_pylist()]
 
     def _note_late(self, number: int, late: pa.Table) -> None:
         """Count late events by stream."""
@@ -239,7 +172,7 @@ class _Call:
         self.late[number] += np.bincount(stream, minlength=n_streams)
 
     def _push_dead_letter(self, letter: str) -> None:
-        self.texts.append((DEAD, letter))
+        self.found[DEAD].append(letter)
         # Without the offending value, which may differ from line to line.
         reason = json.loads(letter)["reason"].partition(": ")[0]
         self.counts[MALFORMED + reason] += 1
@@ -279,7 +212,7 @@ class _Call:
         n = matches.num_rows
         if n == 0:
             return
-        columns = {field.name: _carried(matches.column(field.name)) for field in matches.schema}
+        columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
         arrays = [
             columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema
@@ -287,10 +220,10 @@ class _Call:
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         self.counts[ROWS] += n
         for start in range(0, n, MAX_MATCHES):
-            self.matches.append(record_bytes(table.slice(start, MAX_MATCHES)))
+            self.found[MATCH].append(record_bytes(table.slice(start, MAX_MATCHES)))
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield all output, with what the call added to the counters at the end."""
+    def output(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
         programs = self.layout.programs
         after = [matcher.counters for matcher in self.matchers]
         # A late or a redelivered event is one for the rules of every key: count it once.
@@ -298,11 +231,13 @@ class _Call:
         self.counts["duplicates"] += count_once(programs, _new_duplicates(self.before, after))
         self.counts += _added(self.before, after)
         if self.counts:
-            self.texts.append((COUNTS, json.dumps(self.counts)))
-        if self.texts:  # in one batch: Spark takes a quarter of a millisecond for each
-            kinds, texts = zip(*self.texts, strict=True)
-            yield _output(kinds, texts, [None] * len(texts))
-        for data in self.matches:
+            self.found[COUNTS] = [json.dumps(self.counts)]
+        rows = self.operator.delivery.deliver(self.found, file)
+        matches = rows.pop(MATCH, [])
+        texts = [(kind, text) for kind, found in rows.items() for text in found]
+        if texts:  # in one batch: Spark takes a quarter of a millisecond for each
+            yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
+        for data in matches:
             yield _output([MATCH], [None], [data])
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,19 +25,19 @@ from rich.text import Text
 
 from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.language.diagnostics import in_order, render
-from cep.local import match_schema
+from cep.local import match_schema, streams_of
 from cep.output import summary_lines
 from spark_runtime.checkpoint import Checkpoint, is_ended, mark_end, open_checkpoint
 from spark_runtime.dataflow import Dataflow, spark_schema
+from spark_runtime.delivery import Delivery, Part
 from spark_runtime.failures import as_cep_error
-from spark_runtime.layout import END_OF_INPUT, PROGRAM
-from spark_runtime.operator import DEAD, LATE, MALFORMED, MATCH, ROWS, late_schema
+from spark_runtime.layout import END_OF_INPUT, PROGRAM, TEXT
+from spark_runtime.output import COUNTS, DEAD, KIND, LATE, MALFORMED, MATCH, ROWS, late_schema
 from spark_runtime.parcels import GROUP, PARCEL_SCHEMA
-from spark_runtime.part_writer import Part, can_write, write_parts
-from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, SinkSpec, load_pipeline
+from spark_runtime.pipeline_file import AVAILABLE_NOW, Pipeline, load_pipeline
 from spark_runtime.progress import Summary, Totals
 from spark_runtime.session import LOCAL_CHECKPOINT_SETTINGS, session
-from spark_runtime.sinks import ConsoleSink, FileSink
+from spark_runtime.sinks import ConsoleSink, write
 from spark_runtime.sources import is_counted_by_spark, source_parcels
 from spark_runtime.warm_workers import start_warming
 
@@ -99,6 +98,8 @@ class _Job:
     warming: threading.Thread
     totals: Totals = field(init=False)
     consoles: list[ConsoleSink] = field(init=False)
+    by_workers: list[Part] = field(init=False)  # the sinks that are files
+    by_spark: list[Part] = field(init=False)
 
     def __post_init__(self) -> None:
         programs = self.pipeline.programs
@@ -112,16 +113,23 @@ class _Job:
             for sink in self.pipeline.sinks
             if sink.file_format == "console"
         ]
+        is_local = str(self.spark.sparkContext.master).startswith("local")
+        parts = _parts(self.pipeline)
+        self.by_workers = [part for part in parts if is_local and part.is_for_workers]
+        self.by_spark = [part for part in parts if part not in self.by_workers]
 
-    def flow(self, n_groups: int) -> Dataflow:
-        """Return the plan."""
-        return Dataflow(self.pipeline.programs, match_schema(self.pipeline.programs), n_groups)
+    def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
+        """Return the plan; `run_id` None: of a batch."""
+        programs = self.pipeline.programs
+        rows = {part.kind for part in self.by_spark} | ({MATCH} if self.consoles else set())
+        delivery = Delivery(tuple(self.by_workers), frozenset(rows), run_id)
+        return Dataflow(programs, match_schema(programs), n_groups, delivery)
 
     # ------------------------------------------------------------ batch
 
     def run_batch(self) -> bool:
         """Run the pipeline as one batch over all of its input."""
-        flow = self.flow(self._n_partitions())
+        flow = self.flow(self._n_partitions(), None)
         before = time.monotonic()
         parcels = reduce(
             DataFrame.unionByName,
@@ -129,7 +137,7 @@ class _Job:
         )
         self.warming.join()
         with self._display():
-            self._write(flow, flow.output(parcels), 0, "all")
+            self._write(flow, flow.output(parcels), 0)
         paths = [source.path for source in self.pipeline.sources if is_counted_by_spark(source)]
         if paths:
             self.totals.input_rows[0] = sum(self.spark.read.parquet(path).count() for path in paths)
@@ -149,7 +157,7 @@ class _Job:
         if "://" not in checkpoint.path:
             for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
                 self.spark.conf.set(key, value)
-        flow = self.flow(checkpoint.n_groups)
+        flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
         ended = is_ended(self.spark, checkpoint)
         if ended:
             self.errors.print(
@@ -197,10 +205,10 @@ class _Job:
         )
         parcels = parcels.unionByName(self._end_parcels(checkpoint))
 
-        def write(output: DataFrame, batch: int) -> None:
-            self._write(flow, output, batch, f"{checkpoint.run_id}-{batch}")
+        def deliver(output: DataFrame, batch: int) -> None:
+            self._write(flow, output, batch)
 
-        writer = flow.output(parcels).writeStream.foreachBatch(write)
+        writer = flow.output(parcels).writeStream.foreachBatch(deliver)
         self.warming.join()
         writer = writer.option("checkpointLocation", checkpoint.query_path).outputMode("append")
         if is_waiting:
@@ -237,46 +245,42 @@ class _Job:
 
     # ------------------------------------------------------------ output
 
-    def _write(self, flow: Dataflow, output: DataFrame, batch: int, name: str) -> None:
-        """Give the output of one batch to the sinks; it is computed once."""
-        chosen = self._chosen(flow.match_schema, flow.layout.n_streams)
-        by_workers = [wanted for wanted in chosen if self._is_written_by_workers(*wanted)]
-        by_spark = [wanted for wanted in chosen if wanted not in by_workers]
-        is_kept = bool(by_spark) or any(console.wants_more for console in self.consoles)
+    def _write(self, flow: Dataflow, output: DataFrame, batch: int) -> None:
+        """Compute one batch, and give its output to the sinks that did not get it from the workers."""
+        is_kept = bool(self.by_spark) or any(console.wants_more for console in self.consoles)
         if is_kept:
             output = output.persist()
         try:
-            parts = [
-                Part(kind, Path(sink.path) / f"batch={name}", sink.file_format, schema)
-                for sink, kind, schema in by_workers
-            ]
-            texts = write_parts(output, parts, are_all_made=batch == 0)
-            counts = self.totals.add(batch, [Counter(json.loads(text)) for text in texts])
+            flow.delivery.begin(batch)
+            texts = output.where(F.col(KIND) == COUNTS).select(TEXT).collect()
+            flow.delivery.finish(batch)
+            counts = self.totals.add(batch, [Counter(json.loads(row[0])) for row in texts])
             n_malformed = sum(n for key, n in counts.items() if key.startswith(MALFORMED))
             n_rows = {MATCH: counts[ROWS], LATE: counts["late"], DEAD: n_malformed}
-            for sink, kind, schema in by_spark:
+            for part in self.by_spark:
                 # Those of the first batch always, so that the path exists.
-                if n_rows[kind] or batch == 0:
-                    rows = flow.matches(output) if kind == MATCH else flow.objects(output, kind, schema)
-                    FileSink(sink.file_format, sink.path).write(rows, name)
+                if n_rows[part.kind] or batch == 0:
+                    is_match = part.kind == MATCH
+                    rows = flow.matches(output) if is_match else flow.objects(output, part.kind, part.schema)
+                    write(rows, part, flow.delivery.name(batch))
             for console in self.consoles:
-                console.write(flow.matches(output), counts[ROWS])
+                console.write(flow.matches(output), n_rows[MATCH])
         finally:
             if is_kept:
                 output.unpersist()
 
-    def _chosen(self, match_schema: pa.Schema, n_streams: int) -> list[tuple[SinkSpec, str, pa.Schema]]:
-        """Return the sinks that are files, each with the kind of output that it takes and its columns."""
-        chosen = [(s, MATCH, match_schema) for s in self.pipeline.sinks if s.file_format != "console"]
-        if self.pipeline.late is not None:
-            chosen.append((self.pipeline.late, LATE, late_schema(n_streams)))
-        if self.pipeline.dead_letter is not None:
-            chosen.append((self.pipeline.dead_letter, DEAD, DEAD_LETTER_SCHEMA))
-        return chosen
 
-    def _is_written_by_workers(self, sink: SinkSpec, kind: str, schema: pa.Schema) -> bool:
-        is_here = "://" not in sink.path and str(self.spark.sparkContext.master).startswith("local")
-        return is_here and can_write(sink.file_format, kind, schema)
+def _parts(pipeline: Pipeline) -> list[Part]:
+    """Return the sinks that are files."""
+    schema = match_schema(pipeline.programs)
+    parts = [Part(MATCH, s.path, s.file_format, schema) for s in pipeline.sinks if s.file_format != "console"]
+    if pipeline.late is not None:
+        late = late_schema(len(streams_of(pipeline.programs)))
+        parts.append(Part(LATE, pipeline.late.path, pipeline.late.file_format, late))
+    if pipeline.dead_letter is not None:
+        letters = pipeline.dead_letter
+        parts.append(Part(DEAD, letters.path, letters.file_format, DEAD_LETTER_SCHEMA))
+    return parts
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from cep.local import Counts
-from spark_runtime.operator import DROPPED_RUNS, MALFORMED, MATCHES, READ, SUPPRESSED, TIMEOUTS
+from spark_runtime.output import DROPPED_RUNS, MALFORMED, MATCHES, READ, SUPPRESSED, TIMEOUTS
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from cep.local import in_order
 from cep.output import match_tables
 from cep.program import Program
+from spark_runtime.delivery import Part
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,19 +24,12 @@ TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in JSON, to the microsecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileSink:
-    """A directory that gets one subdirectory per micro-batch."""
-
-    file_format: str  # json or parquet
-    path: str
-
-    def write(self, rows: DataFrame, batch: str) -> None:
-        """Write one batch, in place of what was written under its name."""
-        writer = rows.write.mode("overwrite").format(self.file_format)
-        if self.file_format == "json":
-            writer = writer.option("timestampFormat", TIMESTAMP_FORMAT).option("ignoreNullFields", "true")
-        writer.save(f"{self.path}/batch={batch}")
+def write(rows: DataFrame, part: Part, batch: str) -> None:
+    """Let Spark write the rows of one batch, in place of what was written under its name."""
+    writer = rows.write.mode("overwrite").format(part.file_format)
+    if part.file_format == "json":
+        writer = writer.option("timestampFormat", TIMESTAMP_FORMAT).option("ignoreNullFields", "true")
+    writer.save(part.folder(batch))
 
 
 @dataclass(slots=True)

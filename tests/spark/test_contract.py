@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cep.local import match_schema
 from spark_runtime.dataflow import Dataflow, drop_unusable
 from spark_runtime.failures import as_cep_error
-from spark_runtime.operator import KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.output import KIND, MATCH, MATCHES_COLUMN, carried_schema
 from spark_runtime.parcels import table_of_bytes
 from spark_runtime.schema import typed_events
 from tests.spark.events import (
