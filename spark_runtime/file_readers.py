@@ -76,7 +76,8 @@ class ParquetReader:
         keys = keys_of(self.packer.layout.programs, self.stream)
         for batch in batches:
             for path in batch.column(0).to_pylist():
-                for chunk in read_events(local_name(path), self.stream, Format.PARQUET, keys=keys):
+                chunks = read_events(local_name(path), self.stream, Format.PARQUET, keys=keys, in_worker=True)
+                for chunk in chunks:
                     yield from self.packer.chunk(chunk, self.stream)
 
 

@@ -68,6 +68,8 @@ def sql_settings() -> dict[str, str]:
         "spark.sql.files.openCostInBytes": "1024g",
         # Sources of several streams have a watermark each; the events of any of them move the time on.
         "spark.sql.streaming.multipleWatermarkPolicy": "max",
+        # The plan is written out for each query, twice in a micro-batch; the long form takes 15 ms of it.
+        "spark.sql.ui.explainMode": "simple",
         # A pipeline asks for the progress of all batches after the fact.
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
@@ -113,6 +115,9 @@ def start_settings(log4j: Path, *, is_short: bool) -> dict[str, str]:
         # Over TCP each start of a Python function waits 40 ms for a delayed acknowledgement, three times in a
         # micro-batch.
         "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+        # The usual class writes a file of checksums beside each file, and Hadoop starts a process for each of
+        # the two (`chmod`): 50 ms in a micro-batch. The files are as safe as others on a local disk.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # A web page nobody asked for, on a port that may be taken.
         "spark.ui.enabled": "false",
         # Java's log is for us, not for the terminal.

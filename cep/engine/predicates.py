@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.columns import whole
+from cep.engine.columns import is_coded, plain, plain_table, whole
 from cep.engine.kernels.functions import compute_rows
 from cep.engine.kernels.order import pack_bits
 from cep.engine.placement import place_events
 from cep.engine.text_functions import TEXT_FUNCTIONS, matches_pattern
 from cep.engine.text_functions import apply as apply_text
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Type, walk
 from cep.program import (
     ARROW_TYPES,
     COUNTED_COLUMN,
@@ -81,22 +81,49 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
 
 
 class Batch:
-    """Columns of one table as vectors, converted once each."""
+    """Columns of one table as vectors, converted once each.
+
+    Texts may be dictionaries (`cep.engine.columns.is_coded`): what depends on nothing else is then computed
+    once for each text, not for each row.
+    """
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.n_rows = table.num_rows
+        self.coded = frozenset(field.name for field in table.schema if is_coded(field.type))
         self._vectors: dict[str, Vector] = {}
+        self._codes: dict[str, npt.NDArray[np.int32]] = {}
 
     def vector(self, column: Column) -> Vector:
         """Return the vector of a column."""
         if column.name not in self._vectors:
-            self._vectors[column.name] = from_arrow(self.table.column(column.name), column.type)
+            self._vectors[column.name] = from_arrow(plain(self.table.column(column.name)), column.type)
         return self._vectors[column.name]
+
+    def known(self, column: Column) -> Mask:
+        """Return which values of a column are not NULL."""
+        if column.name not in self.coded:
+            return self.vector(column).known
+        values = whole(self.table.column(column.name))
+        return all_rows(self.n_rows) if values.null_count == 0 else np.asarray(pc.is_valid(values))
+
+    def codes(self, name: str) -> npt.NDArray[np.int32]:
+        """Return the place in its dictionary of each text of a coded column; for NULL its length."""
+        if name not in self._codes:
+            values = whole(self.table.column(name))
+            codes = (
+                pc.fill_null(values.indices, len(values.dictionary)) if values.null_count else values.indices
+            )
+            self._codes[name] = np.asarray(codes)
+        return self._codes[name]
 
 
 def evaluate(expression: Expression, batch: Batch) -> Vector:
     """Return the value of `expression` for every row of `batch`; it must hold no `Aggregate`."""
+    if batch.coded and isinstance(expression, Call):
+        by_text = _by_text(expression, batch)
+        if by_text is not None:
+            return by_text
     match expression:
         case Column():
             return batch.vector(expression)
@@ -122,6 +149,27 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             raise AssertionError("aggregates are replaced by registers before")
         case _:
             assert_never(expression)
+
+
+def _by_text(call: Call, batch: Batch) -> Vector | None:
+    """Return the value of a call that depends on one coded column only, computed for each text of it."""
+    names = {part.name for part in walk(call) if isinstance(part, Column)}
+    if len(names) != 1 or not names <= batch.coded:
+        return None
+    (name,) = names
+    texts = whole(batch.table.column(name)).dictionary
+    if len(texts) * _FEW > batch.n_rows:
+        return None
+    with_null = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
+    found = evaluate(call, Batch(pa.table({name: with_null})))
+    codes = batch.codes(name)
+    known = all_rows(batch.n_rows) if is_all(found.known) else found.known[codes]
+    is_text = call.type in (Type.STRING, Type.OPAQUE)
+    return Vector(found.values.take(pa.array(codes)) if is_text else found.values[codes], known, call.type)
+
+
+_FEW = 4
+"""Rows to a text of a dictionary from which on it is worth while to compute by text."""
 
 
 def _constant(literal: Literal, n_rows: int) -> Vector:
@@ -327,7 +375,7 @@ def prepare(program: Program, table: pa.Table, stream: Stream | None = None) -> 
     stream = stream or program.stream
     if program.is_plain:
         return _prepared(program, stream, Batch(table), program.key, None)
-    placed = place_events(program, table, stream)
+    placed = place_events(program, plain_table(table), stream)
     return _prepared(program, stream, Batch(placed.table), (), placed.rows)
 
 
@@ -342,7 +390,7 @@ def _prepared(
         relevant |= bits != 0
         columns[bits_column(word)] = bits
     for name in key:
-        relevant &= batch.vector(Column(name, program.type_of(name))).known
+        relevant &= batch.known(Column(name, program.type_of(name)))
     if program.repeats_events:
         columns[COUNTED_COLUMN] = _first_of_each(events, relevant)
     derived = dict(program.derived)
@@ -357,12 +405,16 @@ def _prepared(
         seen = program.seen_by(expression, stream)
         if seen is None:
             column = pa.nulls(batch.n_rows, field.type)
-        elif isinstance(seen, Column) and batch.table.schema.field(seen.name).type == field.type:
+        elif isinstance(seen, Column) and _holds(batch.table.schema.field(seen.name).type, field.type):
             column = whole(batch.table.column(seen.name))
         else:
             column = whole(evaluate(seen, batch).to_arrow())
-        result.append(column if rows is None else column.take(pa.array(rows)))
+        result.append(plain(column if rows is None else column.take(pa.array(rows))))
     return pa.Table.from_arrays(result, schema=program.event_schema)
+
+
+def _holds(given: pa.DataType, wanted: pa.DataType) -> bool:
+    return bool(given == wanted or (is_coded(given) and given.value_type == wanted))
 
 
 def _first_of_each(events: I64 | None, relevant: Mask) -> Mask:
