@@ -19,6 +19,7 @@ from cep.files import Chunk, Format, Piece, checked, csv_header, read_events
 from cep.local import keys_of
 from cep.schema import Stream
 from spark_runtime.parcels import Packer
+from spark_runtime.workers import settle
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class LineReader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of lines, each with the path of its file; yield parcels."""
+        settle()
         path, first_line = "", 1
         header: list[str] | None = None
         for batch in batches:
@@ -73,6 +75,7 @@ class ParquetReader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of paths; yield parcels."""
+        settle()
         keys = keys_of(self.packer.layout.programs, self.stream)
         for batch in batches:
             for path in batch.column(0).to_pylist():
@@ -90,6 +93,7 @@ class TypedReader:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of events; yield parcels."""
+        settle()
         for batch in batches:
             events = pa.Table.from_batches([batch])
             yield from self.packer.chunk(Chunk(events, DEAD_LETTER_SCHEMA.empty_table()), self.stream)

@@ -47,6 +47,7 @@ from spark_runtime.output import (
     late_schema,
 )
 from spark_runtime.parcels import EVENTS, record_bytes, table_of_bytes
+from spark_runtime.workers import settle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,6 +87,7 @@ class KeyGroups:
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         """Take in the parcels of one key group and one micro-batch, or its timeout; yield what comes out."""
+        settle()
         matchers = decode_state(state.get[0], self.layout, self.n_groups) if state.exists else self._fresh()
         call = _Call(self, matchers)
         if not state.hasTimedOut:
@@ -106,6 +108,7 @@ class KeyGroups:
 
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take in all parcels of one partition of a batch; yield what comes out."""
+        settle()
         call = _Call(self, self._fresh())
         for batch in batches:
             for parcel in batch.select([PROGRAM, TEXT, EVENTS]).to_pylist():

@@ -24,6 +24,7 @@ from cep.files import Chunk
 from cep.program import Program
 from cep.schema import Stream
 from spark_runtime.layout import DEAD_LETTER, INPUT_COUNT, PROGRAM, TEXT, Layout
+from spark_runtime.workers import settle
 
 GROUP = "_group"
 """Column: the key group, as a label that Spark sends to the partition meant (see `key_groups`)."""
@@ -54,6 +55,7 @@ class Packer:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take rows of the layout; yield parcels."""
+        settle()
         for batch in batches:
             rows = pa.Table.from_batches([batch])
             program = np.asarray(batch.column(PROGRAM))

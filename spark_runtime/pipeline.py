@@ -39,7 +39,7 @@ from spark_runtime.progress import Summary, Totals
 from spark_runtime.session import LOCAL_CHECKPOINT_SETTINGS, session
 from spark_runtime.sinks import ConsoleSink, write
 from spark_runtime.sources import is_counted_by_spark, source_parcels
-from spark_runtime.warm_workers import start_warming
+from spark_runtime.workers import start_warming
 
 _POLL_SECONDS = 0.25
 

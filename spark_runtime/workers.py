@@ -1,11 +1,14 @@
-"""Python workers that have loaded the engine before the first events come.
+"""Python workers that have loaded the engine before the first events come, and are soon free again.
 
 A worker takes seconds to import what it needs and to load the compiled kernels. That can go on while the
 driver plans; otherwise the first micro-batch waits for it.
+
+Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 _started: set[str] = set()  # applications
+_calls = 0
 
 
 def start_warming(spark: SparkSession) -> threading.Thread:
@@ -39,4 +43,21 @@ def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from cep.engine.warm import warm_up
 
     warm_up()
+    settle()
     yield from batches
+
+
+def settle() -> None:
+    """Let garbage collection pass over what this worker has loaded.
+
+    After each function Spark's worker collects garbage before it takes the next one. It would look at all
+    objects of pandas, numba and the kernels each time: 100 ms, twice in each task of a stream. Every function
+    of ours begins with this; the first calls load more, later ones must not keep what becomes garbage.
+    """
+    global _calls
+    if _calls < _LOADING_CALLS:
+        _calls += 1
+        gc.freeze()
+
+
+_LOADING_CALLS = 3
