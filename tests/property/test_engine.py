@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
+from cep.engine.columns import whole
 from cep.engine.matcher import Matcher
 from cep.engine.predicates import Batch, evaluate, prepare
 from cep.expression import Expression
@@ -177,3 +179,44 @@ def test_columns_and_single_events_give_one_expression_one_value(
     by_column = evaluate(expression, batch).to_arrow().to_pylist()
     by_event = [evaluate_one(expression, event, {}) for event in events]
     assert [canonical(value) for value in by_column] == [canonical(value) for value in by_event]
+
+
+@FEW
+@given(local_expressions(), event_lists(), streams())
+def test_texts_that_come_as_dictionaries_give_the_same_values(
+    expression: Expression, events: Sequence[dict[str, Any]], stream: Any
+) -> None:
+    # Copies make each text frequent: what depends on it alone is computed once for each.
+    table = pa.concat_tables([stream_table(stream, events)] * COPIES)
+    coded = Batch(coded_texts(table))
+    expected = evaluate(expression, Batch(table)).to_arrow().to_pylist()
+    found = evaluate(expression, coded).to_arrow().to_pylist()
+    assert [canonical(value) for value in found] == [canonical(value) for value in expected]
+
+
+COPIES = 8
+
+
+def coded_texts(table: pa.Table) -> pa.Table:
+    """Return a table with its texts as dictionaries."""
+    columns = [
+        whole(column).dictionary_encode() if column.type == pa.string() else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)
+
+
+@FEW
+@given(cases())
+def test_events_with_texts_as_dictionaries_are_prepared_alike(case: Case) -> None:
+    for program in compile_rules(case.rules, {case.stream.name: case.stream}):
+        table = pa.concat_tables([stream_table(case.stream, case.events)] * COPIES)
+        plain, coded = prepare(program, table), prepare(program, coded_texts(table))
+        assert coded.schema == plain.schema
+        assert [canonical_row(row) for row in coded.to_pylist()] == list(
+            map(canonical_row, plain.to_pylist())
+        )
+
+
+def canonical_row(row: dict[str, Any]) -> list[Any]:
+    return [canonical(value) for value in row.values()]

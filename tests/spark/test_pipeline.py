@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -168,19 +169,35 @@ def test_parquet_gives_the_matches_of_a_local_run_and_rows_without_a_key_as_dead
     assert summary.counts == local.counts
 
 
-def test_late_events_are_written_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", ["json", "parquet"])
+def test_late_events_and_dead_letters_are_written_and_counted(
+    spark: SparkSession, tmp_path: Path, file_format: str
+) -> None:
     events = keyed_events(4, 300)
     late = {**events[0], "id": 99_999, "kind": "c", "sensor": "s1"}
     write_json(tmp_path / "events", [*events, late], 2)
     # The late event has a file of its own, after the others.
     write_json(tmp_path / "events", events, 1)
-    (tmp_path / "events/part-001.json").write_text(json.dumps(text_of(late)) + "\n")
+    (tmp_path / "events/part-001.json").write_text(json.dumps(text_of(late)) + "\nno event\n")
     source = "format: json, path: events, max_files_per_trigger: 1"
-    summary = quiet_run(write_pipeline(tmp_path, source, FINISH))
-    assert summary.counts.late == 1
-    (row,) = read(tmp_path / "out/late", "json")
+    file = write_pipeline(tmp_path, source, FINISH)
+    file.write_text(
+        re.sub(r"(late|letter): {format: json", rf"\1: {{format: {file_format}", file.read_text())
+    )
+    summary = quiet_run(file)
+    assert (summary.counts.late, summary.counts.malformed) == (1, 1)
+    (row,) = read(tmp_path / "out/late", file_format)
     assert json.loads(row["event"])["id"] == 99_999
     assert row["key"] == "sensor"
+    time = row["event_time"]
+    assert (datetime.fromisoformat(time) if isinstance(time, str) else time) == late["ts"]
+    (letter,) = read(tmp_path / "out/dead", file_format)
+    assert letter == {
+        "reason": "not a JSON object",
+        "source": str(tmp_path / "events/part-001.json"),
+        "position": 2,
+        "raw": "no event",
+    }
     assert comparable(read(tmp_path / "out/matches")) == local_matches(compiled(RULES), events)
 
 

@@ -246,6 +246,44 @@ def test_parquet_types_that_fit_are_read_as_declared(tmp_path: Path, name: str, 
     assert events == [{"id": 0, "card": "c1", "ts": GOOD_US, "amount": 9.5, "approved": True, "level": 3}]
 
 
+def test_texts_that_a_parquet_file_repeats_come_as_dictionaries_to_a_worker(tmp_path: Path) -> None:
+    cards = pa.array(["c1", None, "c2"] * 1000)
+    pq.write_table(parquet_table(3000, card=cards), tmp_path / "a.parquet", row_group_size=700)
+    plain = [chunk.events for chunk in read_events(tmp_path / "a.parquet", STREAM)]
+    coded = [chunk.events for chunk in read_events(tmp_path / "a.parquet", STREAM, in_worker=True)]
+    assert {table.schema.field("card").type for table in coded} == {pa.dictionary(pa.int32(), pa.string())}
+    assert [table.to_pylist() for table in coded] == [table.to_pylist() for table in plain]
+    assert sum(map(len, coded)) == 3000
+
+
+def test_texts_that_a_parquet_file_does_not_repeat_come_as_they_are_to_a_worker(tmp_path: Path) -> None:
+    cards = pa.array([f"card number {number}" for number in range(3000)])
+    pq.write_table(parquet_table(3000, card=cards), tmp_path / "a.parquet")
+    (chunk,) = read_events(tmp_path / "a.parquet", STREAM, in_worker=True)
+    assert whole_text(chunk.events, "card") == cards.to_pylist()
+    assert chunk.events.schema.field("card").type == pa.string()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["c1"] * 50, pa.large_string()),
+        pa.DictionaryArray.from_arrays(pa.array([0] * 50, pa.int8()), pa.array(["c1"])),
+    ],
+)
+def test_texts_of_other_arrow_types_come_as_declared_to_a_worker(tmp_path: Path, values: pa.Array) -> None:
+    pq.write_table(parquet_table(50, card=values), tmp_path / "a.parquet")
+    (chunk,) = read_events(tmp_path / "a.parquet", STREAM, in_worker=True)
+    assert whole_text(chunk.events, "card") == ["c1"] * 50
+    kind = chunk.events.schema.field("card").type
+    assert kind in (pa.string(), pa.dictionary(pa.int32(), pa.string()))
+
+
+def whole_text(table: pa.Table, name: str) -> list[str | None]:
+    found: list[str | None] = table.column(name).to_pylist()
+    return found
+
+
 def test_a_parquet_row_without_a_time_is_a_dead_letter(tmp_path: Path) -> None:
     times = pa.array([GOOD_US, None, GOOD_US], pa.timestamp("us"))
     pq.write_table(parquet_table(3, ts=times), tmp_path / "a.parquet")
