@@ -23,8 +23,29 @@ from spark_runtime.workers import settle
 
 
 @dataclass(frozen=True)
+class FileReader:
+    """Files as parcels: takes their paths. No value of theirs passes through the JVM."""
+
+    packer: Packer
+    stream: Stream
+    file_format: Format
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of paths; yield parcels."""
+        settle()
+        keys = keys_of(self.packer.layout.programs, self.stream)
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                chunks = read_events(
+                    local_name(path), self.stream, self.file_format, keys=keys, in_worker=True
+                )
+                for chunk in chunks:
+                    yield from self.packer.chunk(chunk, self.stream)
+
+
+@dataclass(frozen=True)
 class LineReader:
-    """Lines of text files as parcels: the function that runs in the workers.
+    """Lines of text files that only Spark can read as parcels.
 
     A partition holds whole files, one after another, each from its first line on.
     """
@@ -64,24 +85,6 @@ class LineReader:
             [(index + first_line, reason) for index, reason in problems],
         )
         return checked(piece, self.stream, keys_of(self.packer.layout.programs, self.stream))
-
-
-@dataclass(frozen=True)
-class ParquetReader:
-    """Parquet files as parcels: takes their paths. No value of theirs passes through the JVM."""
-
-    packer: Packer
-    stream: Stream
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of paths; yield parcels."""
-        settle()
-        keys = keys_of(self.packer.layout.programs, self.stream)
-        for batch in batches:
-            for path in batch.column(0).to_pylist():
-                chunks = read_events(local_name(path), self.stream, Format.PARQUET, keys=keys, in_worker=True)
-                for chunk in chunks:
-                    yield from self.packer.chunk(chunk, self.stream)
 
 
 @dataclass(frozen=True)

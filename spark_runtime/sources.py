@@ -1,9 +1,9 @@
 """Where events come from: files of JSON lines, CSV or Parquet, and Spark's rate source.
 
 A source becomes parcels (`spark_runtime.parcels`): events for the programs, and what was refused, on its way
-to the dead letters. Files are read in the workers (`spark_runtime.file_readers`): text, so that a bad line
-can be told, and with the same words as without Spark; Parquet, so that no event becomes a row of the JVM.
-Parquet on file systems that only Spark knows, and the rate source, go through the JVM.
+to the dead letters. Files are read in the workers (`spark_runtime.file_readers`), by the same code as without
+Spark: bad lines are told with the same words, and no event becomes a row of the JVM. From file systems that
+only Spark knows lines or rows come through the JVM, as from the rate source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cep.files import Format, find_files
 from cep.local import keys_of, streams_of
 from cep.schema import Stream
 from spark_runtime.dataflow import Dataflow
-from spark_runtime.file_readers import LineReader, ParquetReader
+from spark_runtime.file_readers import FileReader, LineReader
 from spark_runtime.layout import REFUSED, TEXT, Layout
 from spark_runtime.pipeline_file import SourceSpec
 from spark_runtime.schema import quoted, typed_events
@@ -48,20 +48,16 @@ def source_parcels(
     if spec.file_format == "rate":
         rate = spark.readStream.format("rate").option("rowsPerSecond", spec.rows_per_second).load()
         return flow.packed(flow.rows(checked_events(rate, flow.layout, stream, has_files=False), stream))
-    is_waiting = may_be_empty and spec.file_format != "parquet" and Path(spec.path).is_dir()
-    if not is_remote(spec) and not is_waiting:
-        find_files(spec.path, Format(spec.file_format))
+    if not is_remote(spec):
+        is_waiting = may_be_empty and spec.file_format != "parquet" and Path(spec.path).is_dir()
+        if not is_waiting:
+            find_files(spec.path, Format(spec.file_format))
+        paths = _paths(spark, spec, is_stream)
+        return flow.read(paths, FileReader(flow.packer, stream, Format(spec.file_format)))
     if spec.file_format != "parquet":
         return _read_lines(spark, spec, flow, stream, is_stream)
-    if is_remote(spec):
-        frame = _parquet(spark, spec, stream, is_stream)
-        return flow.packed(flow.rows(checked_events(frame, flow.layout, stream, has_files=True), stream))
-    if is_stream:
-        reader, folder = _file_stream(spark.readStream.schema(_FILE_DDL).format("binaryFile"), spec)
-        frame = reader.load(folder)
-    else:
-        frame = spark.read.format("binaryFile").load(spec.path)
-    return flow.read(frame.select("path"), ParquetReader(flow.packer, stream))
+    frame = _parquet(spark, spec, stream, is_stream)
+    return flow.packed(flow.rows(checked_events(frame, flow.layout, stream, has_files=True), stream))
 
 
 def is_remote(spec: SourceSpec) -> bool:
@@ -72,6 +68,13 @@ def is_remote(spec: SourceSpec) -> bool:
 def is_counted_by_spark(spec: SourceSpec) -> bool:
     """Say whether the events of a source are rows of Spark's, and not counted by a reader."""
     return spec.file_format == "rate" or (spec.file_format == "parquet" and is_remote(spec))
+
+
+def _paths(spark: SparkSession, spec: SourceSpec, is_stream: bool) -> DataFrame:
+    if not is_stream:
+        return spark.read.format("binaryFile").load(spec.path).select("path")
+    reader, folder = _file_stream(spark.readStream.schema(_FILE_DDL).format("binaryFile"), spec)
+    return reader.load(folder).select("path")
 
 
 def _read_lines(

@@ -93,9 +93,18 @@ def read(folder: Path, file_format: str = "parquet") -> list[dict[str, Any]]:
 FINISH = "at_end: finish"
 
 
-@pytest.mark.parametrize("mode", ["stream", "batch"])
+MODES_AND_PLACES = [
+    ("stream", ""),
+    ("batch", ""),
+    ("stream", "file://{folder}/"),
+    ("batch", "file://{folder}/"),
+]
+"""The last two as if only Spark could read the files."""
+
+
+@pytest.mark.parametrize(("mode", "place"), MODES_AND_PLACES)
 def test_json_gives_the_matches_and_the_dead_letters_of_a_local_run(
-    spark: SparkSession, tmp_path: Path, mode: str
+    spark: SparkSession, tmp_path: Path, mode: str, place: str
 ) -> None:
     bad = [
         '{"id": 1, "ts": "2024-05-01T00:00:00Z"',
@@ -109,7 +118,8 @@ def test_json_gives_the_matches_and_the_dead_letters_of_a_local_run(
     events = keyed_events(1, 1200)
     write_json(tmp_path / "events", events, 3, bad)
     more = f"mode: {mode}" + ("" if mode == "batch" else f"\n{FINISH}")
-    file = write_pipeline(tmp_path, "format: json, path: events, max_files_per_trigger: 1", more)
+    path = f"{place.format(folder=tmp_path)}events"
+    file = write_pipeline(tmp_path, f"format: json, path: '{path}', max_files_per_trigger: 1", more)
     summary = quiet_run(file)
     local = match_file(compiled(RULES), tmp_path / "events")
     assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
@@ -121,9 +131,9 @@ def test_json_gives_the_matches_and_the_dead_letters_of_a_local_run(
     assert summary.n_batches == (1 if mode == "batch" else 5)
 
 
-@pytest.mark.parametrize("mode", ["stream", "batch"])
+@pytest.mark.parametrize(("mode", "place"), MODES_AND_PLACES)
 def test_csv_gives_the_matches_and_the_dead_letters_of_a_local_run(
-    spark: SparkSession, tmp_path: Path, mode: str
+    spark: SparkSession, tmp_path: Path, mode: str, place: str
 ) -> None:
     events = [text_of(event) for event in keyed_events(2, 400)]
     folder = tmp_path / "events"
@@ -142,7 +152,8 @@ def test_csv_gives_the_matches_and_the_dead_letters_of_a_local_run(
         lines[5:5] = ["1,2", "", '"open,1']
         (folder / f"part-{number}.csv").write_text("\r\n".join(lines) + "\r\n")
     more = f"mode: {mode}" + ("" if mode == "batch" else f"\n{FINISH}")
-    summary = quiet_run(write_pipeline(tmp_path, "format: csv, path: events", more))
+    path = f"{place.format(folder=tmp_path)}events"
+    summary = quiet_run(write_pipeline(tmp_path, f"format: csv, path: '{path}'", more))
     local = match_file(compiled(RULES), folder)
     assert len(local.matches) > 5
     assert comparable(read(tmp_path / "out/matches")) == comparable(local.matches.to_pylist())
