@@ -57,7 +57,10 @@ class Part:
             return
         import pyarrow.parquet as pq
 
-        with pq.ParquetWriter(file, self.schema) as writer:
+        # By default Arrow tries to find repeated values in numbers and identifiers, too: twice the time.
+        texts = [item.name for item in self.schema if pa.types.is_string(item.type)]
+        repeating = [name for name in texts if name != "match_id"]
+        with pq.ParquetWriter(file, self.schema, use_dictionary=repeating) as writer:
             for table in self._tables(rows):
                 writer.write_table(table)
 
