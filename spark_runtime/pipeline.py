@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
+from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -176,23 +178,22 @@ class _Job:
     def _run_query(self, flow: Dataflow, checkpoint: Checkpoint) -> bool:
         query = self._start_query(flow, checkpoint)
         ended = threading.Event()
-        # Waiting in Java cannot be interrupted by Ctrl-C; waiting here can.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
         waiter.start()
-        try:
+        with _noted_interrupt() as interrupted:
             while not ended.wait(_POLL_SECONDS):
+                if interrupted.is_set():
+                    # The batch that is running is given up; the next run repeats and overwrites it.
+                    query.stop()
+                    ended.wait()
+                    self._note_progress(query)
+                    return True
                 self._note_progress(query)
-        except KeyboardInterrupt:
-            # The batch that is running is given up; the next run repeats it and overwrites what it wrote.
-            query.stop()
-            ended.wait()
-            self._note_progress(query)
-            return True
         self._note_progress(query)
         error = query.exception()
         if error is not None:
             raise error
-        return False
+        return interrupted.is_set()
 
     def _start_query(self, flow: Dataflow, checkpoint: Checkpoint) -> StreamingQuery:
         is_waiting = self.pipeline.trigger != AVAILABLE_NOW
@@ -302,6 +303,29 @@ def _wait(query: StreamingQuery, ended: threading.Event) -> None:
         pass
     finally:
         ended.set()
+
+
+@contextmanager
+def _noted_interrupt() -> Iterator[threading.Event]:
+    """Let Ctrl-C set an event; the second one interrupts as usual.
+
+    An exception would come in the middle of whatever is being asked of Java, and break that connection.
+    """
+    noted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted.is_set():
+            raise KeyboardInterrupt
+        noted.set()
+
+    if threading.current_thread() is not threading.main_thread():  # interrupts do not come here
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -32,9 +32,16 @@ def test_the_sampler_sees_what_this_process_grows_by() -> None:
 @needs_proc
 def test_a_measurement_runs_once_more_than_it_counts() -> None:
     calls = []
-    figure = measure("it", "json", 100, 3, lambda: calls.append(1))
+
+    def way() -> tuple[float, ...]:
+        calls.append(1)
+        return (0.5, 0.25 * len(calls))
+
+    figure = measure("it", "json", 100, 3, way, 10)
     assert len(calls) == 4
     assert len(figure.seconds) == 3
+    assert figure.full_batches == (0.5, 0.5, 0.5, 0.75, 0.5, 1.0)
+    assert figure.events_per_batch_second == 20
     assert figure.peaks.driver > 0
 
 
