@@ -115,9 +115,6 @@ def start_settings(log4j: Path, *, is_short: bool) -> dict[str, str]:
         # Over TCP each start of a Python function waits 40 ms for a delayed acknowledgement, three times in a
         # micro-batch.
         "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
-        # The usual class writes a file of checksums beside each file, and Hadoop starts a process for each of
-        # the two (`chmod`): 50 ms in a micro-batch. The files are as safe as others on a local disk.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # A web page nobody asked for, on a port that may be taken.
         "spark.ui.enabled": "false",
         # Spark's 1 GiB is short for state: a value of the state store is in the heap several times. With 10

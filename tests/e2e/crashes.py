@@ -1,0 +1,101 @@
+"""``python -m tests.e2e.crashes``: kills `cep run` while it writes, and compares with a run left alone.
+
+The fraud scenario as a stream of many small micro-batches. The process and its JVM get SIGKILL at moments
+when files of a micro-batch are being written, or just were; the command starts again on the same checkpoint.
+In the end matches, late events and dead letters must be those of a run that nothing disturbed, each once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pyarrow.dataset as ds
+
+from scenarios.fraud.__main__ import PIPELINE
+from scenarios.fraud.generate import Options, generate
+from scenarios.run_folder import clear_results, place_pipeline
+
+DELAYS = (0.0, 0.0, 0.01, 0.03, 0.06, 0.1)
+"""Seconds from the sight of a folder that is being written to the kill."""
+
+
+def written(folder: Path) -> dict[str, list[str]]:
+    """Return what the sinks hold."""
+    columns = ["rule", "match_id", "match_start", "match_end"]
+    matches = ds.dataset(folder / "matches", format="parquet").to_table(columns=columns).to_pylist()
+    found = {"matches": sorted(map(str, matches))}
+    for name in ("late", "dead_letter"):
+        files = (folder / name).rglob("part-*")
+        found[name] = sorted(line for file in files for line in file.read_text().splitlines())
+    return found
+
+
+def start(pipeline: Path) -> subprocess.Popen[bytes]:
+    """Start the command with a process group of its own."""
+    command = [sys.executable, "-m", "cep", "run", str(pipeline)]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdout=null, stderr=null, start_new_session=True)
+
+
+def run_and_kill(pipeline: Path, drawn: random.Random) -> bool:
+    """Start the command and kill it while it writes; return False if it ended before."""
+    process = start(pipeline)
+    seen: set[Path] = set()
+    n_passed = drawn.randint(0, 3)
+    while process.poll() is None:
+        hidden = set(pipeline.parent.glob("*/.batch=*"))
+        if hidden - seen:
+            seen |= hidden
+            n_passed -= 1
+            if n_passed < 0:
+                time.sleep(drawn.choice(DELAYS))
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return True
+        time.sleep(0.001)
+    return False
+
+
+@click.command(help="Kill a running stream again and again; the output must be that of a quiet run.")
+@click.option("--kills", type=click.IntRange(min=1), default=10, show_default=True)
+@click.option("--events", type=click.IntRange(min=5_000), default=200_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/crashes"), show_default=True
+)
+def main(kills: int, events: int, seed: int, out: Path) -> None:
+    """Run, kill, compare."""
+    shutil.rmtree(out, ignore_errors=True)
+    generate(Options(events, seed, "json", 60), out)
+    pipeline = place_pipeline(
+        PIPELINE, out, file_format="json", mode="stream", files_per_trigger=1, to_console=False
+    )
+    if start(pipeline).wait() != 0:
+        raise click.ClickException("the quiet run failed")
+    expected = written(out)
+    clear_results(out)
+    drawn = random.Random(seed)
+    n_killed = 0
+    while n_killed < kills and run_and_kill(pipeline, drawn):
+        n_killed += 1
+        click.echo(f"killed {n_killed} times, {len(list(out.glob('matches/batch=*')))} folders of matches")
+    if start(pipeline).wait() != 0:
+        raise click.ClickException("the last run failed")
+    found = written(out)
+    for name, rows in expected.items():
+        click.echo(f"{name:<12}{len(rows):>8,}  {'equal' if found[name] == rows else 'DIFFERENT'}")
+    if found != expected:
+        raise click.ClickException(f"after {n_killed} kills the output is another (seed {seed})")
+    click.echo(f"killed {n_killed} times: nothing lost, nothing twice")
+
+
+if __name__ == "__main__":
+    main()
