@@ -103,8 +103,12 @@ class Delivery:
     def _write(self, part: Part, rows: Sequence[Any], name: str) -> None:
         context = TaskContext.get()
         assert context is not None
-        number = context.getLocalProperty(_BATCH_PROPERTY)
-        folder = part.hidden(self.name(int(number or 0)))
+        number = 0
+        if self.run is not None:
+            told = context.getLocalProperty(_BATCH_PROPERTY)
+            assert told is not None  # in the folder of another micro-batch the rows would be lost
+            number = int(told)
+        folder = part.hidden(self.name(number))
         folder.mkdir(parents=True, exist_ok=True)
         # No attempt of the task is in the way of another.
         unfinished = folder / f".{name}.{context.taskAttemptId()}"

@@ -41,7 +41,7 @@ MAX_MATCHES = 50_000
 
 
 def late_schema(n_streams: int) -> pa.Schema:
-    """Return the columns of late events: their time, the key of the rules they were late for, all as JSON."""
+    """Return the columns of late events: time, key of the rules they were late for, and the event as JSON."""
     stream = [pa.field("stream", pa.string())] if n_streams > 1 else []
     rest = [
         pa.field("event_time", pa.timestamp("us", "UTC")),

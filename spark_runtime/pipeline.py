@@ -178,6 +178,7 @@ class _Job:
     def _run_query(self, flow: Dataflow, checkpoint: Checkpoint) -> bool:
         query = self._start_query(flow, checkpoint)
         ended = threading.Event()
+        # While the main thread waits in Java, Ctrl-C is not noticed; while it waits here, it is.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
         waiter.start()
         with _noted_interrupt() as interrupted:

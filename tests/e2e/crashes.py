@@ -87,6 +87,8 @@ def main(kills: int, events: int, seed: int, out: Path) -> None:
     while n_killed < kills and run_and_kill(pipeline, drawn):
         n_killed += 1
         click.echo(f"killed {n_killed} times, {len(list(out.glob('matches/batch=*')))} folders of matches")
+    if n_killed == 0:
+        raise click.ClickException("the run ended before it was seen to write")
     if start(pipeline).wait() != 0:
         raise click.ClickException("the last run failed")
     found = written(out)
