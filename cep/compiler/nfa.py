@@ -256,11 +256,18 @@ class _Simplifier:
         return self.after[node, path]
 
     def _kind(self, node: int, path: Path) -> tuple[object, ...] | None:
-        """Return what takes of one wait have in common."""
+        """Return what takes of one wait have in common.
+
+        Strict joints are alike, for no run outlasts the next event: what a loop may take again and what
+        comes after it is one wait, and one run.
+        """
         if self.graph.nodes[node]["mark"] is not Mark.TAKE:
             return None
-        inside = self.graph.nodes[path.joint]["value"].inside
-        return path.joint, path.bars, path.guards, path.fences, path.vetoes, _running(inside, path)
+        joint: Joint = self.graph.nodes[path.joint]["value"]
+        running = _running(joint.inside, path)
+        if joint.contiguity is ir.Contiguity.STRICT:
+            return joint.contiguity, joint.gap, path.guards, path.fences, path.vetoes, running
+        return path.joint, path.bars, path.guards, path.fences, path.vetoes, running
 
     def _wait(self, path: Path, takes: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
         joint: Joint = self.graph.nodes[path.joint]["value"]

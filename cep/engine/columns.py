@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -28,3 +34,21 @@ def plain_table(table: pa.Table) -> pa.Table:
     if not any(is_coded(field.type) for field in table.schema):
         return table
     return pa.table([plain(column) for column in table.columns], names=table.column_names)
+
+
+class _Lent:
+    """The memory of an array, said to be writable; the array lives as long."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        interface = array.__array_interface__
+        self.array = array
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def lent(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Return `array`, whose memory is often Arrow's, to a kernel that only reads it.
+
+    Kernels are compiled for writable arrays, once. A second form for the others would take as long to compile
+    again, a copy of the memory 4 ns for each value.
+    """
+    return array if array.flags.writeable else np.asarray(_Lent(array))

@@ -26,6 +26,7 @@ from cep.engine.kernels.lookahead import (
     most_in_window,
     reversed_by_rule,
 )
+from cep.engine.ordering import OrderedEvents
 from cep.engine.runs import RunPool
 from cep.program import ACCEPT, I32, I64, Mode, Program, RuleProgram, SelectionCode, SkipCode
 
@@ -93,34 +94,37 @@ class Lookahead:
         self.longest_us = max((rule.span_us for rule in self.rules), default=0)
         self.max_runs = min((rule.max_runs for rule in self.rules), default=0)
 
-    def rows(self, bits: I64, events: I64, pools: Sequence[RunPool], horizon_us: int) -> dict[int, I64]:
-        """Return the rows of `events` that are of use to each rule, by its number in the program.
+    def rows(
+        self, bits: I64, order: OrderedEvents, pools: Sequence[RunPool], horizon_us: int
+    ) -> dict[int, I64]:
+        """Return the places, in order, of the events of use to each rule, by its number in the program.
 
         Rules are missing of which nothing can be said, all of them where a key might have more runs than it
         may: there, runs in vain decide which others are dropped. All are missing, too, where many rules have
         much use for most events: little would be gained, and each pair takes sixteen bytes.
         """
-        if not self.rules or events.shape[1] == 0:
+        n_events = len(order.rows)
+        if not self.rules or n_events == 0:
             return {}
         n_open = max(int(pools[number].keys[:, N_RUNS].max(initial=0)) for number in self.numbers)
-        if n_open + most_in_window(events, self.longest_us) > self.max_runs:
+        if n_open + most_in_window(order.codes, order.time_us, self.longest_us) > self.max_runs:
             return {}
         n_rules = len(self.rules)
         tables = self.tables.copy()
         found = np.zeros(1, np.int64)
-        capacity = max(2 * events.shape[1], n_rules)
+        capacity = max(2 * n_events, n_rules)
         parts: list[tuple[I32, I32]] = []
-        n_pairs, last = 0, events.shape[1] - 1
+        n_pairs, last = 0, n_events - 1
         while last >= 0:
             pair_rule, pair_row = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
             found[0] = 0
             last = look_ahead(
-                bits, events, tables, self.bit_ptr, self.bit_rule, horizon_us, last, pair_rule, pair_row,
-                found,
+                bits, order.codes, order.time_us, tables, self.bit_ptr, self.bit_rule, horizon_us, last,
+                pair_rule, pair_row, found,
             )  # fmt: skip
             parts.append((pair_rule[: found[0]], pair_row[: found[0]]))
             n_pairs += int(found[0])
-            if n_pairs > MAX_PAIRS * events.shape[1] + n_rules:
+            if n_pairs > MAX_PAIRS * n_events + n_rules:
                 return {}
         counts: I64 = np.sum([np.bincount(pair_rule, minlength=n_rules) for pair_rule, _ in parts], axis=0)
         ends = np.cumsum(counts)

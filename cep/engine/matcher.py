@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine import codec
-from cep.engine.columns import whole
+from cep.engine.columns import lent, whole
+from cep.engine.event_blocks import BLOCK_ROWS, event_blocks
 from cep.engine.event_lists import KeptEvents, Nodes
 from cep.engine.kernels.clocks import earliest_due, expire_all, remembers, run_timed_events
 from cep.engine.kernels.layout import (
     DROPPED,
-    IDENTITY,
     MATCH_TIMED_OUT,
     N_FREE,
     N_NODES,
@@ -33,15 +33,12 @@ from cep.engine.kernels.layout import (
     N_RUNS,
     OVERFLOWED,
     SLOT,
-    TIME_US,
-    VALUE,
 )
 from cep.engine.kernels.order import gather, rows_with
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.lookahead import Lookahead
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events, places_in
-from cep.engine.predicates import from_arrow
 from cep.engine.runs import (
     StoredRuns,
     fan_out,
@@ -320,27 +317,33 @@ class Matcher:
         order = order_events(self.program, table)
         for stream, n_copies in enumerate(order.n_duplicates):
             self.counters.duplicates_of[stream] += n_copies
-        events = self._events(table, order)
-        bits = np.empty((len(self.program.predicates), len(order.rows)), np.int64)
+        blocks = event_blocks(self.program, table, order, self._slots(table, order), self._strings)
+        n_rows = len(order.rows)
+        bits = np.empty((len(self.program.predicates), n_rows), np.int64)
         for word, of_word in enumerate(bits):
-            gather(np.asarray(whole(table.column(bits_column(word)))).copy(), order.rows, of_word)
+            gather(lent(np.asarray(whole(table.column(bits_column(word))))), order.rows, of_word)
         for state in self._rules:
             state.set_slots(self._n_slots)
         pools = [state.pool for state in self._rules]
-        of_use = self._lookahead.rows(bits, events, pools, self.watermark_us)
-        everything = np.arange(len(order.rows))
-        room = np.empty(len(order.rows) + 1, np.int64)
-        for number, (state, matches) in enumerate(zip(self._rules, found, strict=True)):
-            of_word, rows = bits[state.rule.word], of_use.get(number)
-            if rows is None:
-                rows = everything
-                if not state.rule.needs_every_event:
+        of_use = self._lookahead.rows(bits, order, pools, self.watermark_us)
+        everything = np.arange(min(BLOCK_ROWS * len(self._rules), n_rows))
+        room = np.empty(len(everything) + 1, np.int64)
+        for part, events in blocks.blocks(len(everything)):
+            for number, (state, matches) in enumerate(zip(self._rules, found, strict=True)):
+                of_word, rows = bits[state.rule.word, part], of_use.get(number)
+                if rows is not None:
+                    first, last = np.searchsorted(rows, (part.start, part.stop))
+                    rows = rows[first:last] - part.start
+                elif state.rule.needs_every_event:
+                    rows = everything[: part.stop - part.start]
+                else:
                     rows = room[: rows_with(of_word, state.event_mask, room)]
-            state.run(events, of_word, rows, self._position, matches)
+                if len(rows):
+                    state.run(events, of_word, rows, self._position + part.start, matches)
         if self.program.kept_columns:
             columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
             self._kept = self._kept.with_batch(self._position, columns)
-        self._position += len(order.rows)
+        self._position += n_rows
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
         key = ", ".join(
@@ -365,32 +368,6 @@ class Matcher:
             for old, name in zip(self._keys, names, strict=True)
         ]
         return slots
-
-    def _events(self, table: pa.Table, order: OrderedEvents) -> I64:
-        """Return what kernels read of the events (`cep.engine.kernels`), in order."""
-        names = self.program.columns
-        n_words = (len(names) + 63) // 64
-        rows = order.rows
-        events = np.empty((VALUE + len(names) + n_words, len(rows)), np.int64)
-        events[VALUE + len(names) :] = 0
-        events[TIME_US] = order.time_us
-        events[SLOT] = self._slots(table, order)[order.codes]
-        events[IDENTITY] = order.identity.view(np.int64)
-        for number, name in enumerate(names):
-            kind = self.program.type_of(name)
-            column = whole(table.column(name))
-            if kind is Type.STRING:
-                cells, known = self._strings.encode(column), np.asarray(pc.is_valid(column))
-            else:
-                vector = from_arrow(column, kind)
-                cells, known = vector.values, vector.known
-                if kind is Type.DOUBLE:
-                    cells = cells.view(np.int64)
-            gather(np.array(cells, np.int64), rows, events[VALUE + number])
-            word = events[VALUE + len(names) + number // 64]
-            bit = np.int64(np.uint64(1 << number % 64).astype(np.int64))
-            word |= bit if known.all() else np.where(known[rows], bit, 0)
-        return events
 
     # ------------------------------------------------------------ memory
 

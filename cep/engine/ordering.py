@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.columns import whole
+from cep.engine.columns import lent, whole
 from cep.engine.kernels.order import (
     count_keys,
     group_by_key,
@@ -69,9 +69,7 @@ def places_in(keys: pa.Array, known: pa.Array) -> I32:
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`; of streams with `deduplicate`, second deliveries are left out."""
     codes, keys, first_rows = _numbered(key_values(table, program.key_columns))
-    time_us = np.asarray(
-        whole(table.column(TIME_COLUMN))
-    ).copy()  # a copy: kernels are compiled for writable arrays
+    time_us = lent(np.asarray(whole(table.column(TIME_COLUMN))))
     rows = _by_time_and_key(codes, time_us, len(keys))
     ordered_codes, ordered_us = np.empty_like(codes), np.empty_like(time_us)
     is_same = np.empty(len(rows), np.uint8)
@@ -104,7 +102,7 @@ def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
         if spread <= _MAX_SPREAD * len(keys):
             first_rows = np.empty(min(spread, len(keys)), np.int64)
             places = np.full(spread, -1, np.int32)
-            n_keys = number_keys(np.asarray(keys).copy(), lowest, codes, first_rows, places)
+            n_keys = number_keys(lent(np.asarray(keys)), lowest, codes, first_rows, places)
             first_rows = first_rows[:n_keys]
             return codes, keys.take(pa.array(first_rows)), first_rows
     encoded = keys.dictionary_encode()

@@ -51,7 +51,7 @@ from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
 from cep.engine.packing import Packed, nothing, packed
 from cep.program import I64, Program, RuleProgram, SelectionCode, SkipCode
 
-assert N_SCALARS == 15, "pack() names every scalar"
+assert N_SCALARS == 16, "pack() names every scalar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def new_matches(rule: RuleProgram, capacity: int) -> I64:
 
 def new_stack(rule: RuleProgram) -> I64:
     """Return an operand stack as deep as the rule's longest code could need."""
-    return np.zeros(int(np.diff(rule.tables.code_ptr).max(initial=0)) + 1, np.int64)
+    return np.zeros(int(np.diff(rule.tables.code_ptr).max(initial=0)) + 2, np.int64)
 
 
 def fan_out(rule: RuleProgram) -> int:

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cep.compiler.compile import compile_sources
+from cep.engine.event_blocks import event_blocks
 from cep.engine.matcher import Matcher
 from cep.engine.ordering import order_events
 from cep.engine.predicates import prepare
@@ -116,7 +117,8 @@ def kernel(case: str, program: Program, prepared: pa.Table, n: int, repeats: int
 
     def seconds() -> float:
         matcher = Matcher(program)
-        cells = matcher._events(prepared, order)
+        blocks = event_blocks(program, prepared, order, matcher._slots(prepared, order), matcher._strings)
+        ((_, cells),) = blocks.blocks(len(order.rows))
         state = matcher._rules[0]
         state.set_slots(matcher.n_keys)
         found: list[I64] = []

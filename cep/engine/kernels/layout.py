@@ -73,7 +73,8 @@ OVERFLOW, TIMEOUTS = 8, 9
 SPAN_EVENTS, CLOCK, HAS_FENCES = 10, 11, 12
 NODE_REGISTER = 13  # holds a run's last node; NONE: the rule does not report events
 ALWAYS_WALKS = 14  # 1: a run may wait in a state where every event must be looked at
-N_SCALARS = 15
+ZERO = 15  # what registers begin with
+N_SCALARS = 16
 (
     STATE_MODE,
     STATE_INTEREST,
@@ -146,16 +147,35 @@ def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64
     header[N_VALUES] = n_values
     header[HAS_FENCES] = len(tables.fence_variable) > 0
     header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())
-    tables = _with_pushes(tables)
+    tables = _with_pushes(_with_packed_updates(tables))
     header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in tables])[:-1]))
     return np.concatenate((header, *tables), dtype=np.int64, casting="unsafe")
 
 
-PUSH_BITS = 3
-"""An instruction of the packed code is what it pushes first (`Code` + 1, or 0) and, above these bits, what it
-computes then (`Code`, or 0)."""
+PUSHED, KEEPS, POPS = 7, 8, 16
+OPERATION = 5
+"""An instruction of the packed code: what it pushes first (`Code` + 1, or 0), whether what was on top must be
+kept in memory, or got from there; above these bits what it computes then (`Code`, or 0)."""
 
+_OF_TWO = frozenset(
+    {
+        *(Code.ADD_I, Code.SUB_I, Code.MUL_I, Code.MOD_I, Code.ADD_F, Code.SUB_F, Code.MUL_F, Code.DIV_F),
+        *(Code.MOD_F, Code.EQ_I, Code.LT_I, Code.LE_I, Code.EQ_F, Code.LT_F, Code.LE_F, Code.AND, Code.OR),
+        *(Code.COALESCE, Code.MIN_OF_I, Code.MIN_OF_F, Code.MAX_OF_I, Code.MAX_OF_F, Code.POWER_F),
+        Code.SELECT,  # of three: the first is always in memory
+    }
+)
 _WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
+
+
+def _with_packed_updates(tables: RuleTables) -> RuleTables:
+    """Return `tables` with all but the last part of each update in one word: a load instead of eight."""
+    columns = (tables.update_op, tables.update_register, tables.update_arg, tables.update_column)
+    parts = zip(*(column.tolist() for column in columns), strict=True)
+    packed = [
+        int(op) | int(to) << 8 | int(arg) << 16 | int(column) + 1 << 24 for op, to, arg, column in parts
+    ]
+    return tables._replace(update_op=np.array(packed, np.int64))
 
 
 def _with_pushes(tables: RuleTables) -> RuleTables:
@@ -172,12 +192,15 @@ def _with_pushes(tables: RuleTables) -> RuleTables:
             tables.code_op[first:last].tolist(), tables.code_arg[first:last].tolist(), strict=True
         ):
             if op <= Code.REGISTER:
-                ops.append(op + 1)
+                keeps = KEEPS if len(ops) > begin else 0  # at first there is nothing on top
+                ops.append(op + 1 | keeps)
                 args.append(arg)
-            elif op not in _WITH_ARG and len(ops) > begin and ops[-1] >> PUSH_BITS == 0:
-                ops[-1] |= op << PUSH_BITS
+            elif op not in _WITH_ARG and len(ops) > begin and ops[-1] >> OPERATION == 0:
+                ops[-1] |= op << OPERATION
+                if op in _OF_TWO:  # what was on top is the other operand
+                    ops[-1] &= ~KEEPS
             else:
-                ops.append(op << PUSH_BITS)
+                ops.append(op << OPERATION | (POPS if op in _OF_TWO else 0))
                 args.append(arg)
         ends.append(len(ops))
     return tables._replace(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cep.engine.kernels.compiled import kernel, part
-from cep.engine.kernels.layout import SLOT, TIME_US
 from cep.program import I32, I64
 
 # Columns of `rules`: bits that complete a match, length of the window, then where the rule stands in its
 # scan: the key, since when an event that completes a match follows in it, the event that was looked at last.
-FINAL_MASK, SPAN_US, REACH_SLOT, REACH_US, LAST_ROW = range(5)
+FINAL_MASK, SPAN_US, REACH_CODE, REACH_US, LAST_ROW = range(5)
 N_RULE_COLUMNS = 5
 
 
@@ -37,7 +38,8 @@ def lowest_bit(word: int) -> int:
 @kernel
 def look_ahead(
     bits: I64,
-    events: I64,
+    codes: I32,
+    times_us: I64,
     rules: I64,
     bit_ptr: I64,
     bit_rule: I32,
@@ -53,8 +55,10 @@ def look_ahead(
     ----------
     bits
         (words, n) predicate bits.
+    codes, times_us
+        (n,) the number of each event's key, and its time.
     rules
-        (rules, `N_RULE_COLUMNS`), see above. LAST_ROW and REACH_SLOT begin as -1.
+        (rules, `N_RULE_COLUMNS`), see above. LAST_ROW and REACH_CODE begin as -1.
     bit_ptr, bit_rule
         The rules that read a bit, as lists: those of bit b of word w from ``bit_ptr[64 * w + b]`` on.
     horizon_us
@@ -70,7 +74,7 @@ def look_ahead(
     for row in range(last, -1, -1):
         if pair_rule.shape[0] - found[0] < n_rules:
             return row
-        slot, time_us = events[SLOT, row], events[TIME_US, row]
+        code, time_us = np.int64(codes[row]), times_us[row]
         for word in range(bits.shape[0]):
             left = bits[word, row]
             while left != 0:
@@ -82,10 +86,10 @@ def look_ahead(
                         continue  # another of its bits
                     rules[rule, LAST_ROW] = row
                     if bits[word, row] & rules[rule, FINAL_MASK] != 0:
-                        rules[rule, REACH_SLOT] = slot
+                        rules[rule, REACH_CODE] = code
                         rules[rule, REACH_US] = time_us - rules[rule, SPAN_US]
                     elif (
-                        rules[rule, REACH_SLOT] != slot or rules[rule, REACH_US] > time_us
+                        rules[rule, REACH_CODE] != code or rules[rule, REACH_US] > time_us
                     ) and time_us + rules[rule, SPAN_US] <= horizon_us:
                         continue
                     pair_rule[found[0]] = rule
@@ -95,14 +99,11 @@ def look_ahead(
 
 
 @kernel
-def most_in_window(events: I64, span_us: int) -> int:
+def most_in_window(codes: I32, times_us: I64, span_us: int) -> int:
     """Return the largest number of events of one key that lie within `span_us`."""
     most, first = 0, 0
-    for row in range(events.shape[1]):
-        while (
-            events[SLOT, first] != events[SLOT, row]
-            or events[TIME_US, first] < events[TIME_US, row] - span_us
-        ):
+    for row in range(codes.shape[0]):
+        while codes[first] != codes[row] or times_us[first] < times_us[row] - span_us:
             first += 1
         most = max(most, row - first + 1)
     return most

@@ -11,15 +11,15 @@ from cep.engine.kernels.layout import (
     CODE_OP,
     CODE_PTR,
     F64,
+    KEEPS,
     N_VALUES,
-    PUSH_BITS,
+    OPERATION,
+    POPS,
+    PUSHED,
     REGISTER,
-    UPDATE_ARG,
     UPDATE_ARG2,
-    UPDATE_COLUMN,
     UPDATE_OP,
     UPDATE_PTR,
-    UPDATE_REGISTER,
     VALID,
     VALUE,
 )
@@ -65,8 +65,9 @@ def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
 
 @part
 def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
-    """Say whether the value of an event is not NULL."""
-    return events[VALUE + rule[N_VALUES] + (column >> 6), row] >> (column & 63) & 1 != 0
+    """Say whether the value of an event is not NULL. Without words of bits no value of any event is."""
+    known = VALUE + rule[N_VALUES]
+    return events.shape[0] == known or events[known + (column >> 6), row] >> (column & 63) & 1 != 0
 
 
 @part
@@ -95,10 +96,8 @@ def update_registers(
     """Take event `row` as `variable`: bring the registers of `run` up to date."""
     valid = runs[run, VALID]
     for step in range(rule[rule[UPDATE_PTR] + variable], rule[rule[UPDATE_PTR] + variable + 1]):
-        op = rule[rule[UPDATE_OP] + step]
-        register = rule[rule[UPDATE_REGISTER] + step]
-        column = rule[rule[UPDATE_COLUMN] + step]
-        arg = rule[rule[UPDATE_ARG] + step]
+        packed = rule[rule[UPDATE_OP] + step]
+        op, register, arg, column = packed & 255, packed >> 8 & 255, packed >> 16 & 255, (packed >> 24) - 1
         bit = 1 << register
         known = valid & bit != 0
         is_value = column < 0 or is_known(rule, events, row, column)
@@ -161,153 +160,161 @@ def update_registers(
 
 
 @part
-def evaluate(
-    rule: I64, events: I64, runs: I64, i: I64, f: F64, null: U8, variable: int, run: int, row: int
-) -> bool:
-    """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds."""
-    top = -1
-    for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
-        op = rule[rule[CODE_OP] + at]
-        arg = rule[rule[CODE_ARG] + at]
-        pushed = (op & ((1 << PUSH_BITS) - 1)) - 1
-        op >>= PUSH_BITS
-        if pushed >= 0:
-            top += 1
-            null[top] = 0
-            if pushed == Code.COLUMN:
-                i[top] = events[VALUE + arg, row]
-                null[top] = 0 if is_known(rule, events, row, arg) else 1
-            elif pushed == Code.REGISTER:
-                i[top] = runs[run, REGISTER + arg]
-                null[top] = 1 - (runs[run, VALID] >> arg & 1)
-            elif pushed == Code.CONST_NULL:
-                null[top] = 1
-            else:
-                i[top] = arg
-        if op == 0:
-            continue
-        if op == Code.IS_NULL:
-            i[top] = null[top]
-            null[top] = 0
-        elif op == Code.NOT:
-            i[top] = 1 - i[top]
-        elif op == Code.AND or op == Code.OR:
-            top -= 1
-            strong = (
-                0 if op == Code.AND else 1
-            )  # FALSE decides an AND, TRUE an OR, whatever the other side is
-            if (null[top] == 0 and i[top] == strong) or (null[top + 1] == 0 and i[top + 1] == strong):
-                i[top] = strong
-                null[top] = 0
-            else:
-                i[top] = 1 - strong
-                null[top] |= null[top + 1]
-        elif op == Code.COALESCE:
-            top -= 1
-            if null[top]:
-                i[top] = i[top + 1]
-                null[top] = null[top + 1]
-        elif op == Code.SELECT:
-            top -= 2
-            chosen = top + 1 if null[top] == 0 and i[top] == 1 else top + 2
-            i[top] = i[chosen]
-            null[top] = null[chosen]
-        elif op == Code.MIN_OF_I or op == Code.MIN_OF_F or op == Code.MAX_OF_I or op == Code.MAX_OF_F:
-            top -= 1
-            if null[top + 1] == 0:
-                other = top + 1
-                if (
-                    null[top] != 0
-                    or (op == Code.MIN_OF_I and i[other] < i[top])
-                    or (op == Code.MAX_OF_I and i[other] > i[top])
-                    or (op == Code.MIN_OF_F and less_f(f[other], f[top]))
-                    or (op == Code.MAX_OF_F and less_f(f[top], f[other]))
-                ):
-                    i[top] = i[other]
-                null[top] = 0
-        elif op == Code.I_TO_F:
-            f[top] = np.float64(i[top])
-        elif op == Code.NEG_I or op == Code.ABS_I:
-            if i[top] == _INT64_MIN:
-                null[top] = 1
-            elif op == Code.NEG_I or i[top] < 0:
-                i[top] = -i[top]
-        elif op == Code.NEG_F:
-            f[top] = -f[top]
-        elif op == Code.ABS_F:
-            f[top] = abs(f[top])
-        elif op == Code.SQRT_F:
-            f[top] = np.sqrt(f[top]) if f[top] >= 0.0 else np.nan
-        elif op == Code.FLOOR_F or op == Code.CEIL_F:
-            if null[top] == 0:
-                rounded = np.floor(f[top]) if op == Code.FLOOR_F else np.ceil(f[top])
-                if rounded >= -9.223372036854775808e18 and rounded < 9.223372036854775808e18:
-                    i[top] = np.int64(rounded)
-                else:
-                    null[top] = 1
-        elif op >= Code.DATE_PART:
-            if op == Code.POWER_F:
-                top -= 1
-                null[top] |= null[top + 1]
-            if null[top] == 0:
-                null[top] = compute(op, arg, i, f, top)
-        else:
-            top -= 1
-            null[top] |= null[top + 1]
-            if null[top] == 0:
-                null[top] = _binary(op, i, f, top)
-    return null[0] == 0 and i[0] == 1
+def as_f(value: int) -> float:
+    """Return the double with the bits of `value`."""
+    return np.int64(value).view(np.float64)  # type: ignore[no-any-return]
 
 
 @part
-def _binary(op: int, i: I64, f: F64, top: int) -> int:
-    """Compute ``top = top op (top + 1)``; return 1 where there is no result."""
-    a, b = i[top], i[top + 1]
-    x, y = f[top], f[top + 1]
+def as_i(value: float) -> int:
+    """Return the bits of a double."""
+    return np.float64(value).view(np.int64)  # type: ignore[no-any-return]
+
+
+@part
+def evaluate(
+    rule: I64, events: I64, runs: I64, i: I64, f: F64, null: U8, variable: int, run: int, row: int
+) -> bool:
+    """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
+
+    The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
+    INRIA report 117, 1990); `i`, which is `f`, and `null` hold what lies below it. So a comparison of what
+    the event has with what the run has touches no memory but theirs.
+    """
+    top = -1
+    value, missing = np.int64(0), np.int64(1)
+    for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
+        op = rule[rule[CODE_OP] + at]
+        arg = rule[rule[CODE_ARG] + at]
+        pushed = (op & PUSHED) - 1
+        below, below_missing = value, missing
+        if op & KEEPS != 0:
+            top += 1
+            i[top] = value
+            null[top] = missing
+        if pushed >= 0:
+            if pushed == Code.COLUMN:
+                value = events[VALUE + arg, row]
+                missing = np.int64(0) if is_known(rule, events, row, arg) else np.int64(1)
+            elif pushed == Code.REGISTER:
+                value = runs[run, REGISTER + arg]
+                missing = 1 - (runs[run, VALID] >> arg & 1)
+            else:
+                value = arg
+                missing = np.int64(1) if pushed == Code.CONST_NULL else np.int64(0)
+        elif op & POPS != 0:
+            below, below_missing = i[top], np.int64(null[top])
+            top -= 1
+        op >>= OPERATION
+        if op == 0:
+            continue
+        if op == Code.IS_NULL:
+            value, missing = missing, np.int64(0)
+        elif op == Code.NOT:
+            value = 1 - value
+        elif op == Code.AND or op == Code.OR:
+            # FALSE decides an AND, TRUE an OR, whatever the other side is
+            strong = np.int64(0) if op == Code.AND else np.int64(1)
+            if (missing == 0 and value == strong) or (below_missing == 0 and below == strong):
+                value, missing = strong, np.int64(0)
+            else:
+                value = 1 - strong
+                missing |= below_missing
+        elif op == Code.COALESCE:
+            if below_missing == 0:
+                value, missing = below, below_missing
+        elif op == Code.SELECT:
+            if null[top] == 0 and i[top] == 1:
+                value, missing = below, below_missing
+            top -= 1
+        elif op == Code.MIN_OF_I or op == Code.MIN_OF_F or op == Code.MAX_OF_I or op == Code.MAX_OF_F:
+            if below_missing == 0 and (
+                missing != 0
+                or (op == Code.MIN_OF_I and below <= value)
+                or (op == Code.MAX_OF_I and below >= value)
+                or (op == Code.MIN_OF_F and not less_f(as_f(value), as_f(below)))
+                or (op == Code.MAX_OF_F and not less_f(as_f(below), as_f(value)))
+            ):
+                value, missing = below, below_missing
+        elif op == Code.I_TO_F:
+            value = as_i(np.float64(value))
+        elif op == Code.NEG_I or op == Code.ABS_I:
+            if value == _INT64_MIN:
+                missing = np.int64(1)
+            elif op == Code.NEG_I or value < 0:
+                value = -value
+        elif op == Code.NEG_F:
+            value = as_i(-as_f(value))
+        elif op == Code.ABS_F:
+            value = as_i(abs(as_f(value)))
+        elif op == Code.SQRT_F:
+            value = as_i(np.sqrt(as_f(value)) if as_f(value) >= 0.0 else np.nan)
+        elif op == Code.FLOOR_F or op == Code.CEIL_F:
+            if missing == 0:
+                rounded = np.floor(as_f(value)) if op == Code.FLOOR_F else np.ceil(as_f(value))
+                if rounded >= -9.223372036854775808e18 and rounded < 9.223372036854775808e18:
+                    value = np.int64(rounded)
+                else:
+                    missing = np.int64(1)
+        elif op >= Code.DATE_PART:
+            if op == Code.POWER_F:
+                missing |= below_missing
+                i[top + 1] = below
+                i[top + 2] = value
+            else:
+                i[top + 1] = value
+            if missing == 0:
+                missing = np.int64(compute(op, arg, i, f, top + 1))
+                value = i[top + 1]
+        else:
+            missing |= below_missing
+            if missing == 0:
+                value, missing = _binary(op, below, value)
+    return missing == 0 and value == 1
+
+
+@part
+def _binary(op: int, a: int, b: int) -> tuple[int, int]:
+    """Compute ``a op b``; the second result is 1 where there is no first one."""
+    x, y = as_f(a), as_f(b)
+    no, yes = np.int64(0), np.int64(1)
     if op == Code.EQ_I:
-        i[top] = 1 if a == b else 0
-    elif op == Code.LT_I:
-        i[top] = 1 if a < b else 0
-    elif op == Code.LE_I:
-        i[top] = 1 if a <= b else 0
-    elif op == Code.EQ_F:
-        i[top] = 1 if equal_f(x, y) else 0
-    elif op == Code.LT_F:
-        i[top] = 1 if less_f(x, y) else 0
-    elif op == Code.LE_F:
-        i[top] = 0 if less_f(y, x) else 1
-    elif op == Code.ADD_F:
-        f[top] = x + y
-    elif op == Code.SUB_F:
-        f[top] = x - y
-    elif op == Code.MUL_F:
-        f[top] = x * y
-    elif op == Code.DIV_F:
-        if y == 0.0:
-            return 1
-        f[top] = x / y
-    elif op == Code.MOD_F:
-        if y == 0.0:
-            return 1
-        f[top] = np.fmod(x, y)
-    elif op == Code.ADD_I:
-        i[top], fits = add_checked(a, b)
-        return 0 if fits else 1
-    elif op == Code.SUB_I:
+        return yes if a == b else no, no
+    if op == Code.LT_I:
+        return yes if a < b else no, no
+    if op == Code.LE_I:
+        return yes if a <= b else no, no
+    if op == Code.EQ_F:
+        return yes if equal_f(x, y) else no, no
+    if op == Code.LT_F:
+        return yes if less_f(x, y) else no, no
+    if op == Code.LE_F:
+        return no if less_f(y, x) else yes, no
+    if op == Code.ADD_F:
+        return as_i(x + y), no
+    if op == Code.SUB_F:
+        return as_i(x - y), no
+    if op == Code.MUL_F:
+        return as_i(x * y), no
+    if op == Code.DIV_F:
+        return (no, yes) if y == 0.0 else (as_i(x / y), no)
+    if op == Code.MOD_F:
+        return (no, yes) if y == 0.0 else (as_i(np.fmod(x, y)), no)
+    if op == Code.ADD_I:
+        total, fits = add_checked(a, b)
+        return total, no if fits else yes
+    if op == Code.SUB_I:
         difference = np.int64(np.uint64(a) - np.uint64(b))
-        i[top] = difference
-        return 0 if ((a ^ b) & (a ^ difference)) >= 0 else 1
-    elif op == Code.MUL_I:
+        return difference, no if ((a ^ b) & (a ^ difference)) >= 0 else yes
+    if op == Code.MUL_I:
         product = np.int64(np.uint64(a) * np.uint64(b))
-        i[top] = product
         if (a == -1 and b == _INT64_MIN) or (b == -1 and a == _INT64_MIN):
-            return 1
-        return 1 if b != 0 and b != -1 and product // b != a else 0
-    elif op == Code.MOD_I:
-        if b == 0:
-            return 1
-        remainder = np.int64(0) if b == -1 else a % b  # the sign of the divisor ...
-        if remainder != 0 and (a < 0) != (b < 0):
-            remainder -= b  # ... becomes that of the dividend
-        i[top] = remainder
-    return 0
+            return no, yes
+        return product, yes if b != 0 and b != -1 and product // b != a else no
+    # MOD_I
+    if b == 0:
+        return no, yes
+    remainder = np.int64(0) if b == -1 else a % b  # the sign of the divisor ...
+    if remainder != 0 and (a < 0) != (b < 0):
+        remainder -= b  # ... becomes that of the dividend
+    return remainder, no

@@ -93,6 +93,7 @@ from cep.engine.kernels.layout import (
     VARIABLE_MASK,
     WAIT_EVENT,
     WAIT_US,
+    ZERO,
     ZERO_VALID,
 )
 from cep.engine.kernels.registers import evaluate, extend_chain, update_registers
@@ -164,7 +165,20 @@ def remember(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None:
 
 
 @part
-def try_take(
+def begin_run(rule: I64, events: I64, runs: I64, run: int, row: int, position: int) -> None:
+    """Make `run` one that begins with event `row` and has not taken it yet."""
+    runs[run, START_US] = events[TIME_US, row]
+    runs[run, START_POS] = position
+    runs[run, CHAIN] = 0
+    runs[run, VALID] = rule[ZERO_VALID]
+    for register in range(runs.shape[1] - REGISTER):
+        runs[run, REGISTER + register] = rule[
+            ZERO
+        ]  # a constant would make it a call of memset: twice the time
+
+
+@part
+def holds(
     rule: I64,
     events: I64,
     events_f: F64,
@@ -179,42 +193,43 @@ def try_take(
     run: int,
     row: int,
     position: int,
-    only_test: bool,
 ) -> bool:
-    """Say whether `run` (NONE: a new one) can take event `row` as `variable`; the result is in the spare run.
-
-    With `only_test` the spare run is filled only as far as the answer needs it.
-    """
+    """Say whether `run` (NONE: a new one) can take event `row` as `variable`; the spare run tries."""
     mask = rule[rule[VARIABLE_MASK] + variable]
     if mask != 0 and bits[row] & mask == 0:
         return False
-    is_correlated = rule[rule[CODE_PTR] + variable] < rule[rule[CODE_PTR] + variable + 1]
-    if only_test and not is_correlated:
+    if rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]:
         return True
-    after_take = rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0
+    before = run
     if run == NONE:
-        runs[spare, START_US] = events[TIME_US, row]
-        runs[spare, START_POS] = position
-        runs[spare, CHAIN] = 0
-        runs[spare, VALID] = rule[ZERO_VALID]
-        for register in range(runs.shape[1] - REGISTER):
-            runs[spare, REGISTER + register] = 0
-    if is_correlated and not after_take:
-        before = spare if run == NONE else run
-        if not evaluate(rule, events, runs, stack, stack_f, null, variable, before, row):
-            return False
-        if only_test:
-            return True
-    if run != NONE:
-        copy_run(runs, run, spare)
-    runs[spare, LAST_POS] = position
-    update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
-    if after_take and not evaluate(rule, events, runs, stack, stack_f, null, variable, spare, row):
-        return False
-    runs[spare, CHAIN] = extend_chain(
-        runs[spare, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[IDENTITY, row]
+        begin_run(rule, events, runs, spare, row, position)
+        before = spare
+    if rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0:
+        if run != NONE:
+            copy_run(runs, run, spare)
+        update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+        before = spare
+    return evaluate(rule, events, runs, stack, stack_f, null, variable, before, row)
+
+
+@part
+def take_event(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    runs: I64,
+    runs_f: F64,
+    variable: int,
+    run: int,
+    row: int,
+    position: int,
+) -> None:
+    """`run` takes event `row` as `variable`."""
+    runs[run, LAST_POS] = position
+    update_registers(rule, events, events_f, runs, runs_f, variable, run, row, position)
+    runs[run, CHAIN] = extend_chain(
+        runs[run, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[IDENTITY, row]
     )
-    return True
 
 
 @part
@@ -238,7 +253,7 @@ def holds_any(
 ) -> bool:
     """Say whether the event could be taken as one of ``first:last`` in the list at `table`."""
     for at in range(first, last):
-        if try_take(
+        if holds(
             rule,
             events,
             events_f,
@@ -253,7 +268,6 @@ def holds_any(
             run,
             row,
             position,
-            True,
         ):
             return True
     return False
@@ -280,14 +294,14 @@ def is_fenced(
     """Say whether one of the fences ``first:last`` keeps the event off."""
     for at in range(first, last):
         until = rule[rule[FENCE_UNTIL] + at]
-        if try_take(
+        if holds(
             rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[FENCE_VARIABLE] + at], run, row, position, True,
+            rule[rule[FENCE_VARIABLE] + at], run, row, position,
         ) and not (
             until != NONE
-            and try_take(
+            and holds(
                 rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                until, run, row, position, True,
+                until, run, row, position,
             )
         ):  # fmt: skip
             return True
@@ -314,9 +328,9 @@ def lifted(
     """Return the state after every fence that the event lifts is gone."""
     at = rule[rule[LIFT_PTR] + state]
     while at < rule[rule[LIFT_PTR] + state + 1]:
-        if try_take(
+        if holds(
             rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[LIFT_VARIABLE] + at], run, row, position, True,
+            rule[rule[LIFT_VARIABLE] + at], run, row, position,
         ):  # fmt: skip
             state = rule[rule[LIFT_STATE] + at]
             at = rule[rule[LIFT_PTR] + state]
@@ -334,57 +348,64 @@ def spread(
     matches: I64,
     slot: int,
     previous: int,
+    run: int,
     after: int,
     time_us: int,
     reported: int,
     floor: int,
     timed: bool,
-) -> tuple[int, int, int]:
-    """Give the spare run's take its successors, behind `previous`, in order of preference."""
-    spare = meta[SPARE]
+) -> tuple[int, int, int, bool]:
+    """`run` has taken an event: give it its successors, behind `previous`, in order of preference.
+
+    `run` is the spare one, or the one behind `previous`. The last successor needs no copy: it is `run`. The
+    last result says whether there was one, so that `run` stays.
+    """
+    is_spare = run == meta[SPARE]
+    goes_on = False
     last = rule[rule[AFTER_PTR] + after + 1] - 1
     for at in range(rule[rule[AFTER_PTR] + after], last + 1):
         state = rule[rule[AFTER_STATE] + at]
         if state == NONE:  # ACCEPT
             previous, reported, floor = complete(
-                rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
+                rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
             )
         else:
             if timed:
-                set_waits(rule, runs, spare, state)
-                if runs[spare, rule[CLOCK] + WAIT_EVENT] <= keys[slot, N_EVENTS]:  # over as it begins
+                set_waits(rule, runs, run, state)
+                if runs[run, rule[CLOCK] + WAIT_EVENT] <= keys[slot, N_EVENTS]:  # over as it begins
                     if rule[rule[STATE_CLOSES] + state] != 0:
                         previous, reported, floor = complete(
-                            rule, runs, keys, meta, matches, slot, previous, spare, time_us, reported, floor
+                            rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
                         )
                     elif rule[TIMEOUTS] != 0:
-                        note(runs, meta, spare, state, time_us)
+                        note(runs, meta, run, state, time_us)
                     continue
-                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[spare, rule[CLOCK] + WAIT_US])
-            run = allocate(runs, meta)
-            if at == last:  # nothing else needs the spare run: it is the successor, the free one is spare
-                meta[SPARE] = run
-                run = spare
-            else:
-                copy_run(runs, spare, run)
-            runs[run, STATE] = state
-            insert_after(runs, keys, slot, previous, run)
+                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[run, rule[CLOCK] + WAIT_US])
+            successor = run
+            if at < last:
+                successor = allocate(runs, meta)
+                copy_run(runs, run, successor)
+            elif is_spare:
+                meta[SPARE] = allocate(runs, meta)
+            goes_on = at == last
+            if is_spare or at < last:
+                insert_after(runs, keys, slot, previous, successor)
+            runs[successor, STATE] = state
             keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
-            previous = run
-    return previous, reported, floor
+            previous = successor
+    return previous, reported, floor, goes_on
 
 
 @part
-def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, position: int) -> None:
-    """Remember the event that the spare run has just taken; the caller made sure there is room."""
-    spare = meta[SPARE]
+def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, run: int, position: int) -> None:
+    """Remember the event that `run` has just taken; the caller made sure there is room."""
     register = REGISTER + rule[NODE_REGISTER]
     node = meta[N_NODES]
-    nodes[node, NODE_PARENT] = runs[spare, register] - 1
+    nodes[node, NODE_PARENT] = runs[run, register] - 1
     nodes[node, NODE_EVENT] = position
     nodes[node, NODE_VARIABLE] = variable
     meta[N_NODES] = node + 1
-    runs[spare, register] = node + 1
+    runs[run, register] = node + 1
 
 
 @part
@@ -473,42 +494,44 @@ def step(
             rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[GUARD_VARIABLE],
             rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
         )  # fmt: skip
+        goes_on = False
         if stays and not early:
-            for take in range(rule[rule[TAKE_PTR] + state], rule[rule[TAKE_PTR] + state + 1]):
-                variable = rule[rule[TAKE_VARIABLE] + take]
-                if rule[HAS_FENCES] != 0 and is_fenced(
-                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                    rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
-                    position,
-                ):  # fmt: skip
-                    continue
-                if try_take(
-                    rule,
-                    events,
-                    events_f,
-                    bits,
-                    runs,
-                    runs_f,
-                    stack,
-                    stack_f,
-                    null,
-                    spare,
-                    variable,
-                    run,
-                    row,
-                    position,
-                    False,
-                ):
+            # A take is made when it is known whether another one follows: the last one needs no copy of the
+            # run, unless that stays, too.
+            pending = NONE
+            last = rule[rule[TAKE_PTR] + state + 1]
+            for take in range(rule[rule[TAKE_PTR] + state], last + 1):
+                if take < last:
+                    if rule[HAS_FENCES] != 0 and is_fenced(
+                        rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+                        rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
+                        position,
+                    ):  # fmt: skip
+                        continue
+                    if not holds(
+                        rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+                        rule[rule[TAKE_VARIABLE] + take], run, row, position,
+                    ):  # fmt: skip
+                        continue
+                if pending != NONE:
+                    taker = run
+                    if take < last or mode == _ANY:
+                        copy_run(runs, run, spare)
+                        taker = spare
+                    variable = rule[rule[TAKE_VARIABLE] + pending]
+                    take_event(rule, events, events_f, runs, runs_f, variable, taker, row, position)
                     if rule[NODE_REGISTER] != NONE:
-                        note_take(rule, runs, nodes, meta, variable, position)
+                        note_take(rule, runs, nodes, meta, variable, taker, position)
                     stays = stays and mode == _ANY
                     if timed:
-                        set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
-                    previous, reported, floor = spread(
-                        rule, runs, keys, meta, matches, slot, previous,
-                        rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
+                        set_clocks(rule, runs, taker, pending, time_us, keys[slot, N_EVENTS])
+                    previous, reported, floor, goes_on = spread(
+                        rule, runs, keys, meta, matches, slot, previous, taker,
+                        rule[rule[TAKE_AFTER] + pending], time_us, reported, floor, timed,
                     )  # fmt: skip
+                    goes_on = goes_on and taker == run
                     spare = meta[SPARE]
+                pending = take
         if mode == _STRICT:
             stays = False
         if stays and mode == _NEXT and not early:
@@ -539,7 +562,7 @@ def step(
             runs[run, STATE] = state
             keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
             previous = run
-        else:
+        elif not goes_on:
             remove_after(runs, keys, meta, slot, previous)
         run = following
 
@@ -554,30 +577,19 @@ def step(
                 position,
             ):  # fmt: skip
                 continue
-            if try_take(
-                rule,
-                events,
-                events_f,
-                bits,
-                runs,
-                runs_f,
-                stack,
-                stack_f,
-                null,
-                spare,
-                variable,
-                NONE,
-                row,
-                position,
-                False,
-            ):
+            if holds(
+                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+                variable, NONE, row, position,
+            ):  # fmt: skip
+                begin_run(rule, events, runs, spare, row, position)
+                take_event(rule, events, events_f, runs, runs_f, variable, spare, row, position)
                 if rule[NODE_REGISTER] != NONE:
-                    note_take(rule, runs, nodes, meta, variable, position)
+                    note_take(rule, runs, nodes, meta, variable, spare, position)
                 if timed:
                     runs[spare, clock + START_EVENT] = keys[slot, N_EVENTS]
                     set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
-                previous, reported, floor = spread(
-                    rule, runs, keys, meta, matches, slot, previous,
+                previous, reported, floor, _ = spread(
+                    rule, runs, keys, meta, matches, slot, previous, spare,
                     rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                 )  # fmt: skip
                 spare = meta[SPARE]
