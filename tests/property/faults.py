@@ -111,8 +111,8 @@ FAULTS = (
     Fault(
         "UNTIL does not open a fence",
         f"{_KERNELS}/step.py",
-        "            until != NONE\n            and try_take(",
-        "            until < NONE\n            and try_take(",
+        "            until != NONE\n            and holds(",
+        "            until < NONE\n            and holds(",
     ),
     Fault(
         "ties are left as they arrived",

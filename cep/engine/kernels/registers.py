@@ -208,7 +208,11 @@ def evaluate(
         op >>= OPERATION
         if op == 0:
             continue
-        if op == Code.IS_NULL:
+        if op >= Code.EQ_I and op <= Code.LE_F:  # first, for it is what most predicates are
+            missing |= below_missing
+            if missing == 0:
+                value = _compared(op, below, value)
+        elif op == Code.IS_NULL:
             value, missing = missing, np.int64(0)
         elif op == Code.NOT:
             value = 1 - value
@@ -274,22 +278,28 @@ def evaluate(
 
 
 @part
+def _compared(op: int, a: int, b: int) -> int:
+    """Return 1 if ``a op b``, else 0."""
+    x, y = as_f(a), as_f(b)
+    no, yes = np.int64(0), np.int64(1)
+    if op == Code.EQ_I:
+        return yes if a == b else no
+    if op == Code.LT_I:
+        return yes if a < b else no
+    if op == Code.LE_I:
+        return yes if a <= b else no
+    if op == Code.EQ_F:
+        return yes if equal_f(x, y) else no
+    if op == Code.LT_F:
+        return yes if less_f(x, y) else no
+    return no if less_f(y, x) else yes
+
+
+@part
 def _binary(op: int, a: int, b: int) -> tuple[int, int]:
     """Compute ``a op b``; the second result is 1 where there is no first one."""
     x, y = as_f(a), as_f(b)
     no, yes = np.int64(0), np.int64(1)
-    if op == Code.EQ_I:
-        return yes if a == b else no, no
-    if op == Code.LT_I:
-        return yes if a < b else no, no
-    if op == Code.LE_I:
-        return yes if a <= b else no, no
-    if op == Code.EQ_F:
-        return yes if equal_f(x, y) else no, no
-    if op == Code.LT_F:
-        return yes if less_f(x, y) else no, no
-    if op == Code.LE_F:
-        return no if less_f(y, x) else yes, no
     if op == Code.ADD_F:
         return as_i(x + y), no
     if op == Code.SUB_F:

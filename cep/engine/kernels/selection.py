@@ -40,7 +40,7 @@ _ALL, _PREFERRED = int(SelectionCode.ALL), int(SelectionCode.PREFERRED)
 _NO_SKIP, _PAST_LAST, _TO_NEXT = int(SkipCode.NO_SKIP), int(SkipCode.PAST_LAST), int(SkipCode.TO_NEXT)
 
 
-@part
+@apart
 def is_reported(runs: I64, meta: I64, matches: I64, slot: int, run: int) -> bool:
     """Say whether this instant already reported a match of the same events. (Of held ones, `hold` knows.)"""
     for other in range(meta[INSTANT_OUT], meta[N_OUT]):
@@ -85,7 +85,7 @@ def skip_target(rule: I64, runs: I64, run: int) -> int:
     return max(target, runs[run, START_POS] + 1)
 
 
-@part
+@apart
 def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
     """Keep the match of `run` in the key's list until its turn; return where, or NONE if it is known."""
     other = keys[slot, HEAD]
@@ -107,7 +107,7 @@ def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, en
     return kept
 
 
-@part
+@apart
 def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
     """Report held matches in order of start while no open run started earlier (Flink's order for skips).
 
@@ -133,7 +133,7 @@ def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot:
     return reached
 
 
-@part
+@apart
 def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
     """Report of each start the match that no open run can beat any more (MATCH PREFERRED).
 
@@ -180,7 +180,7 @@ def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
     return NONE
 
 
-@part
+@apart
 def note(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
     """Remember until the instant is over: `run` is complete (`state` is HELD), or a limit ended it."""
     noted = allocate(runs, meta)

@@ -178,6 +178,69 @@ def begin_run(rule: I64, events: I64, runs: I64, run: int, row: int, position: i
 
 
 @part
+def agrees(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    spare: int,
+    variable: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether the correlated predicate of `variable`, if there is one, holds for `run` and event `row`.
+
+    NONE is a new run. What must be tried, the spare run does.
+    """
+    if rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]:
+        return True
+    before = run
+    if run == NONE:
+        begin_run(rule, events, runs, spare, row, position)
+        before = spare
+    if rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0:
+        if run != NONE:
+            copy_run(runs, run, spare)
+        update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+        before = spare
+    return evaluate(rule, events, runs, stack, stack_f, null, variable, before, row)
+
+
+@apart
+def agrees_apart(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    spare: int,
+    variable: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Return what `agrees` does, in a place of its own."""
+    return agrees(
+        rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
+    )
+
+
+@part
+def is_marked(rule: I64, bits: I64, variable: int, row: int) -> bool:
+    """Say whether the local predicate of `variable`, if there is one, holds for event `row`."""
+    mask = rule[rule[VARIABLE_MASK] + variable]
+    return mask == 0 or bits[row] & mask != 0
+
+
+@part
 def holds(
     rule: I64,
     events: I64,
@@ -194,22 +257,10 @@ def holds(
     row: int,
     position: int,
 ) -> bool:
-    """Say whether `run` (NONE: a new one) can take event `row` as `variable`; the spare run tries."""
-    mask = rule[rule[VARIABLE_MASK] + variable]
-    if mask != 0 and bits[row] & mask == 0:
-        return False
-    if rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]:
-        return True
-    before = run
-    if run == NONE:
-        begin_run(rule, events, runs, spare, row, position)
-        before = spare
-    if rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0:
-        if run != NONE:
-            copy_run(runs, run, spare)
-        update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
-        before = spare
-    return evaluate(rule, events, runs, stack, stack_f, null, variable, before, row)
+    """Say whether `run` (NONE: a new one) can take event `row` as `variable`."""
+    return is_marked(rule, bits, variable, row) and agrees(
+        rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
+    )
 
 
 @part
@@ -251,24 +302,19 @@ def holds_any(
     row: int,
     position: int,
 ) -> bool:
-    """Say whether the event could be taken as one of ``first:last`` in the list at `table`."""
+    """Say whether the event could be taken as one of ``first:last`` in the list at `table`.
+
+    Predicates are computed apart, but for there being none: that would make the loops over runs twice as long.
+    """
     for at in range(first, last):
-        if holds(
-            rule,
-            events,
-            events_f,
-            bits,
-            runs,
-            runs_f,
-            stack,
-            stack_f,
-            null,
-            spare,
-            rule[table + at],
-            run,
-            row,
-            position,
-        ):
+        variable = rule[table + at]
+        if is_marked(rule, bits, variable, row) and (
+            rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]
+            or agrees_apart(
+                rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row,
+                position,
+            )
+        ):  # fmt: skip
             return True
     return False
 
@@ -337,6 +383,39 @@ def lifted(
         else:
             at += 1
     return state
+
+
+@part
+def next_take(
+    rule: I64,
+    events: I64,
+    events_f: F64,
+    bits: I64,
+    runs: I64,
+    runs_f: F64,
+    stack: I64,
+    stack_f: F64,
+    null: U8,
+    spare: int,
+    first: int,
+    last: int,
+    run: int,
+    row: int,
+    position: int,
+) -> int:
+    """Return the first of the takes ``first:last`` that `run` (NONE: a new one) can make; `last`: none."""
+    for take in range(first, last):
+        if rule[HAS_FENCES] != 0 and is_fenced(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+            rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row, position,
+        ):  # fmt: skip
+            continue
+        variable = rule[rule[TAKE_VARIABLE] + take]
+        if is_marked(rule, bits, variable, row) and agrees(
+            rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
+        ):
+            return take
+    return last
 
 
 @part
@@ -498,40 +577,35 @@ def step(
         if stays and not early:
             # A take is made when it is known whether another one follows: the last one needs no copy of the
             # run, unless that stays, too.
-            pending = NONE
-            last = rule[rule[TAKE_PTR] + state + 1]
-            for take in range(rule[rule[TAKE_PTR] + state], last + 1):
-                if take < last:
-                    if rule[HAS_FENCES] != 0 and is_fenced(
-                        rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                        rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row,
-                        position,
-                    ):  # fmt: skip
-                        continue
-                    if not holds(
-                        rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                        rule[rule[TAKE_VARIABLE] + take], run, row, position,
-                    ):  # fmt: skip
-                        continue
-                if pending != NONE:
+            made, last = NONE, rule[rule[TAKE_PTR] + state + 1]
+            take = rule[rule[TAKE_PTR] + state]
+            while True:
+                take = next_take(
+                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, take, last, run,
+                    row, position,
+                )  # fmt: skip
+                if made != NONE:
                     taker = run
                     if take < last or mode == _ANY:
                         copy_run(runs, run, spare)
                         taker = spare
-                    variable = rule[rule[TAKE_VARIABLE] + pending]
+                    variable = rule[rule[TAKE_VARIABLE] + made]
                     take_event(rule, events, events_f, runs, runs_f, variable, taker, row, position)
                     if rule[NODE_REGISTER] != NONE:
                         note_take(rule, runs, nodes, meta, variable, taker, position)
                     stays = stays and mode == _ANY
                     if timed:
-                        set_clocks(rule, runs, taker, pending, time_us, keys[slot, N_EVENTS])
+                        set_clocks(rule, runs, taker, made, time_us, keys[slot, N_EVENTS])
                     previous, reported, floor, goes_on = spread(
                         rule, runs, keys, meta, matches, slot, previous, taker,
-                        rule[rule[TAKE_AFTER] + pending], time_us, reported, floor, timed,
+                        rule[rule[TAKE_AFTER] + made], time_us, reported, floor, timed,
                     )  # fmt: skip
                     goes_on = goes_on and taker == run
                     spare = meta[SPARE]
-                pending = take
+                if take == last:
+                    break
+                made = take
+                take += 1
         if mode == _STRICT:
             stays = False
         if stays and mode == _NEXT and not early:
