@@ -71,14 +71,20 @@ def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
 
 
 @part
+def signed(bits: np.uint64) -> int:
+    """Return the signed number of the same bits."""
+    return np.int64(bits)  # type: ignore[return-value]
+
+
+@part
 def add_checked(a: int, b: int) -> tuple[int, bool]:
     """Return the 64-bit sum and whether it fits.
 
     Here and below results that may wrap are computed unsigned: of a signed one LLVM assumes that it fits, and
     drops the test.
     """
-    total = np.int64(np.uint64(a) + np.uint64(b))
-    return total, ((a ^ total) & (b ^ total)) >= 0  # type: ignore[return-value]
+    total = signed(np.uint64(a) + np.uint64(b))
+    return total, ((a ^ total) & (b ^ total)) >= 0
 
 
 @part
@@ -162,13 +168,13 @@ def update_registers(
 @part
 def as_f(value: int) -> float:
     """Return the double with the bits of `value`."""
-    return np.int64(value).view(np.float64)  # type: ignore[no-any-return]
+    return np.int64(value).view(np.float64)
 
 
 @part
 def as_i(value: float) -> int:
     """Return the bits of a double."""
-    return np.float64(value).view(np.int64)  # type: ignore[no-any-return]
+    return np.float64(value).view(np.int64)  # type: ignore[return-value]
 
 
 @part
@@ -182,7 +188,7 @@ def evaluate(
     the event has with what the run has touches no memory but theirs.
     """
     top = -1
-    value, missing = np.int64(0), np.int64(1)
+    value, missing = 0, 1
     for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
         op = rule[rule[CODE_OP] + at]
         arg = rule[rule[CODE_ARG] + at]
@@ -195,15 +201,15 @@ def evaluate(
         if pushed >= 0:
             if pushed == Code.COLUMN:
                 value = events[VALUE + arg, row]
-                missing = np.int64(0) if is_known(rule, events, row, arg) else np.int64(1)
+                missing = 0 if is_known(rule, events, row, arg) else 1
             elif pushed == Code.REGISTER:
                 value = runs[run, REGISTER + arg]
                 missing = 1 - (runs[run, VALID] >> arg & 1)
             else:
                 value = arg
-                missing = np.int64(1) if pushed == Code.CONST_NULL else np.int64(0)
+                missing = 1 if pushed == Code.CONST_NULL else 0
         elif op & POPS != 0:
-            below, below_missing = i[top], np.int64(null[top])
+            below, below_missing = i[top], null[top]
             top -= 1
         op >>= OPERATION
         if op == 0:
@@ -213,14 +219,14 @@ def evaluate(
             if missing == 0:
                 value = _compared(op, below, value)
         elif op == Code.IS_NULL:
-            value, missing = missing, np.int64(0)
+            value, missing = missing, 0
         elif op == Code.NOT:
             value = 1 - value
         elif op == Code.AND or op == Code.OR:
             # FALSE decides an AND, TRUE an OR, whatever the other side is
-            strong = np.int64(0) if op == Code.AND else np.int64(1)
+            strong = 0 if op == Code.AND else 1
             if (missing == 0 and value == strong) or (below_missing == 0 and below == strong):
-                value, missing = strong, np.int64(0)
+                value, missing = strong, 0
             else:
                 value = 1 - strong
                 missing |= below_missing
@@ -244,7 +250,7 @@ def evaluate(
             value = as_i(np.float64(value))
         elif op == Code.NEG_I or op == Code.ABS_I:
             if value == _INT64_MIN:
-                missing = np.int64(1)
+                missing = 1
             elif op == Code.NEG_I or value < 0:
                 value = -value
         elif op == Code.NEG_F:
@@ -257,9 +263,9 @@ def evaluate(
             if missing == 0:
                 rounded = np.floor(as_f(value)) if op == Code.FLOOR_F else np.ceil(as_f(value))
                 if rounded >= -9.223372036854775808e18 and rounded < 9.223372036854775808e18:
-                    value = np.int64(rounded)
+                    value = int(rounded)
                 else:
-                    missing = np.int64(1)
+                    missing = 1
         elif op >= Code.DATE_PART:
             if op == Code.POWER_F:
                 missing |= below_missing
@@ -268,7 +274,7 @@ def evaluate(
             else:
                 i[top + 1] = value
             if missing == 0:
-                missing = np.int64(compute(op, arg, i, f, top + 1))
+                missing = compute(op, arg, i, f, top + 1)
                 value = i[top + 1]
         else:
             missing |= below_missing
@@ -281,50 +287,48 @@ def evaluate(
 def _compared(op: int, a: int, b: int) -> int:
     """Return 1 if ``a op b``, else 0."""
     x, y = as_f(a), as_f(b)
-    no, yes = np.int64(0), np.int64(1)
     if op == Code.EQ_I:
-        return yes if a == b else no
+        return 1 if a == b else 0
     if op == Code.LT_I:
-        return yes if a < b else no
+        return 1 if a < b else 0
     if op == Code.LE_I:
-        return yes if a <= b else no
+        return 1 if a <= b else 0
     if op == Code.EQ_F:
-        return yes if equal_f(x, y) else no
+        return 1 if equal_f(x, y) else 0
     if op == Code.LT_F:
-        return yes if less_f(x, y) else no
-    return no if less_f(y, x) else yes
+        return 1 if less_f(x, y) else 0
+    return 0 if less_f(y, x) else 1
 
 
 @part
 def _binary(op: int, a: int, b: int) -> tuple[int, int]:
     """Compute ``a op b``; the second result is 1 where there is no first one."""
     x, y = as_f(a), as_f(b)
-    no, yes = np.int64(0), np.int64(1)
     if op == Code.ADD_F:
-        return as_i(x + y), no
+        return as_i(x + y), 0
     if op == Code.SUB_F:
-        return as_i(x - y), no
+        return as_i(x - y), 0
     if op == Code.MUL_F:
-        return as_i(x * y), no
+        return as_i(x * y), 0
     if op == Code.DIV_F:
-        return (no, yes) if y == 0.0 else (as_i(x / y), no)
+        return (0, 1) if y == 0.0 else (as_i(x / y), 0)
     if op == Code.MOD_F:
-        return (no, yes) if y == 0.0 else (as_i(np.fmod(x, y)), no)
+        return (0, 1) if y == 0.0 else (as_i(np.fmod(x, y)), 0)
     if op == Code.ADD_I:
         total, fits = add_checked(a, b)
-        return total, no if fits else yes
+        return total, 0 if fits else 1
     if op == Code.SUB_I:
-        difference = np.int64(np.uint64(a) - np.uint64(b))
-        return difference, no if ((a ^ b) & (a ^ difference)) >= 0 else yes
+        difference = signed(np.uint64(a) - np.uint64(b))
+        return difference, 0 if ((a ^ b) & (a ^ difference)) >= 0 else 1
     if op == Code.MUL_I:
-        product = np.int64(np.uint64(a) * np.uint64(b))
+        product = signed(np.uint64(a) * np.uint64(b))
         if (a == -1 and b == _INT64_MIN) or (b == -1 and a == _INT64_MIN):
-            return no, yes
-        return product, yes if b != 0 and b != -1 and product // b != a else no
+            return 0, 1
+        return product, 1 if b != 0 and b != -1 and product // b != a else 0
     # MOD_I
     if b == 0:
-        return no, yes
-    remainder = np.int64(0) if b == -1 else a % b  # the sign of the divisor ...
+        return 0, 1
+    remainder = 0 if b == -1 else a % b  # the sign of the divisor ...
     if remainder != 0 and (a < 0) != (b < 0):
         remainder -= b  # ... becomes that of the dividend
-    return remainder, no
+    return remainder, 0

@@ -304,7 +304,7 @@ def holds_any(
 ) -> bool:
     """Say whether the event could be taken as one of ``first:last`` in the list at `table`.
 
-    Predicates are computed apart, but for there being none: that would make the loops over runs twice as long.
+    Predicates that must be computed are computed apart: the loop over runs stays smaller.
     """
     for at in range(first, last):
         variable = rule[table + at]

@@ -90,8 +90,10 @@ def show(pattern: str) -> list[str]:
         # Iterations that take nothing are none.
         (
             "a -> (b? c?)+ -> d",
-            ["start a:1,2,3", "next b:4,3", "strict c:5,3", "next d:-1"]
-                + ["strict c:5,3 b:4,3", "strict b:4,3 c:5,3"],
+            [
+                *("start a:1,2,3", "next b:4,3", "strict c:5,3", "next d:-1"),
+                *("strict c:5,3 b:4,3", "strict b:4,3 c:5,3"),
+            ],
         ),
     ],
 )  # fmt: skip
