@@ -19,7 +19,7 @@ from cep.engine.kernels.layout import (
     MATCH_VALID,
 )
 from cep.engine.kernels.order import hash_values, write_hexadecimal
-from cep.engine.ordering import hash_column, order_by_time
+from cep.engine.ordering import hash_column, is_sorted, order_by_time
 from cep.engine.predicates import Batch, evaluate
 from cep.engine.strings import StringPool
 from cep.expression import Aggregate, Column, Type, column_names
@@ -70,8 +70,9 @@ def build_matches(
     if not alike:
         return empty_matches(program)
     tables = [_table(program, numbers, found, keys, strings, nodes, events) for numbers in alike.values()]
-    table = pa.concat_tables(tables).combine_chunks()
-    return table.take(pa.array(_match_order(program, table)))
+    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    rows = _match_order(program, table)
+    return table if is_sorted(rows) else table.take(pa.array(rows))
 
 
 def _form(rule: RuleProgram) -> object:
@@ -109,9 +110,11 @@ def _table(
     """Return the matches of rules of one form; a rule that reports events is alone."""
     names = [program.rules[number].name for number in numbers]
     hashes = np.array([name_hash(name) for name in names], np.uint64)
-    parts = [np.concatenate(found[number]) for number in numbers]
-    of_rule = np.repeat(np.arange(len(numbers)), [len(part) for part in parts])
-    rule, part = program.rules[numbers[0]], np.concatenate(parts)
+    part = np.concatenate([rows for number in numbers for rows in found[number]])
+    of_rule = np.repeat(np.arange(len(numbers)), [sum(map(len, found[number])) for number in numbers])
+    # A match is a row here, and a value of many columns later: so it is put in its place now.
+    by_end = order_by_time(part[:, MATCH_END])
+    rule, part, of_rule = program.rules[numbers[0]], part.take(by_end, axis=0), of_rule[by_end]
     n = len(part)
     slots = pa.array(part[:, MATCH_SLOT])
     key_columns = [column.take(slots) for column in keys]

@@ -319,9 +319,10 @@ class Matcher:
             self.counters.duplicates_of[stream] += n_copies
         blocks = event_blocks(self.program, table, order, self._slots(table, order), self._strings)
         n_rows = len(order.rows)
-        bits = np.empty((len(self.program.predicates), n_rows), np.int64)
+        bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
         for word, of_word in enumerate(bits):
-            gather(lent(np.asarray(whole(table.column(bits_column(word))))), order.rows, of_word)
+            if self.program.predicates[word]:
+                gather(lent(np.asarray(whole(table.column(bits_column(word))))), order.rows, of_word)
         for state in self._rules:
             state.set_slots(self._n_slots)
         pools = [state.pool for state in self._rules]

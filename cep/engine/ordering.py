@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 from cep.engine.columns import lent, whole
 from cep.engine.kernels.order import (
     count_keys,
+    gather,
     group_by_key,
     hash_bytes,
     hash_values,
-    in_order,
+    list_codes,
+    mark_same,
     number_keys,
+    sort_digits,
 )
 from cep.program import COUNTED_COLUMN, I32, I64, STREAM_COLUMN, TIME_COLUMN, U64, Program, name_hash
 
@@ -70,10 +73,11 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`; of streams with `deduplicate`, second deliveries are left out."""
     codes, keys, first_rows = _numbered(key_values(table, program.key_columns))
     time_us = lent(np.asarray(whole(table.column(TIME_COLUMN))))
-    rows = _by_time_and_key(codes, time_us, len(keys))
-    ordered_codes, ordered_us = np.empty_like(codes), np.empty_like(time_us)
+    rows, ordered_codes = _by_time_and_key(codes, time_us, len(keys))
+    ordered_us = np.empty_like(time_us)
+    gather(time_us, rows, ordered_us)
     is_same = np.empty(len(rows), np.uint8)
-    any_same = in_order(rows, codes, time_us, ordered_codes, ordered_us, is_same) > 0
+    any_same = mark_same(ordered_codes, ordered_us, is_same) > 0
     same = is_same.view(np.bool_)
     n_duplicates = (0,) * len(program.streams)
     ties = program.tie_columns
@@ -112,32 +116,47 @@ def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
     return codes, encoded.dictionary, first_rows
 
 
-def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> I64:
-    """Order by time, then group by counting: keys are not compared."""
-    rows = np.arange(len(codes)) if _is_sorted(time_us) else order_by_time(time_us)
+def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> tuple[I64, I32]:
+    """Order by time, then group by counting: keys are not compared. Return rows and codes in order."""
+    rows = order_by_time(time_us)
     starts = np.zeros(n_keys + 1, np.int64)
     count_keys(codes, starts)
     grouped = np.empty_like(rows)
-    group_by_key(codes, rows, starts, grouped)
-    return grouped
+    group_by_key(codes, rows, starts, grouped)  # moves each start to the next one
+    ordered = np.empty_like(codes)
+    list_codes(starts[:-1], ordered)
+    return grouped, ordered
 
 
 def order_by_time(time_us: I64) -> I64:
     """Return the rows in order of time, then of their number.
 
-    Sorting numbers that hold time and row is 8 times faster than sorting rows by their times, where the times
-    are near enough to one another that 63 bits hold both.
+    Numbers that hold time and row are sorted, digit by digit: some 90 times as fast as sorting rows by their
+    times. The times must be near enough to one another that 63 bits hold both.
     """
+    if is_sorted(time_us):
+        return np.arange(len(time_us))
     first_us = int(time_us.min())
     row_bits = len(time_us).bit_length()
-    if (int(time_us.max()) - first_us).bit_length() + row_bits > 63:
+    n_bits = (int(time_us.max()) - first_us).bit_length() + row_bits
+    if n_bits > 63:
         return np.argsort(time_us, kind="stable")
-    packed = ((time_us - first_us) << row_bits) | np.arange(len(time_us))
-    packed.sort()
-    return packed & ((1 << row_bits) - 1)
+    packed = time_us - first_us
+    packed <<= row_bits
+    packed |= np.arange(len(packed))
+    other = np.empty_like(packed)
+    counts = np.empty(_DIGIT, np.int64)
+    rows = other if sort_digits(packed, other, counts, row_bits, n_bits) else packed
+    rows &= (1 << row_bits) - 1
+    return rows
 
 
-def _is_sorted(values: I64) -> bool:
+_DIGIT = 1 << 11
+"""Values of a digit: more of them leave the cache, less make more digits."""
+
+
+def is_sorted(values: I64) -> bool:
+    """Say whether no value is less than the one before."""
     return bool((values[1:] >= values[:-1]).all())
 
 

@@ -89,7 +89,7 @@ def warm_up() -> None:
     """Run a few events through a matcher, so that every kernel is compiled and on disk."""
     program = smallest_program()
     columns = {
-        TIME_COLUMN: [1, 1, 1],
+        TIME_COLUMN: [2, 1, 1],
         bits_column(0): [0, 0, 0],
         "key": ["k", "k", "k"],
         "id": ["a", "b", "b"],
@@ -100,7 +100,7 @@ def warm_up() -> None:
     number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
     matcher = Matcher(program)
     matcher.push(pa.table(columns, schema=program.event_schema))
-    matcher.advance(1)
+    matcher.advance(2)
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
 

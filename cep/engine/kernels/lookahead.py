@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from cep.engine.kernels.compiled import kernel, part
+from cep.engine.kernels.compiled import kernel
+from cep.engine.kernels.order import lowest_bit
 from cep.program import I32, I64
 
 # Columns of `rules`: bits that complete a match, length of the window, then where the rule stands in its
 # scan: the key, since when an event that completes a match follows in it, the event that was looked at last.
 FINAL_MASK, SPAN_US, REACH_CODE, REACH_US, LAST_ROW = range(5)
 N_RULE_COLUMNS = 5
-
-
-@part
-def lowest_bit(word: int) -> int:
-    """Return the place of the lowest bit that is set; there is one."""
-    bit = 0
-    if word & 0xFFFFFFFF == 0:
-        bit += 32
-        word >>= 32
-    if word & 0xFFFF == 0:
-        bit += 16
-        word >>= 16
-    if word & 0xFF == 0:
-        bit += 8
-        word >>= 8
-    if word & 0xF == 0:
-        bit += 4
-        word >>= 4
-    if word & 0x3 == 0:
-        bit += 2
-        word >>= 2
-    return bit + 1 - (word & 1)
 
 
 @kernel

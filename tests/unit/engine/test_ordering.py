@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep.engine.ordering import key_values, order_events, places_in
+from cep.engine.ordering import key_values, order_by_time, order_events, places_in
 from cep.engine.warm import smallest_program
 
 
@@ -54,3 +55,14 @@ def test_keys_are_found_whichever_side_is_longer(n_known: int) -> None:
     keys = pa.array(["a", "b", None, "f"])
     expected = [known.to_pylist().index(key) if key in known.to_pylist() else -1 for key in keys.to_pylist()]
     assert places_in(keys, known).tolist() == expected
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1000, 5000])
+@pytest.mark.parametrize(
+    "n_bits", [0, 1, 10, 11, 12, 33, 40, 62]
+)  # one digit and more; too far apart for 63 bits
+def test_rows_are_in_order_of_time_and_equal_times_in_order_of_rows(n: int, n_bits: int) -> None:
+    times = np.random.default_rng(n + n_bits).integers(-(1 << n_bits), 1 << n_bits, n)
+    assert order_by_time(times).tolist() == np.argsort(times, kind="stable").tolist()
+    times.sort()
+    assert order_by_time(times).tolist() == list(range(n))
