@@ -104,7 +104,7 @@ def number_keys(values: I64, lowest: int, codes: I32, first_rows: I64, places: I
 
 @kernel
 def sort_digits(values: I64, other: I64, counts: I64, low: int, high: int) -> bool:
-    """Sort `values` by their bits from `low` to `high`; say whether the result is in `other` and not in place.
+    """Sort `values` by their bits from `low` to `high`; say whether the result is in `other`, not in place.
 
     From the lowest digit to the highest, each a counting sort (Knuth, The Art of Computer Programming 3,
     5.2.5): for 400,000 numbers of 31 bits 11 times as fast as numpy's sort. `counts` has room for each value
