@@ -17,8 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator["SparkSession"]:
     from spark_runtime.session import session
 
-    running = session(
-        {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, name="tests", is_short=True
-    )
+    conf = {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "2",
+        # By default state stores are looked after every minute, longer than any test takes.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "300ms",
+    }
+    running = session(conf, name="tests", is_short=True)
     yield running
     running.stop()

@@ -229,6 +229,23 @@ def test_a_run_that_is_repeated_goes_on_where_the_last_one_ended(spark: SparkSes
     assert 0 < len(early) < len(found)
 
 
+def test_a_stream_goes_on_from_a_snapshot_of_its_state_store(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(11, 600)
+    write_json(tmp_path / "events", events[:500], 5)
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    name = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+    spark.conf.set(name, "1")  # else after ten micro-batches: what cannot write one ends only then
+    try:
+        quiet_run(write_pipeline(tmp_path, source))
+    finally:
+        spark.conf.unset(name)
+    assert list((tmp_path / "out/checkpoint").rglob("*.zip"))
+    write_json(tmp_path / "rest", events[500:], 1)
+    (tmp_path / "rest/part-000.json").rename(tmp_path / "events/part-900.json")
+    quiet_run(write_pipeline(tmp_path, source, FINISH))
+    assert comparable(read(tmp_path / "out/matches")) == local_matches(compiled(RULES), events)
+
+
 def test_a_stream_reads_one_file_and_none_beside_it(spark: SparkSession, tmp_path: Path) -> None:
     events = keyed_events(9, 300)
     write_json(tmp_path / "events", events, 1)
