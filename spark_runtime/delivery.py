@@ -57,8 +57,8 @@ class Part:
             return
         import pyarrow.parquet as pq
 
-        # By default Arrow looks for repeated values in numbers and identifiers, too, and compresses identifiers,
-        # which are random: three times the time for a file smaller by a twelfth.
+        # By default Arrow looks for repeated values in numbers and identifiers, too, and compresses
+        # identifiers, which are random: three times the time for a file smaller by a twelfth.
         texts = [item.name for item in self.schema if pa.types.is_string(item.type)]
         compression = {name: "none" if name == "match_id" else "snappy" for name in self.schema.names}
         others = [name for name in self.schema.names if name != "match_id"]

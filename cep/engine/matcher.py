@@ -130,7 +130,12 @@ class _RuleState:
         """Move the matches so far to `found`."""
         n_out = int(self.pool.meta[N_OUT])
         if n_out:
-            reported = self.suppression.reported(self.matches[:n_out].copy())
+            matches = self.matches[:n_out]
+            if 2 * n_out < len(self.matches):
+                matches = matches.copy()
+            else:  # not copied, but handed on with its room
+                self.matches = new_matches(self.rule, len(self.matches))
+            reported = self.suppression.reported(matches)
             if len(reported):
                 found.append(reported)
             self.pool.meta[N_OUT] = 0

@@ -428,6 +428,7 @@ def spread(
     slot: int,
     previous: int,
     run: int,
+    is_spare: bool,
     after: int,
     time_us: int,
     reported: int,
@@ -436,10 +437,9 @@ def spread(
 ) -> tuple[int, int, int, bool]:
     """`run` has taken an event: give it its successors, behind `previous`, in order of preference.
 
-    `run` is the spare one, or the one behind `previous`. The last successor needs no copy: it is `run`. The
-    last result says whether there was one, so that `run` stays.
+    `run` is the spare one or, without `is_spare`, the one behind `previous`. The last successor needs no
+    copy: it is `run`. The last result says whether there was one, so that `run` stays.
     """
-    is_spare = run == meta[SPARE]
     goes_on = False
     last = rule[rule[AFTER_PTR] + after + 1] - 1
     for at in range(rule[rule[AFTER_PTR] + after], last + 1):
@@ -597,7 +597,7 @@ def step(
                     if timed:
                         set_clocks(rule, runs, taker, made, time_us, keys[slot, N_EVENTS])
                     previous, reported, floor, goes_on = spread(
-                        rule, runs, keys, meta, matches, slot, previous, taker,
+                        rule, runs, keys, meta, matches, slot, previous, taker, taker != run,
                         rule[rule[TAKE_AFTER] + made], time_us, reported, floor, timed,
                     )  # fmt: skip
                     goes_on = goes_on and taker == run
@@ -663,7 +663,7 @@ def step(
                     runs[spare, clock + START_EVENT] = keys[slot, N_EVENTS]
                     set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
                 previous, reported, floor, _ = spread(
-                    rule, runs, keys, meta, matches, slot, previous, spare,
+                    rule, runs, keys, meta, matches, slot, previous, spare, True,
                     rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
                 )  # fmt: skip
                 spare = meta[SPARE]
