@@ -46,7 +46,7 @@ class EventBlocks:
         """Yield the places of `n_rows` events, and what kernels read of them, always in the same memory."""
         n = len(self.order.rows)
         room = np.empty(self.width * min(n_rows, n), np.int64)
-        for first in range(0, n, n_rows):
+        for first in range(0, n, max(n_rows, 1)):
             part = slice(first, min(first + n_rows, n))
             events = room[: self.width * (part.stop - first)].reshape(self.width, -1)
             self._fill(events, part)

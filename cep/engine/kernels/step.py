@@ -171,10 +171,8 @@ def begin_run(rule: I64, events: I64, runs: I64, run: int, row: int, position: i
     runs[run, START_POS] = position
     runs[run, CHAIN] = 0
     runs[run, VALID] = rule[ZERO_VALID]
-    for register in range(runs.shape[1] - REGISTER):
-        runs[run, REGISTER + register] = rule[
-            ZERO
-        ]  # a constant would make it a call of memset: twice the time
+    for register in range(runs.shape[1] - REGISTER):  # of a constant the compiler makes a call of memset
+        runs[run, REGISTER + register] = rule[ZERO]
 
 
 @part
