@@ -173,9 +173,6 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool) -> SparkSessi
                 del chosen[key]
     # Where PySpark looks for the workers' Python; a cluster may have its own.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Java's memory beside its heap (RocksDB, Arrow): glibc has eight arenas a core and keeps what is free in
-    # each. With two of them the Java of ten million open runs takes 3.0 GiB, else between 2.9 and 3.5.
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     conf = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         conf.set(key, value)
