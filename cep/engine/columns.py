@@ -49,6 +49,6 @@ def lent(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
     """Return `array`, whose memory is often Arrow's, to a kernel that only reads it.
 
     Kernels are compiled for writable arrays, once. A second form for the others would take as long to compile
-    again, a copy of the memory 4 ns for each value.
+    again, a copy of the memory time in each batch.
     """
     return array if array.flags.writeable else np.asarray(_Lent(array))

@@ -172,9 +172,7 @@ def _with_packed_updates(tables: RuleTables) -> RuleTables:
     """Return `tables` with all but the last part of each update in one word: a load instead of eight."""
     columns = (tables.update_op, tables.update_register, tables.update_arg, tables.update_column)
     parts = zip(*(column.tolist() for column in columns), strict=True)
-    packed = [
-        int(op) | int(to) << 8 | int(arg) << 16 | int(column) + 1 << 24 for op, to, arg, column in parts
-    ]
+    packed = [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
     return tables._replace(update_op=np.array(packed, np.int64))
 
 

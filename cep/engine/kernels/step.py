@@ -401,17 +401,17 @@ def next_take(
     row: int,
     position: int,
 ) -> int:
-    """Return the first of the takes ``first:last`` that `run` (NONE: a new one) can make; `last`: none."""
+    """Return the first of the takes ``first:last`` that `run` can make; `last`: none."""
     for take in range(first, last):
         if rule[HAS_FENCES] != 0 and is_fenced(
             rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
             rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row, position,
         ):  # fmt: skip
             continue
-        variable = rule[rule[TAKE_VARIABLE] + take]
-        if is_marked(rule, bits, variable, row) and agrees(
-            rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
-        ):
+        if holds(
+            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+            rule[rule[TAKE_VARIABLE] + take], run, row, position,
+        ):  # fmt: skip
             return take
     return last
 
