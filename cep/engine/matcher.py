@@ -39,6 +39,7 @@ from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_e
 from cep.engine.lookahead import Lookahead
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.ordering import OrderedEvents, key_values, order_events, places_in
+from cep.engine.packed_rule import pack_rule
 from cep.engine.runs import (
     StoredRuns,
     fan_out,
@@ -46,7 +47,6 @@ from cep.engine.runs import (
     new_matches,
     new_stack,
     no_runs,
-    pack,
 )
 from cep.engine.strings import StringPool
 from cep.engine.suppression import Suppression
@@ -103,7 +103,7 @@ class _RuleState:
         self.matches = new_matches(rule, _FIRST_MATCHES)
         self.stack = new_stack(rule)
         self.null = np.zeros(len(self.stack), np.uint8)
-        self.packed = pack(program, rule)
+        self.packed = pack_rule(program, rule)
         self.fan_out = fan_out(rule)
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
         self.suppression = Suppression(rule.suppress_us)
@@ -146,9 +146,8 @@ class _RuleState:
         while True:
             pool = self.pool
             done = self.run_events(
-                self.packed, events, events.view(np.float64), bits, pool.runs, pool.runs_f, pool.keys,
-                pool.meta, self.matches, self.nodes.nodes, self.stack, self.stack.view(np.float64), self.null,
-                rows, done, base, self.fan_out,
+                self.packed, events, bits, pool.runs, pool.keys, pool.meta, self.matches, self.nodes.nodes,
+                self.stack, self.null, rows, done, base, self.fan_out,
             )  # fmt: skip
             if done == len(rows):
                 break

@@ -359,7 +359,7 @@ def _computed(call: Call, operands: tuple[Vector, ...]) -> Vector:
     for at, operand in enumerate(operands):
         cells[:, at] = operand.values.view(np.int64)
     flat = cells.reshape(-1)
-    compute_rows(int(computation.code), computation.arg, flat, flat.view(np.float64), null)
+    compute_rows(int(computation.code), computation.arg, flat, null)
     values = np.ascontiguousarray(cells[:, 0])
     return Vector(values.view(np.float64) if call.type is Type.DOUBLE else values, null == 0, call.type)
 

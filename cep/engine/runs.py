@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from cep.engine.kernels.layout import (
     AT_INSTANT,
-    CLOCK,
-    CLOSE_US,
     DROPPED,
     EARLIEST_US,
     GROUP_CLOCK,
@@ -23,35 +21,21 @@ from cep.engine.kernels.layout import (
     HELD,
     INSTANT,
     MATCH_REGISTER,
-    MAX_RUNS,
     MEMORY,
     N_HOLDING,
     N_META,
     N_RUNS,
-    N_SCALARS,
     NEVER,
-    NODE_REGISTER,
     NONE,
-    OVERFLOW,
     REGISTER,
-    SELECTION,
-    SKIP,
-    SKIP_REGISTER,
-    SPAN_EVENTS,
-    SPAN_US,
     STATE,
     TAIL,
-    TIMEOUTS,
     USED,
     VALID,
-    ZERO_VALID,
-    pack_rule,
 )
 from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
 from cep.engine.packing import Packed, nothing, packed
-from cep.program import I64, Program, RuleProgram, SelectionCode, SkipCode
-
-assert N_SCALARS == 16, "pack() names every scalar"
+from cep.program import I64, RuleProgram, SelectionCode, SkipCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +53,6 @@ class RunPool:
     runs: I64  # (rows, REGISTER + n_registers); one row is for trying a take
     keys: I64  # (n_slots, HEAD and what `StoredRuns.keys` has)
     meta: I64  # (N_META,)
-
-    @property
-    def runs_f(self) -> npt.NDArray[np.float64]:
-        """The same memory as float64."""
-        return self.runs.view(np.float64)
 
     @property
     def total(self) -> int:
@@ -213,26 +192,6 @@ def holds(rule: RuleProgram) -> bool:
 def row_width(rule: RuleProgram) -> int:
     """Return the number of 64-bit fields stored per open run."""
     return REGISTER - STATE + n_registers(rule) + n_clocks(rule) + (N_HOLDING if holds(rule) else 0)
-
-
-def pack(program: Program, rule: RuleProgram) -> I64:
-    """Return `rule` as the one array that kernels read."""
-    zero_valid = sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero)
-    scalars = {
-        SPAN_US: rule.span_us,
-        CLOSE_US: rule.close_us,
-        SELECTION: int(rule.selection),
-        SKIP: int(rule.skip),
-        SKIP_REGISTER: rule.skip_register,
-        MAX_RUNS: rule.max_runs,
-        OVERFLOW: int(rule.overflow),
-        TIMEOUTS: int(rule.timeouts),
-        NODE_REGISTER: rule.node_register,
-        ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
-        SPAN_EVENTS: rule.span_events,
-        CLOCK: REGISTER + n_registers(rule),
-    }
-    return pack_rule(scalars, rule.tables, len(program.columns))
 
 
 def new_matches(rule: RuleProgram, capacity: int) -> I64:

@@ -96,7 +96,7 @@ def warm_up() -> None:
         "n": [1, 2, 2],
     }
     cells = np.zeros(1, np.int64)
-    functions.compute_rows(int(Code.SIGN_F), 0, cells, cells.view(np.float64), np.zeros(1, np.uint8))
+    functions.compute_rows(int(Code.SIGN_F), 0, cells, np.zeros(1, np.uint8))
     number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
     matcher = Matcher(program)
     matcher.push(pa.table(columns, schema=program.event_schema))

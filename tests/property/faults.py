@@ -38,9 +38,9 @@ _NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/en
 FAULTS = (
     Fault(
         "an event that no event skips is not looked at",
-        "cep/engine/kernels/layout.py",
-        "header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())",
-        "header[ALWAYS_WALKS] = 0",
+        "cep/engine/packed_rule.py",
+        "ALWAYS_WALKS: int(rule.tables.state_always[1:].any())",
+        "ALWAYS_WALKS: 0",
     ),
     Fault(
         "an absence is dropped where `->` follows",
@@ -93,8 +93,8 @@ FAULTS = (
     Fault(
         "an absence at the start reaches one microsecond less far",
         f"{_KERNELS}/step.py",
-        "keys[slot, memory] + rule[rule[LOOK_US] + at] >= time_us",
-        "keys[slot, memory] + rule[rule[LOOK_US] + at] > time_us",
+        "keys[slot, memory] + rule[look + LOOK_US] >= time_us",
+        "keys[slot, memory] + rule[look + LOOK_US] > time_us",
     ),
     Fault(
         "a match prunes nothing",

@@ -12,22 +12,20 @@ import numpy.typing as npt
 
 from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import (
-    AFTER_PTR,
-    AFTER_STATE,
     CLOCK,
     CLOSE_US,
     EARLIEST_US,
-    F64,
+    END,
     GROUP_CLOCK,
     GROUP_LIMIT,
     GROUP_US,
+    GROUP_WIDTH,
+    GROUPS,
     HEAD,
     HELD,
     INSTANT,
     INSTANT_OUT,
     LAST_US,
-    LIMIT_GROUP,
-    LIMIT_PTR,
     MAX_RUNS,
     MEMORY,
     MOMENT_US,
@@ -49,12 +47,14 @@ from cep.engine.kernels.layout import (
     STATE_CLOSES,
     STATE_HIGH,
     STATE_LIMIT,
+    STATE_LIMITS,
     STATE_TIMER,
-    STATE_TIMER_AFTER,
+    STATE_TIMER_AFTERS,
     STATE_TIMER_LENGTH,
     TIME_US,
     TIMEOUTS,
     WAIT_US,
+    place_of,
 )
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
 from cep.engine.kernels.selection import complete, note, report_timeouts, settle
@@ -67,7 +67,7 @@ from cep.program import I64, U8, RuleTables
 def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bool:
     """Say whether `run` is complete in `state` because the rule's window closed at or before `now_us`."""
     return (
-        rule[rule[STATE_CLOSES] + state] != 0
+        rule[place_of(state) + STATE_CLOSES] != 0
         and rule[SPAN_US] >= 0
         and runs[run, START_US] + rule[SPAN_US] <= now_us
     )
@@ -76,18 +76,18 @@ def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bo
 @part
 def end_of_wait(rule: I64, runs: I64, run: int, state: int) -> int:
     """Return the time of the limit that ended `run`'s wait in `state`, as it is written: 5 of `< 5`."""
-    clock = rule[CLOCK]
+    clock, place = rule[CLOCK], place_of(state)
     wait_us, end_us = runs[run, clock + WAIT_US], NEVER
     if rule[SPAN_US] >= 0 and runs[run, START_US] + rule[SPAN_US] == wait_us:
         end_us = runs[run, START_US] + rule[CLOSE_US]
-    last_us, high_us = runs[run, clock + LAST_US], rule[rule[STATE_HIGH] + state]
+    last_us, high_us = runs[run, clock + LAST_US], rule[place + STATE_HIGH]
     if high_us >= 0 and last_us + high_us == wait_us:
-        end_us = min(end_us, last_us + rule[rule[STATE_LIMIT] + state])
-    for at in range(rule[rule[LIMIT_PTR] + state], rule[rule[LIMIT_PTR] + state + 1]):
-        group = rule[rule[LIMIT_GROUP] + at]
-        opened, span_us = runs[run, clock + GROUP_CLOCK + group], rule[rule[GROUP_US] + group]
+        end_us = min(end_us, last_us + rule[place + STATE_LIMIT])
+    for at in range(rule[place + STATE_LIMITS], rule[place + STATE_LIMITS + END]):
+        group = rule[GROUPS] + GROUP_WIDTH * rule[at]
+        opened, span_us = runs[run, clock + GROUP_CLOCK + rule[at]], rule[group + GROUP_US]
         if span_us >= 0 and opened + span_us == wait_us:
-            end_us = min(end_us, opened + rule[rule[GROUP_LIMIT] + group])
+            end_us = min(end_us, opened + rule[group + GROUP_LIMIT])
     return end_us
 
 
@@ -112,13 +112,12 @@ def fire(
     """
     spare = meta[SPARE]
     clock = rule[CLOCK]
-    timer = runs[run, STATE]
+    place = place_of(runs[run, STATE])
     copy_run(runs, run, spare)
-    runs[spare, clock + MOMENT_US] += rule[rule[STATE_TIMER_LENGTH] + timer]
+    runs[spare, clock + MOMENT_US] += rule[place + STATE_TIMER_LENGTH]
     end_us = runs[spare, clock + MOMENT_US]
-    after = rule[rule[STATE_TIMER_AFTER] + timer]
-    for at in range(rule[rule[AFTER_PTR] + after], rule[rule[AFTER_PTR] + after + 1]):
-        state = rule[rule[AFTER_STATE] + at]
+    for at in range(rule[place + STATE_TIMER_AFTERS], rule[place + STATE_TIMER_AFTERS + END]):
+        state = rule[at]
         if state == NONE:  # ACCEPT
             previous, reported, floor = complete(
                 rule, runs, keys, meta, matches, slot, previous, spare, end_us, reported, floor
@@ -163,7 +162,7 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
             previous, run = run, following
             continue
         if runs[run, START_POS] >= floor or rule[TIMEOUTS] != 0:
-            timer = rule[rule[STATE_TIMER] + state]
+            timer = rule[place_of(state) + STATE_TIMER]
             if timer >= 0 and runs[run, clock + MOMENT_US] + timer <= now_us:
                 previous, reported, floor = fire(
                     rule, runs, keys, meta, matches, slot, previous, run, now_us, reported, floor
@@ -192,16 +191,13 @@ def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) 
 def run_timed_events(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     keys: I64,
     meta: I64,
     matches: I64,
     nodes: I64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     rows: I64,
     first: int,
@@ -223,16 +219,13 @@ def run_timed_events(
         step(
             rule,
             events,
-            events_f,
             bits,
             runs,
-            runs_f,
             keys,
             meta,
             matches,
             nodes,
             stack,
-            stack_f,
             null,
             slot,
             row,

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from cep.engine.kernels.compiled import part
 from cep.program import I64, U8, Code
-
-F64 = npt.NDArray[np.float64]
 
 _DAY_US = 86_400_000_000
 _INT64_MAX = np.iinfo(np.int64).max
@@ -26,6 +24,18 @@ _WHOLE = 2.0**52
 # Places in `cep.program.DATE_PARTS` and `TRUNC_UNITS`.
 _YEAR, _QUARTER, _MONTH, _DAY, _DAYOFWEEK, _WEEKDAY, _DAYOFYEAR, _HOUR, _MINUTE, _SECOND = range(10)
 _TO_YEAR, _TO_QUARTER, _TO_MONTH, _TO_WEEK = range(4)
+
+
+@part
+def as_f(value: int) -> float:
+    """Return the double with the bits of `value`."""
+    return np.int64(value).view(np.float64)
+
+
+@part
+def as_i(value: float) -> int:
+    """Return the bits of a double."""
+    return np.float64(value).view(np.int64)  # type: ignore[return-value]
 
 
 @numba.njit(nogil=True)
@@ -115,9 +125,9 @@ def _power(x: float, y: float) -> float:
 
 
 @numba.njit(nogil=True)
-def compute(op: int, arg: int, i: I64, f: F64, at: int) -> int:
-    """Compute ``at = op(at)``, or of ``at, at + 1``; return 1 where it has no result. `f` is `i`."""
-    a, x = i[at], f[at]
+def compute(op: int, arg: int, i: I64, at: int) -> int:
+    """Compute ``at = op(at)``, or of ``at, at + 1``; return 1 where it has no result."""
+    a, x = i[at], as_f(i[at])
     if op == Code.DATE_PART:
         i[at] = _date_part(a, arg)
     elif op == Code.DATE_TRUNC:
@@ -130,28 +140,28 @@ def compute(op: int, arg: int, i: I64, f: F64, at: int) -> int:
             return 1
         i[at] = a * arg
     elif op == Code.ROUND_F:
-        f[at] = _round(x, arg)
+        i[at] = as_i(_round(x, arg))
     elif op == Code.SIGN_F:
-        f[at] = 1.0 if x > 0 else -1.0 if x < 0 else x
+        i[at] = as_i(1.0 if x > 0 else -1.0 if x < 0 else x)
     elif op == Code.EXP_F:
-        f[at] = np.exp(x)
+        i[at] = as_i(np.exp(x))
     elif op == Code.POWER_F:
-        f[at] = _power(x, f[at + 1])
+        i[at] = as_i(_power(x, as_f(i[at + 1])))
     elif x <= 0:
         return 1
     elif op == Code.LN_F:
-        f[at] = np.log(x)
+        i[at] = as_i(np.log(x))
     elif op == Code.LOG2_F:
-        f[at] = np.log(x) / _LN_2
+        i[at] = as_i(np.log(x) / _LN_2)
     else:
-        f[at] = np.log10(x)
+        i[at] = as_i(np.log10(x))
     return 0
 
 
 @numba.njit(nogil=True, cache=True)
-def compute_rows(op: int, arg: int, i: I64, f: F64, null: U8) -> None:
+def compute_rows(op: int, arg: int, i: I64, null: U8) -> None:
     """Compute every row: operands lie beside one another in `i`, the result takes the first one's place."""
     step = len(i) // max(len(null), 1)
     for row in range(len(null)):
         if null[row] == 0:
-            null[row] = compute(op, arg, i, f, row * step)
+            null[row] = compute(op, arg, i, row * step)

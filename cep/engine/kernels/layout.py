@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
-import numpy.typing as npt
 
-from cep.program import I64, Code, RuleTables
-
-F64 = npt.NDArray[np.float64]
+from cep.engine.kernels.compiled import part
 
 NONE = -1
 EVERY_BIT = -1
@@ -67,140 +62,58 @@ MATCH_SLOT, MATCH_START, MATCH_END, MATCH_CHAIN, MATCH_VALID = range(5)
 MATCH_TIMED_OUT = 5  # 1: a timeout; 0: a match
 MATCH_REGISTER = 6
 
-# Places in a packed rule (`pack_rule`): scalars, then where each table begins.
+# A packed rule (`cep.engine.packed_rule`): scalars, a record for each state, then other records and lists.
+# A record refers to another one by its address, its place in the array, and to a list by two: those of its
+# first word and, `END` further, of what follows its last. So a step reads what it needs with one load.
+# (With a table for each field it was two: where the table begins depends on the rule.) States have numbers,
+# which snapshots can keep.
 SPAN_US, CLOSE_US, SELECTION, SKIP, SKIP_REGISTER, MAX_RUNS, ZERO_VALID, N_VALUES = range(8)
 OVERFLOW, TIMEOUTS = 8, 9
 SPAN_EVENTS, CLOCK, HAS_FENCES = 10, 11, 12
 NODE_REGISTER = 13  # holds a run's last node; NONE: the rule does not report events
 ALWAYS_WALKS = 14  # 1: a run may wait in a state where every event must be looked at
 ZERO = 15  # what registers begin with
-N_SCALARS = 16
-(
-    STATE_MODE,
-    STATE_INTEREST,
-    STATE_ALWAYS,
-    STATE_NEXT,
-    STATE_CLOSES,
-    STATE_AFTER_SKIP,
-    TAKE_PTR,
-    TAKE_VARIABLE,
-    TAKE_AFTER,
-    BEGIN_PTR,
-    BEGIN_VARIABLE,
-    BAR_PTR,
-    BAR_VARIABLE,
-    GUARD_PTR,
-    GUARD_VARIABLE,
-    LIFT_PTR,
-    LIFT_VARIABLE,
-    LIFT_STATE,
-    STATE_FENCE_PTR,
-    TAKE_FENCE_PTR,
-    FENCE_VARIABLE,
-    FENCE_UNTIL,
-    AFTER_PTR,
-    AFTER_STATE,
-    VARIABLE_MASK,
-    VARIABLE_HASH,
-    VARIABLE_AFTER_TAKE,
-    CODE_PTR,
-    CODE_OP,
-    CODE_ARG,
-    UPDATE_PTR,
-    UPDATE_OP,
-    UPDATE_REGISTER,
-    UPDATE_COLUMN,
-    UPDATE_ARG,
-    UPDATE_ARG2,
-    STATE_LOW,
-    STATE_HIGH,
-    STATE_TIMER,
-    STATE_TIMER_LENGTH,
-    STATE_TIMER_AFTER,
-    STATE_LIMIT,
-    LIMIT_PTR,
-    LIMIT_GROUP,
-    OPEN_PTR,
-    OPEN_GROUP,
-    LOOK_PTR,
-    LOOK_MEMORY,
-    LOOK_US,
-    LOOK_EVENTS,
-    GROUP_US,
-    GROUP_EVENTS,
-    GROUP_LIMIT,
-    MEMORY_VARIABLE,
-) = range(N_SCALARS, N_SCALARS + 54)
-N_HEADER = N_SCALARS + 54
+GROUPS = 16  # where the records of groups begin
+MEMORIES = 17  # where the list begins of the variables whose last events a key remembers
+N_SCALARS = 18
+
+END = 1
+STATE_MODE, STATE_INTEREST, STATE_ALWAYS, STATE_NEXT, STATE_CLOSES, STATE_AFTER_SKIP = range(6)
+STATE_TAKES, STATE_BEGINS, STATE_BARS, STATE_GUARDS, STATE_LIFTS, STATE_FENCES = range(6, 18, 2)
+STATE_LOW, STATE_HIGH, STATE_TIMER, STATE_TIMER_LENGTH, STATE_LIMIT = range(18, 23)
+STATE_TIMER_AFTERS, STATE_LIMITS = 23, 25
+STATE_WIDTH = 32  # a power of two: a number becomes an address by a shift
+
+# Lists of takes, fences, lifts and looks hold such records; those of variables, of states (afters) and of the
+# numbers of groups (opens, limits) have a word for each.
+TAKE_VARIABLE, TAKE_AFTERS, TAKE_FENCES, TAKE_OPENS, TAKE_LOOKS = 0, 1, 3, 5, 7
+TAKE_WIDTH = 9
+VARIABLE_NUMBER, VARIABLE_MASK, VARIABLE_HASH, VARIABLE_AFTER_TAKE = range(4)
+VARIABLE_CODE, VARIABLE_UPDATES = 4, 6
+VARIABLE_WIDTH = 8
+CODE_OP, CODE_ARG = range(2)
+CODE_WIDTH = 2
+UPDATE, UPDATE_ARG2 = range(2)
+UPDATE_WIDTH = 2
+FENCE_VARIABLE, FENCE_UNTIL = range(2)
+FENCE_WIDTH = 2
+LIFT_VARIABLE, LIFT_STATE = range(2)
+LIFT_WIDTH = 2
+LOOK_MEMORY, LOOK_US, LOOK_EVENTS = range(3)
+LOOK_WIDTH = 3
+GROUP_US, GROUP_EVENTS, GROUP_LIMIT = range(3)
+GROUP_WIDTH = 3
+
 INT64_MAX = np.iinfo(np.int64).max
 NEVER = INT64_MAX
-
-
-def pack_rule(scalars: dict[int, int], tables: RuleTables, n_values: int) -> I64:
-    """Return a rule as one array: `scalars` by place, the places of the tables, the tables.
-
-    `n_values` is the number of columns in `Program.columns`. Unsigned words keep their bits.
-    """
-    header = np.zeros(N_HEADER, np.int64)
-    for place, scalar in scalars.items():
-        header[place] = scalar
-    header[N_VALUES] = n_values
-    header[HAS_FENCES] = len(tables.fence_variable) > 0
-    header[ALWAYS_WALKS] = bool(tables.state_always[1:].any())
-    tables = _with_pushes(_with_packed_updates(tables))
-    header[N_SCALARS:] = N_HEADER + np.concatenate(([0], np.cumsum([len(table) for table in tables])[:-1]))
-    return np.concatenate((header, *tables), dtype=np.int64, casting="unsafe")
-
 
 PUSHED, KEEPS, POPS = 7, 8, 16
 OPERATION = 5
 """An instruction of the packed code: what it pushes first (`Code` + 1, or 0), whether what was on top must be
 kept in memory, or got from there; above these bits what it computes then (`Code`, or 0)."""
 
-_OF_TWO = frozenset(
-    {
-        *(Code.ADD_I, Code.SUB_I, Code.MUL_I, Code.MOD_I, Code.ADD_F, Code.SUB_F, Code.MUL_F, Code.DIV_F),
-        *(Code.MOD_F, Code.EQ_I, Code.LT_I, Code.LE_I, Code.EQ_F, Code.LT_F, Code.LE_F, Code.AND, Code.OR),
-        *(Code.COALESCE, Code.MIN_OF_I, Code.MIN_OF_F, Code.MAX_OF_I, Code.MAX_OF_F, Code.POWER_F),
-        Code.SELECT,  # of three: the first is always in memory
-    }
-)
-_WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
 
-
-def _with_packed_updates(tables: RuleTables) -> RuleTables:
-    """Return `tables` with all but the last part of each update in one word: a load instead of eight."""
-    columns = (tables.update_op, tables.update_register, tables.update_arg, tables.update_column)
-    parts = zip(*(column.tolist() for column in columns), strict=True)
-    packed = [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
-    return tables._replace(update_op=np.array(packed, np.int64))
-
-
-def _with_pushes(tables: RuleTables) -> RuleTables:
-    """Return `tables` with each value that the next instruction computes with pushed by that instruction.
-
-    Halves the number of instructions: a comparison with what the run has taken is two.
-    """
-    ops: list[int] = []
-    args: list[int] = []
-    ends = [0]
-    for first, last in pairwise(tables.code_ptr.tolist()):
-        begin = len(ops)
-        for op, arg in zip(
-            tables.code_op[first:last].tolist(), tables.code_arg[first:last].tolist(), strict=True
-        ):
-            if op <= Code.REGISTER:
-                keeps = KEEPS if len(ops) > begin else 0  # at first there is nothing on top
-                ops.append(op + 1 | keeps)
-                args.append(arg)
-            elif op not in _WITH_ARG and len(ops) > begin and ops[-1] >> OPERATION == 0:
-                ops[-1] |= op << OPERATION
-                if op in _OF_TWO:  # what was on top is the other operand
-                    ops[-1] &= ~KEEPS
-            else:
-                ops.append(op << OPERATION | (POPS if op in _OF_TWO else 0))
-                args.append(arg)
-        ends.append(len(ops))
-    return tables._replace(
-        code_ptr=np.array(ends, np.int32), code_op=np.array(ops, np.int32), code_arg=np.array(args, np.int64)
-    )
+@part
+def place_of(state: int) -> int:
+    """Return the address of a state's record in a packed rule."""
+    return N_SCALARS + STATE_WIDTH * state

@@ -5,23 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from cep.engine.kernels.compiled import part
-from cep.engine.kernels.functions import compute
+from cep.engine.kernels.functions import as_f, as_i, compute
 from cep.engine.kernels.layout import (
     CODE_ARG,
     CODE_OP,
-    CODE_PTR,
-    F64,
+    CODE_WIDTH,
+    END,
     KEEPS,
     N_VALUES,
     OPERATION,
     POPS,
     PUSHED,
     REGISTER,
+    UPDATE,
     UPDATE_ARG2,
-    UPDATE_OP,
-    UPDATE_PTR,
+    UPDATE_WIDTH,
     VALID,
     VALUE,
+    VARIABLE_CODE,
+    VARIABLE_UPDATES,
 )
 from cep.program import I64, U8, Code, Update
 
@@ -91,9 +93,7 @@ def add_checked(a: int, b: int) -> tuple[int, bool]:
 def update_registers(
     rule: I64,
     events: I64,
-    events_f: F64,
     runs: I64,
-    runs_f: F64,
     variable: int,
     run: int,
     row: int,
@@ -101,8 +101,9 @@ def update_registers(
 ) -> None:
     """Take event `row` as `variable`: bring the registers of `run` up to date."""
     valid = runs[run, VALID]
-    for step in range(rule[rule[UPDATE_PTR] + variable], rule[rule[UPDATE_PTR] + variable + 1]):
-        packed = rule[rule[UPDATE_OP] + step]
+    update, last = rule[variable + VARIABLE_UPDATES], rule[variable + VARIABLE_UPDATES + END]
+    while update < last:
+        packed = rule[update + UPDATE]
         op, register, arg, column = packed & 255, packed >> 8 & 255, packed >> 16 & 255, (packed >> 24) - 1
         bit = 1 << register
         known = valid & bit != 0
@@ -111,7 +112,7 @@ def update_registers(
         if column >= 0:
             value = events[VALUE + column, row]
         if op == Update.LAST or (
-            op == Update.FIRST and runs[run, REGISTER + arg] == rule[rule[UPDATE_ARG2] + step]
+            op == Update.FIRST and runs[run, REGISTER + arg] == rule[update + UPDATE_ARG2]
         ):
             runs[run, REGISTER + register] = value
             valid = valid | bit if is_value else valid & ~bit
@@ -141,57 +142,44 @@ def update_registers(
                 runs[run, REGISTER + register] = value
             valid |= bit
         else:
-            number = events_f[VALUE + column, row]
+            number, held_f = as_f(events[VALUE + column, row]), as_f(runs[run, REGISTER + register])
+            result = number
             if not known:
-                runs_f[run, REGISTER + register] = 0.0 if op == Update.SQUARES_F else number
+                result = 0.0 if op == Update.SQUARES_F else number
             elif op == Update.SUM_F:
-                runs_f[run, REGISTER + register] += number
+                result = held_f + number
             elif op == Update.MIN_F:
-                if less_f(number, runs_f[run, REGISTER + register]):
-                    runs_f[run, REGISTER + register] = number
+                result = number if less_f(number, held_f) else held_f
             elif op == Update.MAX_F:
-                if less_f(runs_f[run, REGISTER + register], number):
-                    runs_f[run, REGISTER + register] = number
+                result = number if less_f(held_f, number) else held_f
             elif op == Update.MEAN_F:
-                runs_f[run, REGISTER + register] += (number - runs_f[run, REGISTER + register]) / runs[
-                    run, REGISTER + arg
-                ]
+                result = held_f + (number - held_f) / runs[run, REGISTER + arg]
             elif op == Update.SQUARES_F:
-                mean = runs_f[run, REGISTER + rule[rule[UPDATE_ARG2] + step]]
-                runs_f[run, REGISTER + register] += (number - mean) * (
+                mean = as_f(runs[run, REGISTER + rule[update + UPDATE_ARG2]])
+                result = held_f + (number - mean) * (
                     number - (mean + (number - mean) / runs[run, REGISTER + arg])
                 )
+            runs[run, REGISTER + register] = as_i(result)
             valid |= bit
+        update += UPDATE_WIDTH
     runs[run, VALID] = valid
 
 
 @part
-def as_f(value: int) -> float:
-    """Return the double with the bits of `value`."""
-    return np.int64(value).view(np.float64)
-
-
-@part
-def as_i(value: float) -> int:
-    """Return the bits of a double."""
-    return np.float64(value).view(np.int64)  # type: ignore[return-value]
-
-
-@part
-def evaluate(
-    rule: I64, events: I64, runs: I64, i: I64, f: F64, null: U8, variable: int, run: int, row: int
-) -> bool:
+def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int, run: int, row: int) -> bool:
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
-    INRIA report 117, 1990); `i`, which is `f`, and `null` hold what lies below it. So a comparison of what
+    INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what
     the event has with what the run has touches no memory but theirs.
     """
     top = -1
     value, missing = 0, 1
-    for at in range(rule[rule[CODE_PTR] + variable], rule[rule[CODE_PTR] + variable + 1]):
-        op = rule[rule[CODE_OP] + at]
-        arg = rule[rule[CODE_ARG] + at]
+    at, last = rule[variable + VARIABLE_CODE], rule[variable + VARIABLE_CODE + END]
+    while at < last:
+        op = rule[at + CODE_OP]
+        arg = rule[at + CODE_ARG]
+        at += CODE_WIDTH
         pushed = (op & PUSHED) - 1
         below, below_missing = value, missing
         if op & KEEPS != 0:
@@ -274,7 +262,7 @@ def evaluate(
             else:
                 i[top + 1] = value
             if missing == 0:
-                missing = compute(op, arg, i, f, top + 1)
+                missing = compute(op, arg, i, top + 1)
                 value = i[top + 1]
         else:
             missing |= below_missing

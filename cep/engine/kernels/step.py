@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from cep.engine.kernels.compiled import apart, part
 from cep.engine.kernels.layout import (
-    AFTER_PTR,
-    AFTER_STATE,
     ALWAYS_WALKS,
-    BAR_PTR,
-    BAR_VARIABLE,
-    BEGIN_PTR,
-    BEGIN_VARIABLE,
     CHAIN,
     CLOCK,
-    CODE_PTR,
     DROPPED,
     EARLIEST_US,
-    F64,
+    END,
     FENCE_UNTIL,
     FENCE_VARIABLE,
+    FENCE_WIDTH,
     GROUP_CLOCK,
     GROUP_EVENTS,
     GROUP_US,
-    GUARD_PTR,
-    GUARD_VARIABLE,
+    GROUP_WIDTH,
+    GROUPS,
     HAS_FENCES,
     HEAD,
     HELD,
@@ -33,18 +27,16 @@ from cep.engine.kernels.layout import (
     INTEREST,
     LAST_POS,
     LAST_US,
-    LIFT_PTR,
     LIFT_STATE,
     LIFT_VARIABLE,
-    LIMIT_GROUP,
-    LIMIT_PTR,
+    LIFT_WIDTH,
     LOOK_EVENTS,
     LOOK_MEMORY,
-    LOOK_PTR,
     LOOK_US,
+    LOOK_WIDTH,
     MAX_RUNS,
+    MEMORIES,
     MEMORY,
-    MEMORY_VARIABLE,
     MOMENT_US,
     N_EVENTS,
     N_NODES,
@@ -58,8 +50,6 @@ from cep.engine.kernels.layout import (
     NODE_VARIABLE,
     NONE,
     NOTED,
-    OPEN_GROUP,
-    OPEN_PTR,
     OVERFLOW,
     OVERFLOWED,
     REGISTER,
@@ -72,29 +62,40 @@ from cep.engine.kernels.layout import (
     STATE,
     STATE_AFTER_SKIP,
     STATE_ALWAYS,
+    STATE_BARS,
+    STATE_BEGINS,
     STATE_CLOSES,
-    STATE_FENCE_PTR,
+    STATE_FENCES,
+    STATE_GUARDS,
     STATE_HIGH,
     STATE_INTEREST,
+    STATE_LIFTS,
+    STATE_LIMITS,
     STATE_LOW,
     STATE_MODE,
     STATE_NEXT,
+    STATE_TAKES,
     STATE_TIMER,
     TAIL,
-    TAKE_AFTER,
-    TAKE_FENCE_PTR,
-    TAKE_PTR,
+    TAKE_AFTERS,
+    TAKE_FENCES,
+    TAKE_LOOKS,
+    TAKE_OPENS,
     TAKE_VARIABLE,
+    TAKE_WIDTH,
     TIME_US,
     TIMEOUTS,
     VALID,
     VARIABLE_AFTER_TAKE,
+    VARIABLE_CODE,
     VARIABLE_HASH,
     VARIABLE_MASK,
+    VARIABLE_NUMBER,
     WAIT_EVENT,
     WAIT_US,
     ZERO,
     ZERO_VALID,
+    place_of,
 )
 from cep.engine.kernels.registers import evaluate, extend_chain, update_registers
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
@@ -108,23 +109,23 @@ _DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
 @part
 def set_waits(rule: I64, runs: I64, run: int, state: int) -> None:
     """Find out until when `run` may wait in `state`: the first of all its limits."""
-    clock = rule[CLOCK]
+    clock, place = rule[CLOCK], place_of(state)
     wait_us, wait_event = NEVER, NEVER
     if rule[SPAN_US] >= 0:
         wait_us = runs[run, START_US] + rule[SPAN_US]
     if rule[SPAN_EVENTS] >= 0:
         wait_event = runs[run, clock + START_EVENT] + rule[SPAN_EVENTS]
-    if rule[rule[STATE_HIGH] + state] >= 0:
-        wait_us = min(wait_us, runs[run, clock + LAST_US] + rule[rule[STATE_HIGH] + state])
-    if rule[rule[STATE_TIMER] + state] >= 0:
-        wait_us = min(wait_us, runs[run, clock + MOMENT_US] + rule[rule[STATE_TIMER] + state])
-    for at in range(rule[rule[LIMIT_PTR] + state], rule[rule[LIMIT_PTR] + state + 1]):
-        group = rule[rule[LIMIT_GROUP] + at]
-        opened = runs[run, clock + GROUP_CLOCK + group]
-        if rule[rule[GROUP_US] + group] >= 0:
-            wait_us = min(wait_us, opened + rule[rule[GROUP_US] + group])
+    if rule[place + STATE_HIGH] >= 0:
+        wait_us = min(wait_us, runs[run, clock + LAST_US] + rule[place + STATE_HIGH])
+    if rule[place + STATE_TIMER] >= 0:
+        wait_us = min(wait_us, runs[run, clock + MOMENT_US] + rule[place + STATE_TIMER])
+    for at in range(rule[place + STATE_LIMITS], rule[place + STATE_LIMITS + END]):
+        group = rule[GROUPS] + GROUP_WIDTH * rule[at]
+        opened = runs[run, clock + GROUP_CLOCK + rule[at]]
+        if rule[group + GROUP_US] >= 0:
+            wait_us = min(wait_us, opened + rule[group + GROUP_US])
         else:
-            wait_event = min(wait_event, opened + rule[rule[GROUP_EVENTS] + group])
+            wait_event = min(wait_event, opened + rule[group + GROUP_EVENTS])
     runs[run, clock + WAIT_US] = wait_us
     runs[run, clock + WAIT_EVENT] = wait_event
 
@@ -135,22 +136,23 @@ def set_clocks(rule: I64, runs: I64, run: int, take: int, time_us: int, event: i
     clock = rule[CLOCK]
     runs[run, clock + LAST_US] = time_us
     runs[run, clock + MOMENT_US] = time_us
-    for at in range(rule[rule[OPEN_PTR] + take], rule[rule[OPEN_PTR] + take + 1]):
-        group = rule[rule[OPEN_GROUP] + at]
-        in_time = rule[rule[GROUP_US] + group] >= 0
-        runs[run, clock + GROUP_CLOCK + group] = time_us if in_time else event
+    for at in range(rule[take + TAKE_OPENS], rule[take + TAKE_OPENS + END]):
+        in_time = rule[rule[GROUPS] + GROUP_WIDTH * rule[at] + GROUP_US] >= 0
+        runs[run, clock + GROUP_CLOCK + rule[at]] = time_us if in_time else event
 
 
 @part
 def may_begin(rule: I64, keys: I64, slot: int, take: int, time_us: int) -> bool:
     """Say whether no event that a run must not begin after lies before this one."""
-    for at in range(rule[rule[LOOK_PTR] + take], rule[rule[LOOK_PTR] + take + 1]):
-        memory = MEMORY + 2 * rule[rule[LOOK_MEMORY] + at]
+    look = rule[take + TAKE_LOOKS]
+    while look < rule[take + TAKE_LOOKS + END]:
+        memory = MEMORY + 2 * rule[look + LOOK_MEMORY]
         if (
-            keys[slot, memory] + rule[rule[LOOK_US] + at] >= time_us
-            and keys[slot, memory + 1] + rule[rule[LOOK_EVENTS] + at] >= keys[slot, N_EVENTS]
+            keys[slot, memory] + rule[look + LOOK_US] >= time_us
+            and keys[slot, memory + 1] + rule[look + LOOK_EVENTS] >= keys[slot, N_EVENTS]
         ):
             return False
+        look += LOOK_WIDTH
     return True
 
 
@@ -158,7 +160,7 @@ def may_begin(rule: I64, keys: I64, slot: int, take: int, time_us: int) -> bool:
 def remember(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None:
     """Keep time and number of the event where it is one that later runs must not begin after."""
     for memory in range((keys.shape[1] - MEMORY) // 2):
-        mask = rule[rule[VARIABLE_MASK] + rule[rule[MEMORY_VARIABLE] + memory]]
+        mask = rule[rule[rule[MEMORIES] + memory] + VARIABLE_MASK]
         if mask == 0 or word & mask != 0:
             keys[slot, MEMORY + 2 * memory] = time_us
             keys[slot, MEMORY + 2 * memory + 1] = keys[slot, N_EVENTS]
@@ -179,11 +181,8 @@ def begin_run(rule: I64, events: I64, runs: I64, run: int, row: int, position: i
 def agrees(
     rule: I64,
     events: I64,
-    events_f: F64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     variable: int,
@@ -195,29 +194,26 @@ def agrees(
 
     NONE is a new run. What must be tried, the spare run does.
     """
-    if rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]:
+    if rule[variable + VARIABLE_CODE] == rule[variable + VARIABLE_CODE + END]:
         return True
     before = run
     if run == NONE:
         begin_run(rule, events, runs, spare, row, position)
         before = spare
-    if rule[rule[VARIABLE_AFTER_TAKE] + variable] != 0:
+    if rule[variable + VARIABLE_AFTER_TAKE] != 0:
         if run != NONE:
             copy_run(runs, run, spare)
-        update_registers(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+        update_registers(rule, events, runs, variable, spare, row, position)
         before = spare
-    return evaluate(rule, events, runs, stack, stack_f, null, variable, before, row)
+    return evaluate(rule, events, runs, stack, null, variable, before, row)
 
 
 @apart
 def agrees_apart(
     rule: I64,
     events: I64,
-    events_f: F64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     variable: int,
@@ -226,15 +222,13 @@ def agrees_apart(
     position: int,
 ) -> bool:
     """Return what `agrees` does, in a place of its own."""
-    return agrees(
-        rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
-    )
+    return agrees(rule, events, runs, stack, null, spare, variable, run, row, position)
 
 
 @part
 def is_marked(rule: I64, bits: I64, variable: int, row: int) -> bool:
     """Say whether the local predicate of `variable`, if there is one, holds for event `row`."""
-    mask = rule[rule[VARIABLE_MASK] + variable]
+    mask = rule[variable + VARIABLE_MASK]
     return mask == 0 or bits[row] & mask != 0
 
 
@@ -242,12 +236,9 @@ def is_marked(rule: I64, bits: I64, variable: int, row: int) -> bool:
 def holds(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     variable: int,
@@ -257,7 +248,7 @@ def holds(
 ) -> bool:
     """Say whether `run` (NONE: a new one) can take event `row` as `variable`."""
     return is_marked(rule, bits, variable, row) and agrees(
-        rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row, position
+        rule, events, runs, stack, null, spare, variable, run, row, position
     )
 
 
@@ -265,9 +256,7 @@ def holds(
 def take_event(
     rule: I64,
     events: I64,
-    events_f: F64,
     runs: I64,
-    runs_f: F64,
     variable: int,
     run: int,
     row: int,
@@ -275,41 +264,35 @@ def take_event(
 ) -> None:
     """`run` takes event `row` as `variable`."""
     runs[run, LAST_POS] = position
-    update_registers(rule, events, events_f, runs, runs_f, variable, run, row, position)
-    runs[run, CHAIN] = extend_chain(
-        runs[run, CHAIN], rule[rule[VARIABLE_HASH] + variable], events[IDENTITY, row]
-    )
+    update_registers(rule, events, runs, variable, run, row, position)
+    runs[run, CHAIN] = extend_chain(runs[run, CHAIN], rule[variable + VARIABLE_HASH], events[IDENTITY, row])
 
 
 @part
 def holds_any(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
-    table: int,
     first: int,
     last: int,
     run: int,
     row: int,
     position: int,
 ) -> bool:
-    """Say whether the event could be taken as one of ``first:last`` in the list at `table`.
+    """Say whether the event could be taken as one of the variables listed at ``first:last``.
 
     Predicates that must be computed are computed apart: the loop over runs stays smaller.
     """
     for at in range(first, last):
-        variable = rule[table + at]
+        variable = rule[at]
         if is_marked(rule, bits, variable, row) and (
-            rule[rule[CODE_PTR] + variable] == rule[rule[CODE_PTR] + variable + 1]
+            rule[variable + VARIABLE_CODE] == rule[variable + VARIABLE_CODE + END]
             or agrees_apart(
-                rule, events, events_f, runs, runs_f, stack, stack_f, null, spare, variable, run, row,
+                rule, events, runs, stack, null, spare, variable, run, row,
                 position,
             )
         ):  # fmt: skip
@@ -321,12 +304,9 @@ def holds_any(
 def is_fenced(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     first: int,
@@ -336,19 +316,21 @@ def is_fenced(
     position: int,
 ) -> bool:
     """Say whether one of the fences ``first:last`` keeps the event off."""
-    for at in range(first, last):
-        until = rule[rule[FENCE_UNTIL] + at]
+    fence = first
+    while fence < last:
+        until = rule[fence + FENCE_UNTIL]
         if holds(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[FENCE_VARIABLE] + at], run, row, position,
+            rule, events, bits, runs, stack, null, spare,
+            rule[fence + FENCE_VARIABLE], run, row, position,
         ) and not (
             until != NONE
             and holds(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
+                rule, events, bits, runs, stack, null, spare,
                 until, run, row, position,
             )
         ):  # fmt: skip
             return True
+        fence += FENCE_WIDTH
     return False
 
 
@@ -356,12 +338,9 @@ def is_fenced(
 def lifted(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     state: int,
@@ -370,16 +349,16 @@ def lifted(
     position: int,
 ) -> int:
     """Return the state after every fence that the event lifts is gone."""
-    at = rule[rule[LIFT_PTR] + state]
-    while at < rule[rule[LIFT_PTR] + state + 1]:
+    lift = rule[place_of(state) + STATE_LIFTS]
+    while lift < rule[place_of(state) + STATE_LIFTS + END]:
         if holds(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[LIFT_VARIABLE] + at], run, row, position,
+            rule, events, bits, runs, stack, null, spare,
+            rule[lift + LIFT_VARIABLE], run, row, position,
         ):  # fmt: skip
-            state = rule[rule[LIFT_STATE] + at]
-            at = rule[rule[LIFT_PTR] + state]
+            state = rule[lift + LIFT_STATE]
+            lift = rule[place_of(state) + STATE_LIFTS]
         else:
-            at += 1
+            lift += LIFT_WIDTH
     return state
 
 
@@ -387,12 +366,9 @@ def lifted(
 def next_take(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     spare: int,
     first: int,
@@ -402,18 +378,45 @@ def next_take(
     position: int,
 ) -> int:
     """Return the first of the takes ``first:last`` that `run` can make; `last`: none."""
-    for take in range(first, last):
-        if rule[HAS_FENCES] != 0 and is_fenced(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], run, row, position,
+    take = first
+    while take < last:
+        if not (
+            rule[HAS_FENCES] != 0
+            and is_fenced(
+                rule, events, bits, runs, stack, null, spare, rule[take + TAKE_FENCES],
+                rule[take + TAKE_FENCES + END], run, row, position,
+            )
+        ) and holds(
+            rule, events, bits, runs, stack, null, spare, rule[take + TAKE_VARIABLE], run, row, position
         ):  # fmt: skip
-            continue
-        if holds(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-            rule[rule[TAKE_VARIABLE] + take], run, row, position,
-        ):  # fmt: skip
-            return take
-    return last
+            break
+        take += TAKE_WIDTH
+    return take
+
+
+@part
+def begins(
+    rule: I64,
+    events: I64,
+    bits: I64,
+    runs: I64,
+    stack: I64,
+    null: U8,
+    spare: int,
+    take: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether a new run can make `take` with event `row`."""
+    return not (
+        rule[HAS_FENCES] != 0
+        and is_fenced(
+            rule, events, bits, runs, stack, null, spare, rule[take + TAKE_FENCES],
+            rule[take + TAKE_FENCES + END], NONE, row, position,
+        )
+    ) and holds(
+        rule, events, bits, runs, stack, null, spare, rule[take + TAKE_VARIABLE], NONE, row, position
+    )  # fmt: skip
 
 
 @part
@@ -427,21 +430,21 @@ def spread(
     previous: int,
     run: int,
     is_spare: bool,
-    after: int,
+    take: int,
     time_us: int,
     reported: int,
     floor: int,
     timed: bool,
 ) -> tuple[int, int, int, bool]:
-    """`run` has taken an event: give it its successors, behind `previous`, in order of preference.
+    """`run` has made a take: give it its successors, behind `previous`, in order of preference.
 
     `run` is the spare one or, without `is_spare`, the one behind `previous`. The last successor needs no
     copy: it is `run`. The last result says whether there was one, so that `run` stays.
     """
     goes_on = False
-    last = rule[rule[AFTER_PTR] + after + 1] - 1
-    for at in range(rule[rule[AFTER_PTR] + after], last + 1):
-        state = rule[rule[AFTER_STATE] + at]
+    last = rule[take + TAKE_AFTERS + END] - 1
+    for at in range(rule[take + TAKE_AFTERS], last + 1):
+        state = rule[at]
         if state == NONE:  # ACCEPT
             previous, reported, floor = complete(
                 rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
@@ -450,7 +453,7 @@ def spread(
             if timed:
                 set_waits(rule, runs, run, state)
                 if runs[run, rule[CLOCK] + WAIT_EVENT] <= keys[slot, N_EVENTS]:  # over as it begins
-                    if rule[rule[STATE_CLOSES] + state] != 0:
+                    if rule[place_of(state) + STATE_CLOSES] != 0:
                         previous, reported, floor = complete(
                             rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
                         )
@@ -468,7 +471,7 @@ def spread(
             if is_spare or at < last:
                 insert_after(runs, keys, slot, previous, successor)
             runs[successor, STATE] = state
-            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
+            keys[slot, INTEREST] |= rule[place_of(state) + STATE_INTEREST]
             previous = successor
     return previous, reported, floor, goes_on
 
@@ -480,7 +483,7 @@ def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, run: i
     node = meta[N_NODES]
     nodes[node, NODE_PARENT] = runs[run, register] - 1
     nodes[node, NODE_EVENT] = position
-    nodes[node, NODE_VARIABLE] = variable
+    nodes[node, NODE_VARIABLE] = rule[variable + VARIABLE_NUMBER]
     meta[N_NODES] = node + 1
     runs[run, register] = node + 1
 
@@ -489,16 +492,13 @@ def note_take(rule: I64, runs: I64, nodes: I64, meta: I64, variable: int, run: i
 def step(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     keys: I64,
     meta: I64,
     matches: I64,
     nodes: I64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     slot: int,
     row: int,
@@ -528,12 +528,13 @@ def step(
         if state == HELD:
             previous, run = run, following
             continue
+        place = place_of(state)
         if (
-            rule[rule[STATE_ALWAYS] + state] == 0
-            and word & rule[rule[STATE_INTEREST] + state] == 0
+            rule[place + STATE_ALWAYS] == 0
+            and word & rule[place + STATE_INTEREST] == 0
             and not (timed and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS])
         ):
-            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
+            keys[slot, INTEREST] |= rule[place + STATE_INTEREST]
             previous, run = run, following
             continue
         if runs[run, START_POS] < floor:
@@ -542,44 +543,32 @@ def step(
             continue
         if rule[HAS_FENCES] != 0:
             state = lifted(
-                rule,
-                events,
-                events_f,
-                bits,
-                runs,
-                runs_f,
-                stack,
-                stack_f,
-                null,
-                spare,
-                state,
-                run,
-                row,
-                position,
-            )
+                rule, events, bits, runs, stack, null, spare, state, run, row, position
+            )  # fmt: skip
+            place = place_of(state)
             if is_fenced(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                rule[rule[STATE_FENCE_PTR] + state], rule[rule[STATE_FENCE_PTR] + state + 1], run, row,
-                position,
+                rule, events, bits, runs, stack, null, spare,
+                rule[place + STATE_FENCES],
+                rule[place + STATE_FENCES + END], run, row, position,
             ):  # fmt: skip
                 remove_after(runs, keys, meta, slot, previous)
                 run = following
                 continue
-        mode = rule[rule[STATE_MODE] + state]
-        early = timed and time_us < runs[run, clock + LAST_US] + rule[rule[STATE_LOW] + state]
+        mode = rule[place + STATE_MODE]
+        early = timed and time_us < runs[run, clock + LAST_US] + rule[place + STATE_LOW]
         stays = not holds_any(
-            rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[GUARD_VARIABLE],
-            rule[rule[GUARD_PTR] + state], rule[rule[GUARD_PTR] + state + 1], run, row, position,
+            rule, events, bits, runs, stack, null, spare,
+            rule[place + STATE_GUARDS], rule[place + STATE_GUARDS + END], run, row, position,
         )  # fmt: skip
         goes_on = False
         if stays and not early:
             # A take is made when it is known whether another one follows: the last one needs no copy of the
             # run, unless that stays, too.
-            made, last = NONE, rule[rule[TAKE_PTR] + state + 1]
-            take = rule[rule[TAKE_PTR] + state]
+            made, last = NONE, rule[place + STATE_TAKES + END]
+            take = rule[place + STATE_TAKES]
             while True:
                 take = next_take(
-                    rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, take, last, run,
+                    rule, events, bits, runs, stack, null, spare, take, last, run,
                     row, position,
                 )  # fmt: skip
                 if made != NONE:
@@ -587,8 +576,8 @@ def step(
                     if take < last or mode == _ANY:
                         copy_run(runs, run, spare)
                         taker = spare
-                    variable = rule[rule[TAKE_VARIABLE] + made]
-                    take_event(rule, events, events_f, runs, runs_f, variable, taker, row, position)
+                    variable = rule[made + TAKE_VARIABLE]
+                    take_event(rule, events, runs, variable, taker, row, position)
                     if rule[NODE_REGISTER] != NONE:
                         note_take(rule, runs, nodes, meta, variable, taker, position)
                     stays = stays and mode == _ANY
@@ -596,33 +585,33 @@ def step(
                         set_clocks(rule, runs, taker, made, time_us, keys[slot, N_EVENTS])
                     previous, reported, floor, goes_on = spread(
                         rule, runs, keys, meta, matches, slot, previous, taker, taker != run,
-                        rule[rule[TAKE_AFTER] + made], time_us, reported, floor, timed,
+                        made, time_us, reported, floor, timed,
                     )  # fmt: skip
                     goes_on = goes_on and taker == run
                     spare = meta[SPARE]
                 if take == last:
                     break
                 made = take
-                take += 1
+                take += TAKE_WIDTH
         if mode == _STRICT:
             stays = False
         if stays and mode == _NEXT and not early:
             stays = not holds_any(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[BEGIN_VARIABLE],
-                rule[rule[BEGIN_PTR] + state], rule[rule[BEGIN_PTR] + state + 1], run, row, position,
+                rule, events, bits, runs, stack, null, spare,
+                rule[place + STATE_BEGINS], rule[place + STATE_BEGINS + END], run, row, position,
             )  # fmt: skip
         if stays:
             stays = not holds_any(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare, rule[BAR_VARIABLE],
-                rule[rule[BAR_PTR] + state], rule[rule[BAR_PTR] + state + 1], run, row, position,
+                rule, events, bits, runs, stack, null, spare,
+                rule[place + STATE_BARS], rule[place + STATE_BARS + END], run, row, position,
             )  # fmt: skip
-        if stays and rule[rule[STATE_AFTER_SKIP] + state] == NONE:  # a trailing "not next" was decided
+        if stays and rule[place + STATE_AFTER_SKIP] == NONE:  # a trailing "not next" was decided
             previous, reported, floor = complete(
                 rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
             )
             stays = False
         if timed and stays and runs[run, clock + WAIT_EVENT] <= keys[slot, N_EVENTS]:
-            if rule[rule[STATE_CLOSES] + rule[rule[STATE_NEXT] + state]] != 0:
+            if rule[place_of(rule[place + STATE_NEXT]) + STATE_CLOSES] != 0:
                 previous, reported, floor = complete(
                     rule, runs, keys, meta, matches, slot, previous, run, time_us, reported, floor
                 )
@@ -630,44 +619,38 @@ def step(
                 note(runs, meta, run, state, time_us)
             stays = False  # here a count of events ends a run
         if stays:
-            state = rule[rule[STATE_NEXT] + state]
+            state = rule[place + STATE_NEXT]
             runs[run, STATE] = state
-            keys[slot, INTEREST] |= rule[rule[STATE_INTEREST] + state]
+            keys[slot, INTEREST] |= rule[place_of(state) + STATE_INTEREST]
             previous = run
         elif not goes_on:
             remove_after(runs, keys, meta, slot, previous)
         run = following
 
     if position >= floor:
-        for take in range(rule[rule[TAKE_PTR] + 0], rule[rule[TAKE_PTR] + 1]):
-            variable = rule[rule[TAKE_VARIABLE] + take]
-            if timed and not may_begin(rule, keys, slot, take, time_us):
-                continue
-            if rule[HAS_FENCES] != 0 and is_fenced(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                rule[rule[TAKE_FENCE_PTR] + take], rule[rule[TAKE_FENCE_PTR] + take + 1], NONE, row,
-                position,
-            ):  # fmt: skip
-                continue
-            if holds(
-                rule, events, events_f, bits, runs, runs_f, stack, stack_f, null, spare,
-                variable, NONE, row, position,
-            ):  # fmt: skip
+        take = rule[place_of(0) + STATE_TAKES]
+        while take < rule[place_of(0) + STATE_TAKES + END]:
+            if (not timed or may_begin(rule, keys, slot, take, time_us)) and begins(
+                rule, events, bits, runs, stack, null, spare, take, row, position
+            ):
+                variable = rule[take + TAKE_VARIABLE]
                 begin_run(rule, events, runs, spare, row, position)
-                take_event(rule, events, events_f, runs, runs_f, variable, spare, row, position)
+                take_event(rule, events, runs, variable, spare, row, position)
                 if rule[NODE_REGISTER] != NONE:
                     note_take(rule, runs, nodes, meta, variable, spare, position)
                 if timed:
                     runs[spare, clock + START_EVENT] = keys[slot, N_EVENTS]
                     set_clocks(rule, runs, spare, take, time_us, keys[slot, N_EVENTS])
                 previous, reported, floor, _ = spread(
-                    rule, runs, keys, meta, matches, slot, previous, spare, True,
-                    rule[rule[TAKE_AFTER] + take], time_us, reported, floor, timed,
+                    rule, runs, keys, meta, matches, slot, previous, spare, True, take, time_us, reported,
+                    floor, timed,
                 )  # fmt: skip
                 spare = meta[SPARE]
+            take += TAKE_WIDTH
     if timed:
         remember(rule, keys, slot, word, time_us)
-    prune(runs, keys, meta, slot, floor)
+    if floor > 0:
+        prune(runs, keys, meta, slot, floor)
     floor = max(floor, settle(rule, runs, keys, meta, matches, slot))
     if timed and meta[NOTED] != 0:
         report_timeouts(runs, keys, meta, matches, slot, floor)

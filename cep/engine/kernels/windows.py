@@ -5,7 +5,6 @@ from __future__ import annotations
 from cep.engine.kernels.compiled import kernel, part
 from cep.engine.kernels.layout import (
     CLOSE_US,
-    F64,
     HEAD,
     HELD,
     INSTANT,
@@ -25,6 +24,7 @@ from cep.engine.kernels.layout import (
     STATE,
     STATE_CLOSES,
     TIME_US,
+    place_of,
 )
 from cep.engine.kernels.run_lists import prune, remove_after
 from cep.engine.kernels.selection import complete, settle
@@ -44,7 +44,7 @@ def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, b
         if runs[run, STATE] == HELD:
             previous, run = run, following
             continue
-        if runs[run, START_POS] >= floor and rule[rule[STATE_CLOSES] + runs[run, STATE]] != 0:
+        if runs[run, START_POS] >= floor and rule[place_of(runs[run, STATE]) + STATE_CLOSES] != 0:
             previous, reported, floor = complete(
                 rule, runs, keys, meta, matches, slot, previous, run,
                 runs[run, START_US] + rule[CLOSE_US], reported, floor,
@@ -72,16 +72,13 @@ def has_room(keys: I64, meta: I64, matches: I64, slot: int, fan_out: int) -> boo
 def run_events(
     rule: I64,
     events: I64,
-    events_f: F64,
     bits: I64,
     runs: I64,
-    runs_f: F64,
     keys: I64,
     meta: I64,
     matches: I64,
     nodes: I64,
     stack: I64,
-    stack_f: F64,
     null: U8,
     rows: I64,
     first: int,
@@ -111,16 +108,13 @@ def run_events(
         step(
             rule,
             events,
-            events_f,
             bits,
             runs,
-            runs_f,
             keys,
             meta,
             matches,
             nodes,
             stack,
-            stack_f,
             null,
             slot,
             row,
