@@ -15,6 +15,7 @@ from cep.engine.kernels.layout import (
     CLOSE_US,
     CODE_ARG,
     CODE_OP,
+    CODE_SECOND,
     CODE_WIDTH,
     END,
     FENCE_UNTIL,
@@ -43,7 +44,9 @@ from cep.engine.kernels.layout import (
     OPERATION,
     OVERFLOW,
     POPS,
+    PUSHED,
     REGISTER,
+    SECOND,
     SELECTION,
     SKIP,
     SKIP_REGISTER,
@@ -89,17 +92,23 @@ from cep.engine.kernels.layout import (
     ZERO_VALID,
 )
 from cep.engine.runs import n_registers
-from cep.program import I32, I64, Code, Program, RuleProgram, RuleTables
+from cep.program import I64, Code, Program, RuleProgram, RuleTables
+
+_Numbers = npt.NDArray[np.int32] | I64
 
 
 def pack_rule(program: Program, rule: RuleProgram) -> I64:
     """Return `rule` as one array. Unsigned words keep their bits."""
-    tables = _with_pushes(rule.tables)
-    packed = _Packed(_sections(tables))
+    tables = rule.tables
+    code, code_ptr = _instructions(tables)
+    packed = _Packed(_sections(tables, len(code)))
     _put_scalars(packed, program, rule)
     _put_states(packed, tables)
     _put_takes(packed, tables)
     _put_variables(packed, tables)
+    packed.put_lists("variables", VARIABLE_CODE, "code", _lists(code_ptr))
+    for place, words in zip((CODE_OP, CODE_ARG, CODE_SECOND), code.T, strict=True):
+        packed.put("code", place, words)
     packed.put("afters", 0, tables.after_state)
     packed.put("begins", 0, packed.addresses("variables", tables.begin_variable))
     packed.put("bars", 0, packed.addresses("variables", tables.bar_variable))
@@ -120,14 +129,14 @@ def pack_rule(program: Program, rule: RuleProgram) -> I64:
     return packed.words
 
 
-def _sections(tables: RuleTables) -> dict[str, tuple[int, int]]:
+def _sections(tables: RuleTables, n_instructions: int) -> dict[str, tuple[int, int]]:
     """Return the kinds of records in their order: words in one, and how many there are."""
     return {
         "scalars": (1, N_SCALARS),
         "states": (STATE_WIDTH, len(tables.state_mode)),
         "takes": (TAKE_WIDTH, len(tables.take_variable)),
         "variables": (VARIABLE_WIDTH, len(tables.variable_mask)),
-        "code": (CODE_WIDTH, len(tables.code_op)),
+        "code": (CODE_WIDTH, n_instructions),
         "updates": (UPDATE_WIDTH, len(tables.update_op)),
         "afters": (1, len(tables.after_state)),
         "begins": (1, len(tables.begin_variable)),
@@ -166,18 +175,18 @@ class _Packed:
         section = self.sections[name]
         self.words[section.at + place : section.end : section.width] = np.asarray(values).astype(np.int64)
 
-    def addresses(self, name: str, numbers: I32) -> I64:
+    def addresses(self, name: str, numbers: _Numbers) -> I64:
         """Return the addresses of the records with these numbers; NONE stays."""
         section = self.sections[name]
         return np.where(numbers == NONE, NONE, section.at + section.width * numbers.astype(np.int64))
 
-    def put_lists(self, name: str, place: int, listed: str, ends: tuple[I32, I32]) -> None:
+    def put_lists(self, name: str, place: int, listed: str, ends: tuple[_Numbers, _Numbers]) -> None:
         """Write where each record's list of `listed` begins and ends."""
         for at, numbers in zip((place, place + END), ends, strict=True):
             self.put(name, at, self.addresses(listed, numbers))
 
 
-def _lists(ptr: I32) -> tuple[I32, I32]:
+def _lists(ptr: _Numbers) -> tuple[_Numbers, _Numbers]:
     return ptr[:-1], ptr[1:]
 
 
@@ -251,10 +260,7 @@ def _put_variables(packed: _Packed, tables: RuleTables) -> None:
     packed.put("variables", VARIABLE_MASK, tables.variable_mask)
     packed.put("variables", VARIABLE_HASH, tables.variable_hash)
     packed.put("variables", VARIABLE_AFTER_TAKE, tables.variable_after_take)
-    packed.put_lists("variables", VARIABLE_CODE, "code", _lists(tables.code_ptr))
     packed.put_lists("variables", VARIABLE_UPDATES, "updates", _lists(tables.update_ptr))
-    packed.put("code", CODE_OP, tables.code_op)
-    packed.put("code", CODE_ARG, tables.code_arg)
     # All but the last part of an update is one word: a load instead of eight.
     columns = (tables.update_op, tables.update_register, tables.update_arg, tables.update_column)
     parts = zip(*(column.tolist() for column in columns), strict=True)
@@ -274,31 +280,34 @@ _OF_TWO = frozenset(
 _WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
 
 
-def _with_pushes(tables: RuleTables) -> RuleTables:
-    """Return `tables` with each value that the next instruction computes with pushed by that instruction.
+def _instructions(tables: RuleTables) -> tuple[I64, I64]:
+    """Return the code with each value that the next operation computes with pushed by that operation.
 
-    Halves the number of instructions: a comparison with what the run has taken is two.
+    Also returns the new row pointers. A comparison with what the run has taken is one instruction, not three.
     """
-    ops: list[int] = []
-    args: list[int] = []
+    code: list[list[int]] = []  # op, arg, second arg
     ends = [0]
     for first, last in pairwise(tables.code_ptr.tolist()):
-        begin = len(ops)
+        begin = len(code)
         for op, arg in zip(
             tables.code_op[first:last].tolist(), tables.code_arg[first:last].tolist(), strict=True
         ):
+            n_pushes = 0  # of the last instructions that only push
+            while n_pushes < min(2, len(code) - begin) and code[-1 - n_pushes][0] >> OPERATION == 0:
+                n_pushes += 1
+            is_of_two = op in _OF_TWO
             if op <= Code.REGISTER:
-                keeps = KEEPS if len(ops) > begin else 0  # at first there is nothing on top
-                ops.append(op + 1 | keeps)
-                args.append(arg)
-            elif op not in _WITH_ARG and len(ops) > begin and ops[-1] >> OPERATION == 0:
-                ops[-1] |= op << OPERATION
-                if op in _OF_TWO:  # what was on top is the other operand
-                    ops[-1] &= ~KEEPS
+                keeps = KEEPS if len(code) > begin else 0  # at first there is nothing on top
+                code.append([op + 1 | keeps, arg, 0])
+            elif op in _WITH_ARG or n_pushes == 0:
+                code.append([op << OPERATION | (POPS if is_of_two else 0), arg, 0])
+            elif not is_of_two:
+                code[-1][0] |= op << OPERATION
+            elif n_pushes == 1:  # what was on top is the other operand
+                code[-1][0] = code[-1][0] & ~KEEPS | op << OPERATION
             else:
-                ops.append(op << OPERATION | (POPS if op in _OF_TWO else 0))
-                args.append(arg)
-        ends.append(len(ops))
-    return tables._replace(
-        code_ptr=np.array(ends, np.int32), code_op=np.array(ops, np.int32), code_arg=np.array(args, np.int64)
-    )
+                second, second_arg, _ = code.pop()
+                code[-1][0] |= (second & PUSHED) << SECOND | op << OPERATION
+                code[-1][2] = second_arg
+        ends.append(len(code))
+    return np.array(code, np.int64).reshape(-1, CODE_WIDTH), np.array(ends, np.int64)

@@ -91,8 +91,8 @@ TAKE_WIDTH = 9
 VARIABLE_NUMBER, VARIABLE_MASK, VARIABLE_HASH, VARIABLE_AFTER_TAKE = range(4)
 VARIABLE_CODE, VARIABLE_UPDATES = 4, 6
 VARIABLE_WIDTH = 8
-CODE_OP, CODE_ARG = range(2)
-CODE_WIDTH = 2
+CODE_OP, CODE_ARG, CODE_SECOND = range(3)
+CODE_WIDTH = 3
 UPDATE, UPDATE_ARG2 = range(2)
 UPDATE_WIDTH = 2
 FENCE_VARIABLE, FENCE_UNTIL = range(2)
@@ -107,10 +107,11 @@ GROUP_WIDTH = 3
 INT64_MAX = np.iinfo(np.int64).max
 NEVER = INT64_MAX
 
-PUSHED, KEEPS, POPS = 7, 8, 16
-OPERATION = 5
-"""An instruction of the packed code: what it pushes first (`Code` + 1, or 0), whether what was on top must be
-kept in memory, or got from there; above these bits what it computes then (`Code`, or 0)."""
+PUSHED, SECOND, KEEPS, POPS = 7, 3, 64, 128
+OPERATION = 8
+"""An instruction of the packed code: what it pushes first (`Code` + 1, or 0; the second three bits further),
+whether what was on top must be kept in memory, or got from there; above these bits what it computes then
+(`Code`, or 0)."""
 
 
 @part

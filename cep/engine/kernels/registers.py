@@ -9,6 +9,7 @@ from cep.engine.kernels.functions import as_f, as_i, compute
 from cep.engine.kernels.layout import (
     CODE_ARG,
     CODE_OP,
+    CODE_SECOND,
     CODE_WIDTH,
     END,
     KEEPS,
@@ -17,6 +18,7 @@ from cep.engine.kernels.layout import (
     POPS,
     PUSHED,
     REGISTER,
+    SECOND,
     UPDATE,
     UPDATE_ARG2,
     UPDATE_WIDTH,
@@ -166,6 +168,18 @@ def update_registers(
 
 
 @part
+def operand(
+    rule: I64, events: I64, runs: I64, all_known: bool, run: int, row: int, kind: int, arg: int
+) -> tuple[int, int]:
+    """Return a value that the code pushes, and 1 if it is NULL."""
+    if kind == Code.COLUMN:
+        return events[VALUE + arg, row], 0 if all_known or is_known(rule, events, row, arg) else 1
+    if kind == Code.REGISTER:
+        return runs[run, REGISTER + arg], 1 - (runs[run, VALID] >> arg & 1)
+    return arg, 1 if kind == Code.CONST_NULL else 0
+
+
+@part
 def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int, run: int, row: int) -> bool:
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
@@ -173,32 +187,31 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
     INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what
     the event has with what the run has touches no memory but theirs.
     """
+    all_known = events.shape[0] == VALUE + rule[N_VALUES]
     top = -1
     value, missing = 0, 1
     at, last = rule[variable + VARIABLE_CODE], rule[variable + VARIABLE_CODE + END]
     while at < last:
         op = rule[at + CODE_OP]
         arg = rule[at + CODE_ARG]
-        at += CODE_WIDTH
-        pushed = (op & PUSHED) - 1
+        pushed = op & PUSHED
         below, below_missing = value, missing
         if op & KEEPS != 0:
             top += 1
             i[top] = value
             null[top] = missing
-        if pushed >= 0:
-            if pushed == Code.COLUMN:
-                value = events[VALUE + arg, row]
-                missing = 0 if is_known(rule, events, row, arg) else 1
-            elif pushed == Code.REGISTER:
-                value = runs[run, REGISTER + arg]
-                missing = 1 - (runs[run, VALID] >> arg & 1)
-            else:
-                value = arg
-                missing = 1 if pushed == Code.CONST_NULL else 0
+        if pushed != 0:
+            value, missing = operand(rule, events, runs, all_known, run, row, pushed - 1, arg)
+            pushed = op >> SECOND & PUSHED
+            if pushed != 0:
+                below, below_missing = value, missing
+                value, missing = operand(
+                    rule, events, runs, all_known, run, row, pushed - 1, rule[at + CODE_SECOND]
+                )
         elif op & POPS != 0:
             below, below_missing = i[top], null[top]
             top -= 1
+        at += CODE_WIDTH
         op >>= OPERATION
         if op == 0:
             continue
