@@ -68,10 +68,15 @@ def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
 
 
 @part
+def all_are_known(rule: I64, events: I64) -> bool:
+    """Say whether no value of these events is NULL: then there are no words of bits."""
+    return events.shape[0] == VALUE + rule[N_VALUES]
+
+
+@part
 def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
-    """Say whether the value of an event is not NULL. Without words of bits no value of any event is."""
-    known = VALUE + rule[N_VALUES]
-    return events.shape[0] == known or events[known + (column >> 6), row] >> (column & 63) & 1 != 0
+    """Say whether the value of an event is not NULL. The caller knows that there are words of bits."""
+    return events[VALUE + rule[N_VALUES] + (column >> 6), row] >> (column & 63) & 1 != 0
 
 
 @part
@@ -102,6 +107,7 @@ def update_registers(
     position: int,
 ) -> None:
     """Take event `row` as `variable`: bring the registers of `run` up to date."""
+    all_known = all_are_known(rule, events)
     valid = runs[run, VALID]
     update, last = rule[variable + VARIABLE_UPDATES], rule[variable + VARIABLE_UPDATES + END]
     while update < last:
@@ -109,7 +115,7 @@ def update_registers(
         op, register, arg, column = packed & 255, packed >> 8 & 255, packed >> 16 & 255, (packed >> 24) - 1
         bit = 1 << register
         known = valid & bit != 0
-        is_value = column < 0 or is_known(rule, events, row, column)
+        is_value = all_known or column < 0 or is_known(rule, events, row, column)
         value = 0
         if column >= 0:
             value = events[VALUE + column, row]
@@ -187,7 +193,7 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
     INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what
     the event has with what the run has touches no memory but theirs.
     """
-    all_known = events.shape[0] == VALUE + rule[N_VALUES]
+    all_known = all_are_known(rule, events)
     top = -1
     value, missing = 0, 1
     at, last = rule[variable + VARIABLE_CODE], rule[variable + VARIABLE_CODE + END]
