@@ -18,8 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_runtime.output import COUNTS, DEAD, LATE, MATCH, carried_schema
-from spark_runtime.parcels import table_of_bytes
+from spark_runtime.output import COUNTS, DEAD, LATE, MATCH
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 """Where Spark tells tasks the number of their micro-batch."""
@@ -51,7 +50,7 @@ class Part:
         return Path(self.path) / f".batch={batch}"
 
     def write(self, file: Path, rows: Sequence[Any]) -> None:
-        """Write packed matches or texts as a file."""
+        """Write tables of matches (`carried_schema`), or texts, as a file."""
         if self.file_format == "json":
             file.write_text("".join(f"{text}\n" for text in rows), encoding="utf-8")
             return
@@ -71,8 +70,7 @@ class Part:
 
     def _tables(self, rows: Sequence[Any]) -> Iterator[pa.Table]:
         if self.kind == MATCH:
-            carried = carried_schema(self.schema)
-            yield from (table_of_bytes(data, carried).cast(self.schema) for data in rows)
+            yield from (table.cast(self.schema) for table in rows)
         elif rows:
             objects = [json.loads(text) for text in rows]
             columns = [pa.array([row.get(name) for row in objects]) for name in self.schema.names]

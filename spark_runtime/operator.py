@@ -111,8 +111,8 @@ class KeyGroups:
         settle()
         call = _Call(self, self._fresh())
         for batch in batches:
-            for parcel in batch.select([PROGRAM, TEXT, EVENTS]).to_pylist():
-                call.push(*parcel.values())
+            call.push_all(batch)
+            del batch  # or the last one stays until the end
         call.finish()
         context = TaskContext.get()
         assert context is not None
@@ -141,10 +141,10 @@ class _Call:
         self.latest_us: int | None = None
         self.is_end = False
         self.counts: Counter[str] = Counter()
-        self.found: dict[str, list[Any]] = {LATE: [], DEAD: [], MATCH: []}  # kind -> texts, packed matches
+        self.found: dict[str, list[Any]] = {LATE: [], DEAD: [], MATCH: []}  # kind -> texts, tables of matches
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
 
-    def push(self, number: int, text: str | None, data: bytes | None) -> None:
+    def push(self, number: int, text: str | None, data: bytes | pa.Buffer | None) -> None:
         """Take in one parcel."""
         if data is not None:
             events = table_of_bytes(data, self.layout.programs[number].event_schema)
@@ -155,6 +155,12 @@ class _Call:
             self.counts[READ] += int(text)
         elif number == END_OF_INPUT:
             self.is_end = True
+
+    def push_all(self, parcels: pa.RecordBatch) -> None:
+        """Take in all parcels of a batch; their bytes are not copied."""
+        numbers, texts, events = (parcels.column(name) for name in (PROGRAM, TEXT, EVENTS))
+        for number, text, data in zip(numbers.to_pylist(), texts.to_pylist(), events, strict=True):
+            self.push(number, text, data.as_buffer() if data.is_valid else None)
 
     def _push_events(self, number: int, events: pa.Table) -> None:
         latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
@@ -223,7 +229,7 @@ class _Call:
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         self.counts[ROWS] += n
         for start in range(0, n, MAX_MATCHES):
-            self.found[MATCH].append(record_bytes(table.slice(start, MAX_MATCHES)))
+            self.found[MATCH].append(table.slice(start, MAX_MATCHES))
 
     def output(self, file: str) -> Iterator[pa.RecordBatch]:
         """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
@@ -240,8 +246,8 @@ class _Call:
         texts = [(kind, text) for kind, found in rows.items() for text in found]
         if texts:  # in one batch: Spark takes a quarter of a millisecond for each
             yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
-        for data in matches:
-            yield _output([MATCH], [None], [data])
+        for table in matches:
+            yield _output([MATCH], [None], [record_bytes(table)])
 
 
 def _output(*columns: Sequence[Any]) -> pa.RecordBatch:

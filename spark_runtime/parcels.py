@@ -131,6 +131,6 @@ def record_bytes(table: pa.Table) -> bytes:
     return bytes(batch.serialize())
 
 
-def table_of_bytes(data: bytes, schema: pa.Schema) -> pa.Table:
+def table_of_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     """Return the table that `record_bytes` made."""
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), schema)])
