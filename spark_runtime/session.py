@@ -58,9 +58,10 @@ def sql_settings() -> dict[str, str]:
         # A batch writes what changed, not its whole store, and does not count the store's rows.
         f"{_ROCKSDB_CONF}.changelogCheckpointing.enabled": "true",
         f"{_ROCKSDB_CONF}.trackTotalNumberOfRows": "false",
-        # Each key group has a store, and each store keeps what was written in up to two buffers of 64 MiB. Values
-        # are written whole, so over 10 million runs the buffers of 32 stores grow by 190 MiB a micro-batch, to
-        # 2 GiB. With a limit for all stores of a process together it is 0.9 to 1.1 GiB less, and as fast.
+        # Each key group has a store, and each store keeps what was written in up to two buffers of 64 MiB.
+        # Values are written whole, so over 10 million runs the buffers of 32 stores grow by 190 MiB a
+        # micro-batch, to 2 GiB. With a limit for all stores of a process together it is 0.9 to 1.1 GiB less,
+        # and as fast.
         f"{_ROCKSDB_CONF}.boundedMemoryUsage": "true",
         f"{_ROCKSDB_CONF}.maxMemoryUsageMB": "512",
         # Spark's old way of writing times, INT96, has no zone and other readers take it for nanoseconds.
@@ -102,7 +103,7 @@ JAVA_OPTIONS = (
 )
 
 LARGE_PAGES = "glibc.malloc.hugetlb=1"
-"""GLIBC_TUNABLES of Java and its workers: memory comes in pages of 2 MiB where the system has them, not 4 KiB.
+"""GLIBC_TUNABLES of Java and its workers: memory in pages of 2 MiB where the system has them, not 4 KiB.
 
 Each task fills hundreds of MiB anew. A batch of R3 takes 0.65 s of processor time for a million events, not
 0.75, and the same memory. Other C libraries ignore it.
