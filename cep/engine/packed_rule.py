@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,66 +94,70 @@ from cep.engine.kernels.layout import (
 from cep.engine.runs import n_registers
 from cep.program import I64, Code, Program, RuleProgram, RuleTables
 
-_Numbers = npt.NDArray[np.int32] | I64
+_Lists = dict[str, list[int]]
+"""`RuleTables` by name, as lists: of tables this small they are several times as fast as arrays."""
 
 
 def pack_rule(program: Program, rule: RuleProgram) -> I64:
     """Return `rule` as one array. Unsigned words keep their bits."""
-    tables = rule.tables
+    columns: tuple[npt.NDArray[Any], ...] = rule.tables
+    tables = {
+        name: (column.view(np.int64) if column.dtype == np.uint64 else column).tolist()
+        for name, column in zip(RuleTables._fields, columns, strict=True)
+    }
     code, code_ptr = _instructions(tables)
     packed = _Packed(_sections(tables, len(code)))
     _put_scalars(packed, program, rule)
     _put_states(packed, tables)
     _put_takes(packed, tables)
     _put_variables(packed, tables)
-    packed.put_lists("variables", VARIABLE_CODE, "code", _lists(code_ptr))
-    for place, words in zip((CODE_OP, CODE_ARG, CODE_SECOND), code.T, strict=True):
+    packed.put_lists("variables", VARIABLE_CODE, "code", code_ptr[:-1], code_ptr[1:])
+    for place, words in zip((CODE_OP, CODE_ARG, CODE_SECOND), zip(*code, strict=True), strict=False):
         packed.put("code", place, words)
-    packed.put("afters", 0, tables.after_state)
-    packed.put("begins", 0, packed.addresses("variables", tables.begin_variable))
-    packed.put("bars", 0, packed.addresses("variables", tables.bar_variable))
-    packed.put("guards", 0, packed.addresses("variables", tables.guard_variable))
-    packed.put("lifts", LIFT_VARIABLE, packed.addresses("variables", tables.lift_variable))
-    packed.put("lifts", LIFT_STATE, tables.lift_state)
-    packed.put("fences", FENCE_VARIABLE, packed.addresses("variables", tables.fence_variable))
-    packed.put("fences", FENCE_UNTIL, packed.addresses("variables", tables.fence_until))
-    packed.put("limits", 0, tables.limit_group)
-    packed.put("opens", 0, tables.open_group)
-    packed.put("looks", LOOK_MEMORY, tables.look_memory)
-    packed.put("looks", LOOK_US, tables.look_us)
-    packed.put("looks", LOOK_EVENTS, tables.look_events)
-    packed.put("groups", GROUP_US, tables.group_us)
-    packed.put("groups", GROUP_EVENTS, tables.group_events)
-    packed.put("groups", GROUP_LIMIT, tables.group_limit)
-    packed.put("memories", 0, packed.addresses("variables", tables.memory_variable))
-    return packed.words
+    packed.put("afters", 0, tables["after_state"])
+    packed.put_references("begins", 0, "variables", tables["begin_variable"])
+    packed.put_references("bars", 0, "variables", tables["bar_variable"])
+    packed.put_references("guards", 0, "variables", tables["guard_variable"])
+    packed.put_references("lifts", LIFT_VARIABLE, "variables", tables["lift_variable"])
+    packed.put("lifts", LIFT_STATE, tables["lift_state"])
+    packed.put_references("fences", FENCE_VARIABLE, "variables", tables["fence_variable"])
+    packed.put_references("fences", FENCE_UNTIL, "variables", tables["fence_until"])
+    packed.put("limits", 0, tables["limit_group"])
+    packed.put("opens", 0, tables["open_group"])
+    packed.put("looks", LOOK_MEMORY, tables["look_memory"])
+    packed.put("looks", LOOK_US, tables["look_us"])
+    packed.put("looks", LOOK_EVENTS, tables["look_events"])
+    packed.put("groups", GROUP_US, tables["group_us"])
+    packed.put("groups", GROUP_EVENTS, tables["group_events"])
+    packed.put("groups", GROUP_LIMIT, tables["group_limit"])
+    packed.put_references("memories", 0, "variables", tables["memory_variable"])
+    return np.array(packed.words, np.int64)
 
 
-def _sections(tables: RuleTables, n_instructions: int) -> dict[str, tuple[int, int]]:
+def _sections(tables: _Lists, n_instructions: int) -> dict[str, tuple[int, int]]:
     """Return the kinds of records in their order: words in one, and how many there are."""
     return {
         "scalars": (1, N_SCALARS),
-        "states": (STATE_WIDTH, len(tables.state_mode)),
-        "takes": (TAKE_WIDTH, len(tables.take_variable)),
-        "variables": (VARIABLE_WIDTH, len(tables.variable_mask)),
+        "states": (STATE_WIDTH, len(tables["state_mode"])),
+        "takes": (TAKE_WIDTH, len(tables["take_variable"])),
+        "variables": (VARIABLE_WIDTH, len(tables["variable_mask"])),
         "code": (CODE_WIDTH, n_instructions),
-        "updates": (UPDATE_WIDTH, len(tables.update_op)),
-        "afters": (1, len(tables.after_state)),
-        "begins": (1, len(tables.begin_variable)),
-        "bars": (1, len(tables.bar_variable)),
-        "guards": (1, len(tables.guard_variable)),
-        "lifts": (LIFT_WIDTH, len(tables.lift_variable)),
-        "fences": (FENCE_WIDTH, len(tables.fence_variable)),
-        "limits": (1, len(tables.limit_group)),
-        "opens": (1, len(tables.open_group)),
-        "looks": (LOOK_WIDTH, len(tables.look_memory)),
-        "groups": (GROUP_WIDTH, len(tables.group_us)),
-        "memories": (1, len(tables.memory_variable)),
+        "updates": (UPDATE_WIDTH, len(tables["update_op"])),
+        "afters": (1, len(tables["after_state"])),
+        "begins": (1, len(tables["begin_variable"])),
+        "bars": (1, len(tables["bar_variable"])),
+        "guards": (1, len(tables["guard_variable"])),
+        "lifts": (LIFT_WIDTH, len(tables["lift_variable"])),
+        "fences": (FENCE_WIDTH, len(tables["fence_variable"])),
+        "limits": (1, len(tables["limit_group"])),
+        "opens": (1, len(tables["open_group"])),
+        "looks": (LOOK_WIDTH, len(tables["look_memory"])),
+        "groups": (GROUP_WIDTH, len(tables["group_us"])),
+        "memories": (1, len(tables["memory_variable"])),
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(NamedTuple):
     at: int
     width: int
     end: int
@@ -168,29 +172,30 @@ class _Packed:
         for name, (width, n) in sections.items():
             self.sections[name] = _Section(at, width, at + width * n)
             at += width * n
-        self.words = np.zeros(at, np.int64)
+        self.words = [0] * at
 
-    def put(self, name: str, place: int, values: npt.ArrayLike) -> None:
+    def put(self, name: str, place: int, values: Sequence[int]) -> None:
         """Write word `place` of every record."""
+        if not values:
+            return
         section = self.sections[name]
-        self.words[section.at + place : section.end : section.width] = np.asarray(values).astype(np.int64)
+        self.words[section.at + place : section.end : section.width] = values
 
-    def addresses(self, name: str, numbers: _Numbers) -> I64:
-        """Return the addresses of the records with these numbers; NONE stays."""
-        section = self.sections[name]
-        return np.where(numbers == NONE, NONE, section.at + section.width * numbers.astype(np.int64))
+    def put_references(self, name: str, place: int, referred: str, numbers: Sequence[int]) -> None:
+        """Write the addresses of the records of `referred` with these numbers; NONE stays."""
+        if not numbers:
+            return
+        at, width = self.sections[referred].at, self.sections[referred].width
+        self.put(name, place, [NONE if number == NONE else at + width * number for number in numbers])
 
-    def put_lists(self, name: str, place: int, listed: str, ends: tuple[_Numbers, _Numbers]) -> None:
+    def put_lists(self, name: str, place: int, listed: str, first: Sequence[int], end: Sequence[int]) -> None:
         """Write where each record's list of `listed` begins and ends."""
-        for at, numbers in zip((place, place + END), ends, strict=True):
-            self.put(name, at, self.addresses(listed, numbers))
-
-
-def _lists(ptr: _Numbers) -> tuple[_Numbers, _Numbers]:
-    return ptr[:-1], ptr[1:]
+        self.put_references(name, place, listed, first)
+        self.put_references(name, place + END, listed, end)
 
 
 def _put_scalars(packed: _Packed, program: Program, rule: RuleProgram) -> None:
+    zero_valid = sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero)
     scalars = {
         SPAN_US: rule.span_us,
         CLOSE_US: rule.close_us,
@@ -198,7 +203,7 @@ def _put_scalars(packed: _Packed, program: Program, rule: RuleProgram) -> None:
         SKIP: int(rule.skip),
         SKIP_REGISTER: rule.skip_register,
         MAX_RUNS: rule.max_runs,
-        ZERO_VALID: sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero),
+        ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
         N_VALUES: len(program.columns),
         OVERFLOW: int(rule.overflow),
         TIMEOUTS: int(rule.timeouts),
@@ -211,62 +216,67 @@ def _put_scalars(packed: _Packed, program: Program, rule: RuleProgram) -> None:
         MEMORIES: packed.sections["memories"].at,
     }
     for place, scalar in scalars.items():
-        packed.words[place] = np.uint64(scalar % 2**64).astype(np.int64)
+        packed.words[place] = scalar
 
 
-def _put_states(packed: _Packed, tables: RuleTables) -> None:
-    words: dict[int, npt.NDArray[Any]] = {
-        STATE_MODE: tables.state_mode,
-        STATE_INTEREST: tables.state_interest,
-        STATE_ALWAYS: tables.state_always,
-        STATE_NEXT: tables.state_next,
-        STATE_CLOSES: tables.state_closes,
-        STATE_AFTER_SKIP: tables.state_after_skip,
-        STATE_LOW: tables.state_low,
-        STATE_HIGH: tables.state_high,
-        STATE_TIMER: tables.state_timer,
-        STATE_TIMER_LENGTH: tables.state_timer_length,
-        STATE_LIMIT: tables.state_limit,
-    }
-    for place, values in words.items():
-        packed.put("states", place, values)
-    for place, listed, ptr in (
-        (STATE_TAKES, "takes", tables.take_ptr),
-        (STATE_BEGINS, "begins", tables.begin_ptr),
-        (STATE_BARS, "bars", tables.bar_ptr),
-        (STATE_GUARDS, "guards", tables.guard_ptr),
-        (STATE_LIFTS, "lifts", tables.lift_ptr),
-        (STATE_FENCES, "fences", tables.state_fence_ptr),
-        (STATE_LIMITS, "limits", tables.limit_ptr),
+def _put_states(packed: _Packed, tables: _Lists) -> None:
+    for place, name in (
+        (STATE_MODE, "state_mode"),
+        (STATE_INTEREST, "state_interest"),
+        (STATE_ALWAYS, "state_always"),
+        (STATE_NEXT, "state_next"),
+        (STATE_CLOSES, "state_closes"),
+        (STATE_AFTER_SKIP, "state_after_skip"),
+        (STATE_LOW, "state_low"),
+        (STATE_HIGH, "state_high"),
+        (STATE_TIMER, "state_timer"),
+        (STATE_TIMER_LENGTH, "state_timer_length"),
+        (STATE_LIMIT, "state_limit"),
     ):
-        packed.put_lists("states", place, listed, _lists(ptr))
-    afters = tables.state_timer_after
-    packed.put_lists(
-        "states", STATE_TIMER_AFTERS, "afters", (tables.after_ptr[afters], tables.after_ptr[afters + 1])
-    )
+        packed.put("states", place, tables[name])
+    for place, listed, name in (
+        (STATE_TAKES, "takes", "take_ptr"),
+        (STATE_BEGINS, "begins", "begin_ptr"),
+        (STATE_BARS, "bars", "bar_ptr"),
+        (STATE_GUARDS, "guards", "guard_ptr"),
+        (STATE_LIFTS, "lifts", "lift_ptr"),
+        (STATE_FENCES, "fences", "state_fence_ptr"),
+        (STATE_LIMITS, "limits", "limit_ptr"),
+    ):
+        packed.put_lists("states", place, listed, tables[name][:-1], tables[name][1:])
+    packed.put_lists("states", STATE_TIMER_AFTERS, "afters", *_afters(tables, "state_timer_after"))
 
 
-def _put_takes(packed: _Packed, tables: RuleTables) -> None:
-    packed.put("takes", TAKE_VARIABLE, packed.addresses("variables", tables.take_variable))
-    afters = tables.take_after
-    packed.put_lists("takes", TAKE_AFTERS, "afters", (tables.after_ptr[afters], tables.after_ptr[afters + 1]))
-    packed.put_lists("takes", TAKE_FENCES, "fences", _lists(tables.take_fence_ptr))
-    packed.put_lists("takes", TAKE_OPENS, "opens", _lists(tables.open_ptr))
-    packed.put_lists("takes", TAKE_LOOKS, "looks", _lists(tables.look_ptr))
+def _put_takes(packed: _Packed, tables: _Lists) -> None:
+    packed.put_references("takes", TAKE_VARIABLE, "variables", tables["take_variable"])
+    packed.put_lists("takes", TAKE_AFTERS, "afters", *_afters(tables, "take_after"))
+    for place, listed, name in (
+        (TAKE_FENCES, "fences", "take_fence_ptr"),
+        (TAKE_OPENS, "opens", "open_ptr"),
+        (TAKE_LOOKS, "looks", "look_ptr"),
+    ):
+        packed.put_lists("takes", place, listed, tables[name][:-1], tables[name][1:])
 
 
-def _put_variables(packed: _Packed, tables: RuleTables) -> None:
-    packed.put("variables", VARIABLE_NUMBER, np.arange(len(tables.variable_mask)))
-    packed.put("variables", VARIABLE_MASK, tables.variable_mask)
-    packed.put("variables", VARIABLE_HASH, tables.variable_hash)
-    packed.put("variables", VARIABLE_AFTER_TAKE, tables.variable_after_take)
-    packed.put_lists("variables", VARIABLE_UPDATES, "updates", _lists(tables.update_ptr))
+def _afters(tables: _Lists, name: str) -> tuple[list[int], list[int]]:
+    ptr = tables["after_ptr"]
+    return [ptr[after] for after in tables[name]], [ptr[after + 1] for after in tables[name]]
+
+
+def _put_variables(packed: _Packed, tables: _Lists) -> None:
+    packed.put("variables", VARIABLE_NUMBER, range(len(tables["variable_mask"])))
+    packed.put("variables", VARIABLE_MASK, tables["variable_mask"])
+    packed.put("variables", VARIABLE_HASH, tables["variable_hash"])
+    packed.put("variables", VARIABLE_AFTER_TAKE, tables["variable_after_take"])
+    ptr = tables["update_ptr"]
+    packed.put_lists("variables", VARIABLE_UPDATES, "updates", ptr[:-1], ptr[1:])
     # All but the last part of an update is one word: a load instead of eight.
-    columns = (tables.update_op, tables.update_register, tables.update_arg, tables.update_column)
-    parts = zip(*(column.tolist() for column in columns), strict=True)
-    words = [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
-    packed.put("updates", UPDATE, np.array(words, np.int64))
-    packed.put("updates", UPDATE_ARG2, tables.update_arg2)
+    names = ("update_op", "update_register", "update_arg", "update_column")
+    parts = zip(*(tables[name] for name in names), strict=True)
+    packed.put(
+        "updates", UPDATE, [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
+    )
+    packed.put("updates", UPDATE_ARG2, tables["update_arg2"])
 
 
 _OF_TWO = frozenset(
@@ -280,18 +290,16 @@ _OF_TWO = frozenset(
 _WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
 
 
-def _instructions(tables: RuleTables) -> tuple[I64, I64]:
+def _instructions(tables: _Lists) -> tuple[list[list[int]], list[int]]:
     """Return the code with each value that the next operation computes with pushed by that operation.
 
     Also returns the new row pointers. A comparison with what the run has taken is one instruction, not three.
     """
     code: list[list[int]] = []  # op, arg, second arg
     ends = [0]
-    for first, last in pairwise(tables.code_ptr.tolist()):
+    for first, last in pairwise(tables["code_ptr"]):
         begin = len(code)
-        for op, arg in zip(
-            tables.code_op[first:last].tolist(), tables.code_arg[first:last].tolist(), strict=True
-        ):
+        for op, arg in zip(tables["code_op"][first:last], tables["code_arg"][first:last], strict=True):
             n_pushes = 0  # of the last instructions that only push
             while n_pushes < min(2, len(code) - begin) and code[-1 - n_pushes][0] >> OPERATION == 0:
                 n_pushes += 1
@@ -310,4 +318,4 @@ def _instructions(tables: RuleTables) -> tuple[I64, I64]:
                 code[-1][0] |= (second & PUSHED) << SECOND | op << OPERATION
                 code[-1][2] = second_arg
         ends.append(len(code))
-    return np.array(code, np.int64).reshape(-1, CODE_WIDTH), np.array(ends, np.int64)
+    return code, ends
