@@ -190,8 +190,8 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
-    INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what
-    the event has with what the run has touches no memory but theirs.
+    INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what the event has
+    with what the run has touches no memory but theirs.
     """
     all_known = all_are_known(rule, events)
     top = -1

@@ -363,6 +363,32 @@ def lifted(
 
 
 @part
+def can_take(
+    rule: I64,
+    events: I64,
+    bits: I64,
+    runs: I64,
+    stack: I64,
+    null: U8,
+    spare: int,
+    take: int,
+    run: int,
+    row: int,
+    position: int,
+) -> bool:
+    """Say whether `run` (NONE: a new one) can make `take` with event `row`."""
+    return not (
+        rule[HAS_FENCES] != 0
+        and is_fenced(
+            rule, events, bits, runs, stack, null, spare, rule[take + TAKE_FENCES],
+            rule[take + TAKE_FENCES + END], run, row, position,
+        )
+    ) and holds(
+        rule, events, bits, runs, stack, null, spare, rule[take + TAKE_VARIABLE], run, row, position
+    )  # fmt: skip
+
+
+@part
 def next_take(
     rule: I64,
     events: I64,
@@ -379,44 +405,11 @@ def next_take(
 ) -> int:
     """Return the first of the takes ``first:last`` that `run` can make; `last`: none."""
     take = first
-    while take < last:
-        if not (
-            rule[HAS_FENCES] != 0
-            and is_fenced(
-                rule, events, bits, runs, stack, null, spare, rule[take + TAKE_FENCES],
-                rule[take + TAKE_FENCES + END], run, row, position,
-            )
-        ) and holds(
-            rule, events, bits, runs, stack, null, spare, rule[take + TAKE_VARIABLE], run, row, position
-        ):  # fmt: skip
-            break
+    while take < last and not can_take(
+        rule, events, bits, runs, stack, null, spare, take, run, row, position
+    ):
         take += TAKE_WIDTH
     return take
-
-
-@part
-def begins(
-    rule: I64,
-    events: I64,
-    bits: I64,
-    runs: I64,
-    stack: I64,
-    null: U8,
-    spare: int,
-    take: int,
-    row: int,
-    position: int,
-) -> bool:
-    """Say whether a new run can make `take` with event `row`."""
-    return not (
-        rule[HAS_FENCES] != 0
-        and is_fenced(
-            rule, events, bits, runs, stack, null, spare, rule[take + TAKE_FENCES],
-            rule[take + TAKE_FENCES + END], NONE, row, position,
-        )
-    ) and holds(
-        rule, events, bits, runs, stack, null, spare, rule[take + TAKE_VARIABLE], NONE, row, position
-    )  # fmt: skip
 
 
 @part
@@ -630,8 +623,8 @@ def step(
     if position >= floor:
         take = rule[place_of(0) + STATE_TAKES]
         while take < rule[place_of(0) + STATE_TAKES + END]:
-            if (not timed or may_begin(rule, keys, slot, take, time_us)) and begins(
-                rule, events, bits, runs, stack, null, spare, take, row, position
+            if (not timed or may_begin(rule, keys, slot, take, time_us)) and can_take(
+                rule, events, bits, runs, stack, null, spare, take, NONE, row, position
             ):
                 variable = rule[take + TAKE_VARIABLE]
                 begin_run(rule, events, runs, spare, row, position)
