@@ -237,7 +237,7 @@ U8 = npt.NDArray[np.uint8]
 
 
 class RuleTables(NamedTuple):
-    """The automaton and the register code of one rule, as the kernels read them.
+    """The automaton and the register code of one rule; `cep.engine.packed_rule` makes one array of them.
 
     A *state* is a wait: what a run can take next and what it may skip. State 0 is the start, where a new
     run begins. ``x_ptr`` arrays are row pointers (n + 1).
