@@ -4,12 +4,12 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz fuzz-text bench lock clean java
+.PHONY: help demo test check fuzz fuzz-text fuzz-readers bench lock clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
 
-demo: java $(SET_UP)  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
+demo: java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
 
 test: java check  ## check, then run all tests
@@ -27,16 +27,25 @@ fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: A
 fuzz-text: $(SET_UP)  ## read random and damaged rule and streams files: ARGS="--examples 100000 --jobs 2"
 	$(BIN)/python -m tests.property.text $(or $(ARGS),--minutes 10)
 
-bench: java $(SET_UP)  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
+fuzz-readers: $(SET_UP)  ## read random and damaged files of events: ARGS="--examples 100000 --jobs 2"
+	$(BIN)/python -m tests.property.readers $(or $(ARGS),--minutes 10)
+
+bench: java  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
 
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra dev --strip-extras \
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra dev --strip-extras --allow-unsafe \
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
+	.venv-lock/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print("\n".join(project["optional-dependencies"]["java"]))' > .venv-lock/java.in
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header --no-annotate \
+		--no-emit-options --output-file .venv-lock/requirements-java.lock .venv-lock/java.in
+	{ sed -n '/^#/p;/^#/!q' requirements-java.lock; cat .venv-lock/requirements-java.lock; } > .venv-lock/new
+	mv .venv-lock/new requirements-java.lock
 	rm -rf .venv-lock
 
 clean:  ## remove what was generated; .venv stays
@@ -44,7 +53,7 @@ clean:  ## remove what was generated; .venv stays
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-java:
+java: $(SET_UP)
 	@tools/require_java.sh
 
 $(SET_UP): pyproject.toml requirements.lock tools/set_up.sh

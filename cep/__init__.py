@@ -1,1 +1,69 @@
-"""Event pattern rules: language, compiler, engine, command. Knows nothing of Spark."""
+"""Event pattern rules: language, compiler, engine, command. Knows nothing of Spark.
+
+The names in `__all__` stay; everything else may move. A name is loaded when it is first used, so `import cep`
+loads neither Arrow nor numba.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cep.counts import Counts
+    from cep.documents.schema_file import load_streams
+    from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, StateError
+    from cep.formats.files import BadFile, Format
+    from cep.local.match_file import Result, match_file
+    from cep.rule_set import RuleSet
+    from cep.rulebook import load_rules
+    from cep.schema.stream import Field, Stream
+    from cep.testing import find_matches
+
+__all__ = [
+    "BadFile",
+    "CepError",
+    "Counts",
+    "Diagnostic",
+    "Field",
+    "Format",
+    "InputError",
+    "Result",
+    "RuleError",
+    "RuleSet",
+    "SetupError",
+    "StateError",
+    "Stream",
+    "find_matches",
+    "load_rules",
+    "load_streams",
+    "match_file",
+]
+
+_MODULES = {
+    **dict.fromkeys(
+        ("CepError", "Diagnostic", "InputError", "RuleError", "SetupError", "StateError"), "cep.errors"
+    ),
+    **dict.fromkeys(("BadFile", "Format"), "cep.formats.files"),
+    **dict.fromkeys(("Field", "Stream"), "cep.schema.stream"),
+    **dict.fromkeys(("Result", "match_file"), "cep.local.match_file"),
+    "Counts": "cep.counts",
+    "RuleSet": "cep.rule_set",
+    "find_matches": "cep.testing",
+    "load_rules": "cep.rulebook",
+    "load_streams": "cep.documents.schema_file",
+}
+"""Public name -> the module that has it."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module `cep` has no `{name}`")
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -3,7 +3,7 @@
 import sys
 from importlib.abc import MetaPathFinder
 
-from cep.cli import main
+from cep.commands.cli import main
 
 
 class _WithoutPandas(MetaPathFinder):

@@ -1,7 +1,7 @@
-"""What can go wrong, as data.
+"""The errors of this project.
 
 CepError                every error of this project that a user may see
-├── RuleError           a rule, stream or pipeline file is wrong: has `diagnostics`, all of them at once
+├── RuleError           a rule, stream or pipeline file is wrong; `diagnostics` holds all problems
 ├── InputError          data or a path cannot be read as declared
 ├── StateError          a snapshot cannot be restored here
 └── SetupError          something is missing on this machine (Java, a package)
@@ -10,44 +10,23 @@ CepError                every error of this project that a user may see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from cep.diagnostics.diagnostic import Diagnostic, Source, Span, in_order, render
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A text with the name (path) it came under."""
-
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A half-open range of character offsets in a source's text."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
-    """One problem: `code` (E0203, W0301), the fact, the place, what is wrong there, what to do."""
-
-    code: str
-    title: str
-    source: Source | None = None
-    span: Span | None = None
-    label: str = ""
-    help: str = ""
-
-    @property
-    def is_error(self) -> bool:
-        """Errors stop a rule from running, warnings do not."""
-        return self.code.startswith("E")
+__all__ = [
+    "CepError",
+    "Diagnostic",
+    "InputError",
+    "RuleError",
+    "SetupError",
+    "Source",
+    "Span",
+    "StateError",
+]
 
 
 class CepError(Exception):
-    """An error to be shown to a user: a code, a fact, and what to do."""
+    """An error that is shown to a user: a code, what is wrong, and what to do."""
 
     def __init__(self, code: str, message: str, help: str = "") -> None:  # noqa: A002 - the word users read
         super().__init__(message)
@@ -60,12 +39,18 @@ class CepError(Exception):
 
 
 class RuleError(CepError):
-    """Rules, streams or a pipeline are wrong; `diagnostics` holds every problem found."""
+    """Rules, streams or a pipeline are wrong; `diagnostics` holds every problem found.
+
+    The text of the error shows each problem with its place, as ``cep check`` does.
+    """
 
     def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
         first = next(d for d in diagnostics if d.is_error)
         super().__init__(first.code, first.title, first.help)
         self.diagnostics = tuple(diagnostics)
+
+    def __str__(self) -> str:
+        return render(in_order(self.diagnostics))
 
 
 class InputError(CepError):

@@ -1,23 +1,24 @@
-"""Typed expressions: what a predicate or a measure computes, after names and types are settled.
+"""Typed expressions: the trees of predicates and measures, after their names and types are resolved.
 
-The compiler writes these trees; four readers give them one meaning: `cep.engine.predicates` (columns),
-`cep.engine.kernels` (bytecode over a run's registers), `spark_runtime.predicates` (Spark SQL) and the tests'
+The compiler makes these trees. Four evaluators give them one meaning: `cep.engine.prepare` (columns),
+`cep.engine.kernels` (bytecode over the registers of a run), `spark_runtime.plan` (Spark SQL) and the tests'
 oracle (one row at a time).
 
-Meaning, in all four: SQL's three-valued logic. An operation that has no result (division by zero, an integer
-beyond 64 bits) gives NULL, as Spark's ``try_`` functions do: one bad event must not stop a stream. NaN
-equals NaN and is greater than every number, as in Spark.
+All four use SQL's three-valued logic. An operation that has no result (division by zero, an integer
+beyond 64 bits) gives NULL, as Spark's ``try_`` functions do, because one bad event must not stop a stream.
+NaN equals NaN and is greater than every number, as in Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 
 class Type(StrEnum):
-    """The types of the rule language; a schema's Spark types map onto them (see `cep.schema`)."""
+    """The types of the rule language. `cep.schema.stream` maps the Spark types of a schema to them."""
 
     BOOLEAN = "boolean"
     BIGINT = "bigint"  # int64; every integer type of the schema
@@ -25,7 +26,7 @@ class Type(StrEnum):
     STRING = "string"
     TIMESTAMP = "timestamp"  # int64 microseconds since 1970-01-01T00:00Z
     INTERVAL = "interval"  # int64 microseconds
-    OPAQUE = "opaque"  # arrays, structs, maps, binary: JSON text that is only passed on
+    OPAQUE = "opaque"  # arrays, structs, maps, binary: a JSON text that rules pass on and never read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +45,36 @@ class Column:
     type: Type
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterRef:
+    """The register `number` of a run. The compiler replaces aggregates by registers."""
+
+    number: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTest:
+    """TRUE if the event under test takes part in the role `number` of its program. Only in predicates."""
+
+    number: int
+    type: Type = Type.BOOLEAN
+
+
 ALL_EVENTS = ""
-"""The variable of ``COUNT(*)``: every event taken."""
+"""The variable of ``COUNT(*)``. It stands for every event taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """What a run holds of the events taken as `variable`, the event under test included.
+    """A value over the events that a run took as `variable`, including the event under test.
 
-    `variable` may be a subset: the events taken as any of its members.
-    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX, STDDEV or, as a whole measure only, ARRAY_AGG: a list
-    of values of `type`. `argument` is an expression over the
-    columns of one event (no `Aggregate` inside); None only for ``COUNT(v.*)``. `offset` counts from
-    the first (FIRST) or back from the last (LAST) event. ``v.x`` is ``LAST(v.x)`` with offset 0.
-    The compiler replaces these before anything runs: no evaluator but the oracle sees one.
+    `variable` may be a subset. Then the aggregate reads the events taken as any member of the subset.
+    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX, STDDEV or ARRAY_AGG. ARRAY_AGG is a list of values of
+    `type` and must be a whole measure. `argument` is an expression over the columns of one event, with no
+    `Aggregate` inside. It is None only for ``COUNT(v.*)``. `offset` counts from the first event (FIRST) or
+    back from the last event (LAST). ``v.x`` is ``LAST(v.x)`` with offset 0.
+    The compiler replaces aggregates before a rule runs, so only the oracle evaluates them.
     """
 
     kind: str
@@ -69,17 +86,17 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`function` applied to `args`; see `FUNCTIONS` for the names and their rules."""
+    """`function` applied to `args`. `FUNCTIONS` lists the functions."""
 
     function: str
     args: tuple[Expression, ...]
     type: Type
 
 
-Expression = Literal | Column | Aggregate | Call
+Expression = Literal | Column | RegisterRef | RoleTest | Aggregate | Call
 
 FUNCTIONS: dict[str, str] = {
-    # Both sides have one type; the analyzer inserts `double`.
+    # Both sides have the same type, because the analyzer inserts `double` where it is needed.
     "=": "equal; any type",
     "<>": "not equal; any type",
     "<": "less; any type but boolean",
@@ -91,9 +108,9 @@ FUNCTIONS: dict[str, str] = {
     "not": "SQL NOT",
     "is_null": "never NULL itself",
     "is_not_null": "never NULL itself",
-    "in": "first argument equals one of the others, which are literals of its type",
+    "in": "the first argument equals one of the others, which are literals of its type",
     "like": "second argument a string literal: % any text, _ one character, \\ quotes the next",
-    "rlike": "second argument a string literal, found anywhere: see `cep.compiler.regular_expressions`",
+    "rlike": "second argument a string literal, found anywhere: see `regular_expressions`",
     "+": "BIGINT, DOUBLE, INTERVAL; TIMESTAMP + INTERVAL",
     "-": "BIGINT, DOUBLE, INTERVAL; TIMESTAMP - INTERVAL; TIMESTAMP - TIMESTAMP gives INTERVAL",
     "*": "BIGINT, DOUBLE",
@@ -102,10 +119,10 @@ FUNCTIONS: dict[str, str] = {
     "negate": "BIGINT, DOUBLE, INTERVAL",
     "abs": "BIGINT, DOUBLE, INTERVAL",
     "double": "BIGINT to DOUBLE",
-    "coalesce": "the first that is not NULL; all of one type",
+    "coalesce": "the first argument that is not NULL; all arguments have one type",
     "case": "condition, value, condition, value, ..., else; the else is always there",
-    "least": "NULLs are skipped, as in Spark; all of one type",
-    "greatest": "NULLs are skipped, as in Spark; all of one type",
+    "least": "the smallest argument that is not NULL, as in Spark; all arguments have one type",
+    "greatest": "the largest argument that is not NULL, as in Spark; all arguments have one type",
     "floor": "DOUBLE to BIGINT",
     "ceil": "DOUBLE to BIGINT",
     "sqrt": "DOUBLE; of a negative number gives NaN, as in Spark",
@@ -120,22 +137,30 @@ FUNCTIONS: dict[str, str] = {
     "rtrim": "STRING without the blanks at its end",
     "reverse": "STRING",
     "substring": "STRING, position from 1 or back from -1, length",
-    "right": "STRING, length; not positive: the empty string",
+    "right": "STRING, length; the empty string if the length is not positive",
     "concat": "two STRINGs or more",
-    "replace": "STRING, what, by what; the empty string is nowhere in it",
-    "instr": "STRING, STRING to BIGINT: where the second is in the first, from 1; 0: nowhere",
-    "split_part": "STRING, delimiter, BIGINT literal from 1 or back from -1; the empty string: no such part",
-    "parse_bigint": "STRING to BIGINT; what is not a number gives NULL",
-    "parse_double": "STRING to DOUBLE; what is not a number gives NULL",
+    "replace": "STRING, old text, new text; an empty old text replaces nothing",
+    "instr": "STRING, STRING to BIGINT: place of the second in the first, from 1; 0 if it is not there",
+    "split_part": "STRING, delimiter, BIGINT literal from 1 or back from -1; no such part: the empty string",
+    "parse_bigint": "STRING to BIGINT; a text that is not a number gives NULL",
+    "parse_double": "STRING to DOUBLE; a text that is not a number gives NULL",
     "text": "BIGINT to STRING",
     "round": "DOUBLE, BIGINT literal from 0 to 15: half away from zero, in steps of DOUBLE arithmetic",
     "sign": "DOUBLE to -1.0, 0.0, 1.0 or NaN",
     "exp": "DOUBLE",
-    "ln": "DOUBLE; of what is not positive NULL, as in Spark",
+    "ln": "DOUBLE; NULL if the argument is not positive, as in Spark",
     "log2": "DOUBLE; as ln",
     "log10": "DOUBLE; as ln",
     "power": "DOUBLE, DOUBLE; as Java's pow",
-    "year": "TIMESTAMP to BIGINT, in UTC as all that follow",
+    "sin": "DOUBLE",
+    "cos": "DOUBLE",
+    "tan": "DOUBLE",
+    "asin": "DOUBLE; NaN beyond -1 and 1, as in Spark",
+    "acos": "DOUBLE; as asin",
+    "atan": "DOUBLE",
+    "atan2": "DOUBLE, DOUBLE: y, x; -0.0 is 0.0, as in Spark",
+    "distance_km": "four DOUBLEs, degrees: latitude and longitude of two places; an impossible place: NULL",
+    "year": "TIMESTAMP to BIGINT, in UTC like the functions below",
     "quarter": "TIMESTAMP to BIGINT",
     "month": "TIMESTAMP to BIGINT",
     "day": "TIMESTAMP to BIGINT, of the month",
@@ -153,47 +178,60 @@ FUNCTIONS: dict[str, str] = {
     "timestamp_millis": "BIGINT to TIMESTAMP",
     "timestamp_micros": "BIGINT to TIMESTAMP",
 }
-"""Every function an expression may call, with its types."""
+"""Every function that an expression may call, with its types and rules."""
 
 _OF_NULLS = frozenset(("and", "or", "is_null", "is_not_null", "coalesce", "case", "least", "greatest"))
 
 
 def is_null_strict(function: str) -> bool:
-    """Say whether a call of `function` is NULL as soon as one argument is (of ``in``: the first)."""
+    """Return whether a call of `function` is NULL if one argument is NULL. ``in``: the first argument."""
     return function not in _OF_NULLS
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
-    """Return the expressions directly inside `expression`."""
+    """Return the direct subexpressions of `expression`."""
     match expression:
         case Call(args=args):
             return args
-        case Aggregate(argument=argument) if argument is not None:
-            return (argument,)
-        case _:
+        case Aggregate(argument=argument):
+            return () if argument is None else (argument,)
+        case Literal() | Column() | RegisterRef() | RoleTest():
             return ()
+        case _:
+            assert_never(expression)
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield `expression` and everything inside it, parents first."""
+    """Yield `expression` and all expressions inside it, parents first."""
     yield expression
     for child in children(expression):
         yield from walk(child)
 
 
+def rebuild(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Return `expression` with `change` applied to each part that is not a call. An aggregate is one part."""
+    if isinstance(expression, Call):
+        args = tuple(rebuild(arg, change) for arg in expression.args)
+        return Call(expression.function, args, expression.type)
+    return change(expression)
+
+
 def substitute(expression: Expression, replacements: Mapping[str, Expression]) -> Expression:
-    """Return `expression` with some columns, by name, replaced."""
-    match expression:
-        case Column(name=name):
-            return replacements.get(name, expression)
-        case Call(function=function, args=args, type=kind):
-            return Call(function, tuple(substitute(arg, replacements) for arg in args), kind)
-        case _:
-            return expression
+    """Return `expression` with the columns named in `replacements` replaced."""
+    return rebuild(
+        expression, lambda leaf: replacements.get(leaf.name, leaf) if isinstance(leaf, Column) else leaf
+    )
+
+
+def substitute_roles(expression: Expression, replacements: Mapping[int, Expression]) -> Expression:
+    """Return `expression` with the tests of the role numbers in `replacements` replaced."""
+    return rebuild(
+        expression, lambda leaf: replacements.get(leaf.number, leaf) if isinstance(leaf, RoleTest) else leaf
+    )
 
 
 def is_local(expression: Expression) -> bool:
-    """Say whether `expression` reads the event under test only."""
+    """Return whether `expression` reads only the event under test."""
     return not any(isinstance(node, Aggregate) for node in walk(expression))
 
 

@@ -1,12 +1,12 @@
-"""A kit for the tests of rule authors: rows in, matches out, and streams of letters to try a pattern on.
+"""A kit with which rule authors test their rules: rows in, matches out, or letters to try a pattern.
 
 `find_matches` runs rules over a few rows with the engine that also runs them in production:
 
     rows = [{"card": "c1", "ts": 0, "amount": 1.0}, {"card": "c1", "ts": 1_000_000, "amount": 900.0}]
     assert [match["rule"] for match in find_matches(text, streams, rows)] == ["card_testing"]
 
-`match_letters` tries a pattern alone, without a schema. Events are capital letters, a second apart; the
-variable ``a`` takes the events ``A``, and so on:
+`match_letters` tries a pattern without a schema. Events are capital letters, a second apart. The variable
+``a`` takes the events ``A``, the variable ``b`` takes the events ``B``, and so on:
 
     assert match_letters(LetterRule("a -> b -> c"), "A X B B C") == ["A B1 C"]
 """
@@ -17,22 +17,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from cep.column_types import opaque_text
 from cep.compiler.compile import compile_sources
-from cep.compiler.pattern_shape import taken_variables, variable_names
+from cep.compiler.pattern_shape import summary, variable_names
+from cep.diagnostics.limits import MAX_BYTES
+from cep.documents.source_file import read_source
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import prepare
-from cep.errors import Source
+from cep.engine.prepare.predicates import prepare
+from cep.errors import Diagnostic, RuleError, Source
 from cep.expression import Type
 from cep.language import ast
-from cep.language.parser import parse
-from cep.local import in_order
-from cep.program import ARROW_TYPES, EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
-from cep.schema import Field, Stream
+from cep.language.front_ends import is_rule_text, read_rules, rule_files
+from cep.program.program import EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.opaque_values import opaque_text
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import column_from_text
 
 # ---------------------------------------------------------------- rules over rows
 
@@ -41,23 +45,25 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def find_matches(
-    rules: str | Source, streams: Mapping[str, Stream], rows: Rows | Mapping[str, Rows]
+    rules: str | Path | Source, streams: Mapping[str, Stream], rows: Rows | Mapping[str, Rows]
 ) -> list[dict[str, Any]]:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
-    A row has the columns of the stream that the rules read (one that is missing is NULL); of several streams
-    the rows are given by name: ``{"logins": [...], "transfers": [...]}``. None is late, in whatever order
-    they come. Event times are datetimes with a zone or int microseconds since 1970. After the last row every
-    window closes.
+    `rules` are a text, or the path of a rule file or of a directory of rule files. A row has the columns of
+    the stream that the rules read; a missing column is NULL. If the rules read several streams, the rows are
+    given by the name of the stream: ``{"logins": [...], "transfers": [...]}``. No row is late, and the order
+    of the rows does not matter. A time is a datetime with a zone, a text as in JSON lines, or an int of
+    microseconds since 1970. After the last row every window closes.
 
     Raises
     ------
     RuleError
-        The rules are wrong; its `diagnostics` hold all problems.
+        The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
+    ValueError
+        The rows do not fit the stream.
     """
-    source = rules if isinstance(rules, Source) else Source("rules", rules)
-    programs = compile_sources([source], streams).programs
-    read = {stream.name for program in programs for stream in program.streams}
+    compiled = compile_sources(_sources(rules), streams).rule_set
+    read = compiled.streams.keys()
     if not isinstance(rows, Mapping):
         if len(read) > 1:
             raise ValueError(f"the rules read several streams, give rows by name: {', '.join(sorted(read))}")
@@ -65,38 +71,63 @@ def find_matches(
     if unknown := sorted(set(rows) - read):
         raise ValueError(f"no rule reads stream {', '.join(unknown)}")
     found = []
-    for program in programs:
+    for program in compiled.programs:
         matcher = Matcher(program)
         for stream in program.streams:
             matcher.push(prepare(program, event_table(stream, rows.get(stream.name, ())), stream))
         found.append(matcher.finish())
-    matches: list[dict[str, Any]] = in_order(programs, found).to_pylist()
+    matches: list[dict[str, Any]] = compiled.in_order(found).to_pylist()
     return matches
 
 
 def event_table(stream: Stream, rows: Rows) -> pa.Table:
-    """Return `rows` as the table of `stream` that `cep.engine.predicates.prepare` reads."""
+    """Return `rows` as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads."""
     known = {column.name for column in stream.fields}
     for row in rows:
         if unknown := sorted(set(row) - known):
             raise ValueError(f"stream `{stream.name}` has no column {', '.join(unknown)}")
         if row.get(stream.event_time) is None:
             raise ValueError(f"a row has no event time: {dict(row)}")
-    return pa.table(
-        {
-            column.name: pa.array(
-                [_plain(row.get(column.name), column) for row in rows], ARROW_TYPES[column.type]
-            )
-            for column in stream.fields
-        }
-    )
+    columns = {}
+    for column in stream.fields:
+        values = [_plain(row.get(column.name), column) for row in rows]
+        try:
+            columns[column.name] = pa.array(values, ARROW_TYPES[column.type])
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            for row, value in zip(rows, values, strict=True):
+                if not _is_of_type(value, column):
+                    raise _wrong_value(row[column.name], column) from None
+            raise
+    return pa.table(columns)
 
 
 def _plain(value: Any, column: Field) -> Any:
     """Return a value of a row as the engine holds it."""
     if column.type is Type.OPAQUE and value is not None:
-        return opaque_text(value, column.column_type)
+        try:
+            return opaque_text(value, column.column_type)
+        except ValueError:
+            raise _wrong_value(value, column) from None
+    if column.type is Type.BIGINT and isinstance(value, float) and not value.is_integer():
+        raise _wrong_value(value, column)  # Arrow would cut off the fraction
+    if column.type is Type.TIMESTAMP and isinstance(value, str):
+        times, is_wrong = column_from_text(pa.array([value], pa.string()), column)
+        if is_wrong[0]:
+            raise _wrong_value(value, column)
+        return times[0].as_py()
     return _microseconds(value)
+
+
+def _is_of_type(value: Any, column: Field) -> bool:
+    try:
+        pa.array([value], ARROW_TYPES[column.type])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _wrong_value(value: Any, column: Field) -> ValueError:
+    return ValueError(f"column `{column.name}` is {column.ddl}, and {value!r} is not")
 
 
 def _microseconds(value: Any) -> Any:
@@ -107,6 +138,19 @@ def _microseconds(value: Any) -> Any:
     return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
+def _sources(rules: str | Path | Source) -> list[Source]:
+    """Return the texts of `rules`."""
+    if isinstance(rules, Source):
+        return [rules]
+    if isinstance(rules, str) and ("\n" in rules or is_rule_text(rules)):
+        return [Source("rules", rules)]
+    path = Path(rules)
+    files = rule_files(path) if path.is_dir() else [path]
+    if not files or not files[0].exists():
+        raise RuleError([Diagnostic("E0611", f"there is no rule file `{path}`")])
+    return [read_source(file, MAX_BYTES) for file in files]
+
+
 # ---------------------------------------------------------------- letters
 
 LETTERS = Stream(
@@ -115,27 +159,27 @@ LETTERS = Stream(
         Field("key", "string"),
         Field("ts", "timestamp"),
         Field("letter", "string"),
-        Field("seq", "bigint"),  # place in the stream of letters, from 0
+        Field("seq", "bigint"),  # number of the letter among all letters, from 0
         Field("x", "bigint"),
         Field("y", "double"),
         Field("s", "string"),
     ),
     event_time="ts",
 )
-"""The stream that letters are events of; with several streams each is like it. ``x``, ``y``, ``s`` are for
-predicates."""
+"""The stream of letters. If a rule has several streams, each has these columns. Predicates can read ``x``,
+``y`` and ``s``."""
 
 _TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]*)\))?(?=\s|$)")
 _ATTRIBUTE = re.compile(
     r"\s*(key|x|y|s|on)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
 )
-_MAX_SHOWN = 48  # events of a match: a run has room for little more
+_MAX_SHOWN = 48  # most events of a match that are shown: a run has room for few more
 _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LetterEvents:
-    """Letters as events: rows of `LETTERS` in order of arrival, their names, the numbers of their streams."""
+    """Letters as events: rows of `LETTERS` in order of arrival, with their names and stream numbers."""
 
     rows: tuple[dict[str, Any], ...]
     names: tuple[str, ...]
@@ -148,12 +192,13 @@ class LetterEvents:
 
 
 def read_letters(text: str, streams: Sequence[str] = (LETTERS.name,)) -> LetterEvents:
-    """Return the events of a stream of letters, or of several together.
+    """Return the events that `text` describes, of one stream of letters or of several.
 
-    ``A`` is an event a second after the one before it (the first: at 0), ``A@5`` one at 5 s, ``A(x=3)`` one
-    with values; what is not given is NULL, but ``key`` is ``'k'``. ``A(on='right')`` is of the stream
-    ``right``, others of the first. A digit is part of the name only: ``B1 B2`` are both events B. Letters
-    without one are numbered if there are several: ``A B B`` are A, B1, B2.
+    ``A`` is an event one second after the event before it; the first event is at 0 s. ``A@5`` is an event at
+    5 s, and ``A(x=3)`` is an event with a value. A column without a value is NULL, but ``key`` is ``'k'``.
+    ``A(on='right')`` is an event of the stream ``right``; other events are of the first stream. A digit is
+    only a part of the name: ``B1 B2`` are two events B. Several equal letters without digits are numbered:
+    ``A B B`` are A, B1, B2.
     """
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -206,11 +251,11 @@ def _names(given: list[tuple[str, str]]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LetterRule:
-    """A rule over letters, clause by clause, each as in a rule's text.
+    """A rule over letters. Each clause is written as in the text of a rule.
 
-    A variable takes the events of its letter (``b`` and ``b2`` take B); with a condition in `where` only
-    those for which it is true. `define` replaces both. `on` and `by` say of which of the `streams` it is, and
-    by which columns it has its key.
+    A variable takes the events of its letter: ``b`` and ``b2`` take B. A condition in `where` restricts the
+    variable to the events for which the condition is true. A condition in `define` replaces both. `on` names
+    the stream of a variable, and `by` the columns of its key.
     """
 
     pattern: str
@@ -235,14 +280,14 @@ class LetterRule:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The variables that events are taken as: those that stand somewhere without a ``!``."""
+        """The variables that take events: each occurs somewhere without a ``!``."""
         pattern = self._parsed()
-        return () if pattern is None else tuple(taken_variables(pattern))
+        return () if pattern is None else summary(pattern).taken
 
     def _parsed(self) -> ast.Pattern | None:
-        """Return the pattern's tree; None: it is wrong, and compiling the rule will say why."""
+        """Return the tree of the pattern, or None if the pattern is wrong. Compiling the rule reports why."""
         text = f"RULE letters FROM letters PARTITION BY key PATTERN {self.pattern}"
-        rules, _ = parse(Source("pattern", text))
+        rules, _ = read_rules(Source("pattern", text))
         return rules[0].pattern if rules else None
 
     def text(self, measures: Sequence[str] = ()) -> str:
@@ -273,16 +318,16 @@ class LetterRule:
 
 
 def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> list[str]:
-    """Return the matches of `rule` in a stream of letters, each as `show_match` writes it, in order.
+    """Return the matches of `rule` in a stream of letters, in order, each as `show_match` writes it.
 
-    What ON TIMEOUT reports begins with the word ``timeout``. Under ALL ROWS PER MATCH a row ends with its
-    number, variable and event: ``A B #1 b=B``.
+    A timeout that ON TIMEOUT reports begins with the word ``timeout``. Under ALL ROWS PER MATCH a row ends
+    with its number, variable and event: ``A B #1 b=B``.
 
-    `stream` is `LETTERS`, perhaps with tie breakers; each stream of the rule is like it.
+    `stream` is `LETTERS`, perhaps with tie breakers. Each stream of the rule has its columns and settings.
     """
     events = read_letters(letters, rule.streams)
     streams = {name: replace(stream, name=name) for name in rule.streams}
-    n_shown = _MAX_SHOWN // len(rule.taken)
+    n_shown = _MAX_SHOWN // max(len(rule.taken), 1)  # a wrong pattern has no variables
     shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
     for name in rule.taken:
         shown_by += [f"FIRST({name}.seq, {number}) AS p{number}_{name}" for number in range(n_shown)]
@@ -314,9 +359,10 @@ def show_match(
     measures: Mapping[str, Any],
     stream: Stream = LETTERS,
 ) -> str:
-    """Return a match as text: its events, ``@seconds`` if it does not end with the last, its measures.
+    """Return a match as text: its events, its end, its measures.
 
-    For example ``A B1 B2``, ``A @10``, ``A B (n=2, top=NULL)``.
+    The end is written as ``@seconds``, but only if the match does not end at its last event. For example
+    ``A B1 B2``, ``A @10``, ``A B (n=2, top=NULL)``.
     """
 
     def place(number: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The folder of a scenario's run: the pipeline file that works in it, and the results."""
+"""The folder in which a scenario runs: its pipeline file, and the results of the run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow.dataset as ds
 import yaml
 
 RESULTS = ("matches", "late", "dead_letter", "checkpoint")
-"""What a run leaves beside its `events`."""
+"""Folders that a run writes beside its `events`."""
 
 
 def clear_results(out: Path) -> None:
-    """Remove what an earlier run left in `out`: a finished checkpoint takes no more events."""
+    """Remove the results of an earlier run from `out`. A finished checkpoint would accept no more events."""
     for name in RESULTS:
         shutil.rmtree(out / name, ignore_errors=True)
 
@@ -36,10 +36,10 @@ def place_pipeline(
     files_per_trigger: int | None = None,
     to_console: bool = True,
 ) -> Path:
-    """Return a pipeline file that does what `pipeline` does, in `out`.
+    """Return a pipeline file that does the same as `pipeline`, in the folder `out`.
 
-    That is `pipeline` itself where nothing differs; else a file written into `out`. `files_per_trigger`
-    None: as many as `pipeline` says.
+    It is `pipeline` itself if nothing differs, and otherwise a new file in `out`. If `files_per_trigger` is
+    None, the number in `pipeline` stays.
     """
     text = pipeline.read_text(encoding="utf-8")
     spec: dict[str, Any] = yaml.safe_load(text)
@@ -60,7 +60,7 @@ def place_pipeline(
     spec["source"] |= {"format": file_format, "path": moved(spec["source"]["path"])}
     if files_per_trigger is not None:
         spec["source"]["max_files_per_trigger"] = files_per_trigger
-    spec["sinks"] = [sink for sink in spec["sinks"] if to_console or sink["format"] != "console"]
+    spec["sinks"] = [sink for sink in spec["sinks"] if to_console or "path" in sink]
     for sink in (*spec["sinks"], spec["late"], spec["dead_letter"]):
         if "path" in sink:
             sink["path"] = moved(sink["path"])

@@ -2,86 +2,223 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from cep.compiler.compile import compile_sources
+from cep.documents.schema_file import load_streams
 from cep.errors import InputError, RuleError, Source
-from cep.language.parser import parse
-from cep.language.time_literals import parse_duration
-from cep.local import check_inputs, match_schema, only_stream, streams_of
-from cep.program import Program
-from cep.schema import Stream
-from cep.schema_file import load_streams
-from rules.rulebook import compile_rulebook, load_rulebook
-from spark_runtime.dataflow import Dataflow, drop_unusable
-from spark_runtime.schema import stream_of_frame, typed_events
+from cep.language.front_ends import read_rules
+from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import compile_rulebook, is_rules, load_rulebook
+from cep.schema.stream import Stream
+from cep.schema.time_literals import parse_duration
+from spark_runtime.operator.output import DEAD, MATCH, late_kind
+from spark_runtime.plan.dataflow import Dataflow, drop_unusable
+from spark_runtime.plan.schema import stream_of_frame, typed_events
+from spark_runtime.sessions.worker_python import workers_python
+from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.upstream import require_delay, watermark_delay_ms
 
-CODES: dict[str, str] = {
-    "E0820": "events without a declared event time",
-    "E0821": "a lateness that is not a duration",
-    "E0822": "programs together with rule texts",
-}
-"""Code -> meaning of what can be wrong with a call of `detect`."""
-
-Rules = str | Path | Program | Sequence[str | Path | Program]
+Rules = str | Path | RuleSet | Sequence[str | Path | RuleSet]
 Streams = str | Path | Mapping[str, Stream] | Stream
 
 
 Events = DataFrame | Mapping[str, DataFrame]
 
 
-def detect_matches(
-    events: Events,
-    rules: Rules,
-    *,
-    streams: Streams | None,
-    event_time: str | Mapping[str, str] | None,
-    tie_break: Sequence[str] | Mapping[str, Sequence[str]],
-    lateness: str,
-    deduplicate: bool,
-    key_groups: int | None,
-) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of `spark_runtime.detect`."""
+
+    events: Events
+    rules: Rules
+    streams: Streams | None
+    event_time: str | Mapping[str, str] | None
+    tie_break: str | Sequence[str] | Mapping[str, str | Sequence[str]]
+    lateness: str | None
+    deduplicate: bool
+    key_groups: int | None
+    correct_within: str | None = None
+
+
+def detect_matches(call: Call) -> DataFrame:
     """Return the matches; see `spark_runtime.detect`."""
-    given = [rules] if isinstance(rules, str | Path | Program) else list(rules)
-    programs = tuple(item for item in given if isinstance(item, Program))
-    if not programs:
-        texts = [item for item in given if not isinstance(item, Program)]
-        declared = _declared(streams)
-        if declared is None:
-            programs = _compile_for_frames(
-                events, texts, event_time, tie_break, duration_us(lateness), deduplicate
-            )
-        else:
-            programs = _compile(texts, declared)
-    elif len(programs) != len(given):
+    flow, typed = _plan(*_checked(call), call.key_groups)
+    usable = {stream: drop_unusable(frame, stream) for stream, frame in typed.items()}
+    with workers_python(next(iter(usable.values())).sparkSession):
+        return flow.matches(flow.output(flow.prepared(usable)))
+
+
+def detect_findings(call: Call) -> DataFrame:
+    """Return the matches and all else that was found; see `spark_runtime.detect_all`."""
+    flow, typed = _plan(*_checked(call), call.key_groups)
+    kinds = frozenset((MATCH, DEAD, *(late_kind(stream.name) for stream in typed)))
+    flow = replace(flow, delivery=Delivery(kinds=kinds))
+    with workers_python(next(iter(typed.values())).sparkSession):
+        return flow.findings(flow.output(flow.prepared(typed, of_all=True)))
+
+
+def _plan(
+    events: Mapping[str, DataFrame], rules: RuleSet, key_groups: int | None
+) -> tuple[Dataflow, dict[Stream, DataFrame]]:
+    """Return the plan for `rules` and the typed events of each of their streams."""
+    streams = rules.streams
+    read = {name: events[name] for name in streams}
+    delay_ms = watermark_delay_ms(read, {name: stream.event_time for name, stream in streams.items()})
+    for name, stream in streams.items():
+        _require_single_columns(read[name], stream)
+    typed = {stream: typed_events(read[name], stream) for name, stream in streams.items()}
+    flow = dataflow(next(iter(read.values())), rules, key_groups, has_watermark=delay_ms is not None)
+    if delay_ms is not None:
+        require_delay(delay_ms, rules.lateness_us)
+    return flow, typed
+
+
+def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
+    """Refuse a declared column that is there twice, as after a join; Spark would not know which is meant."""
+    is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    names = [name if is_exact else name.lower() for name in frame.columns]
+    double = [
+        f"`{field.name}`"
+        for field in stream.fields
+        if names.count(field.name if is_exact else field.name.lower()) > 1
+    ]
+    if double:
         raise InputError(
-            "E0822", "compiled programs and rule texts cannot be mixed", "compile the texts, too"
+            "E0604",
+            f"the events have column {', '.join(double)} more than once",
+            "drop or rename one of them first: events.drop(other[name])",
         )
-    if not isinstance(events, Mapping):
-        events = {only_stream(programs).name: events}
-    check_inputs(programs, events)
-    flow = dataflow(next(iter(events.values())), programs, key_groups)
-    typed = {
-        stream: drop_unusable(typed_events(events[name], stream), stream)
-        for name, stream in streams_of(programs).items()
-    }
-    return flow.matches(flow.output(flow.prepared(typed)))
 
 
-def dataflow(events: DataFrame, programs: tuple[Program, ...], key_groups: int | None = None) -> Dataflow:
-    """Return the plan for `programs`."""
+def dataflow(
+    events: DataFrame,
+    rules: RuleSet,
+    key_groups: int | None = None,
+    *,
+    has_watermark: bool = False,
+) -> Dataflow:
+    """Return the plan for `rules`."""
     partitions = events.sparkSession.conf.get("spark.sql.shuffle.partitions")
     assert partitions is not None
-    return Dataflow(programs, match_schema(programs), key_groups or int(partitions))
+    policy = events.sparkSession.conf.get("spark.sql.streaming.multipleWatermarkPolicy")
+    return Dataflow(
+        rules,
+        key_groups or int(partitions),
+        has_watermark=has_watermark,
+        by_own_events=len(rules.streams) == 1 or policy == "max",
+    )
+
+
+# ------------------------------------------------------------ arguments
+
+
+def _checked(call: Call) -> tuple[Mapping[str, DataFrame], RuleSet]:
+    """Return the events by stream and the compiled rules, after a look at all arguments."""
+    for name, frame in call.events.items() if isinstance(call.events, Mapping) else [("", call.events)]:
+        _require_frame(name, frame)
+    if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
+        raise _wrong_argument("key_groups", call.key_groups, "a positive number of groups")
+    rules = _corrected(_rules(call), call.correct_within)
+    events = call.events
+    if not isinstance(events, Mapping):
+        events = {rules.only_stream().name: events}
+    rules.require_streams(events)
+    return events, rules
+
+
+def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
+    """Return the rules with the corrections that are asked for; a RuleSet may have its own."""
+    if correct_within is None:
+        return rules
+    length_us = parse_duration(correct_within) if isinstance(correct_within, str) else None
+    if not length_us:
+        raise _wrong_argument("correct_within", correct_within, 'a duration above 0, such as "1 hour"')
+    return rules.with_corrections(Corrections(length_us))
+
+
+_INSTEAD = {
+    "pandas.": "write spark.createDataFrame(events); without Spark: cep.find_matches",
+    "pyarrow.": "write spark.createDataFrame(events); without Spark: cep.match_file reads files",
+    "pyspark.pandas.": "write events.to_spark()",
+    "str": "read it first: spark.read.json(path), spark.read.parquet(path), spark.table(name)",
+    "pathlib.": "read it first: spark.read.json(path), spark.read.parquet(path), spark.table(name)",
+    "list": "write spark.createDataFrame(events)",
+    "NoneType": "show() and the methods of a writer return None; give the DataFrame itself",
+    "pyspark.sql.group.": "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
+    "pyspark.sql.streaming.": "give the DataFrame that readStream returns after load()",
+    "pyspark.core.rdd.": "write spark.createDataFrame(events, schema)",
+}
+"""Beginning of a type's name -> what to write instead."""
+
+
+def _require_frame(stream: str, events: object) -> None:
+    if isinstance(events, DataFrame):
+        return
+    kind = _type_name(events)
+    instead = [text for beginning, text in _INSTEAD.items() if kind.startswith(beginning)]
+    help_text = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
+    raise InputError(
+        "E0823",
+        f"the events{f' of `{stream}`' if stream else ''} are of type {kind}, not a DataFrame of Spark",
+        instead[0] if instead else help_text,
+    )
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _wrong_argument(name: str, value: object, wanted: str) -> InputError:
+    shown = repr(value)
+    fact = f"{name} is {shown}" if len(shown) <= 60 else f"{name} is of type {_type_name(value)}"
+    return InputError("E0827", fact, f"give {wanted}")
+
+
+def _rules(call: Call) -> RuleSet:
+    given = [call.rules] if isinstance(call.rules, str | Path | RuleSet) else call.rules
+    wanted = "rule text, a .cep file, a directory of them, a RuleSet, or several of these in a list"
+    if not isinstance(given, Sequence) or not given:
+        raise _wrong_argument("rules", call.rules, wanted)
+    for item in given:
+        if not isinstance(item, str | Path | RuleSet):
+            raise _wrong_argument("rules", item, wanted)
+    compiled = [item for item in given if isinstance(item, RuleSet)]
+    texts = [item for item in given if not isinstance(item, RuleSet)]
+    if compiled and texts:
+        raise InputError("E0822", "a RuleSet and rule texts cannot be mixed", "compile the texts, too")
+    if compiled:
+        _require_none_beside(call, "a RuleSet has it in it")
+        programs = tuple(program for rules in compiled for program in rules.programs)
+        return RuleSet(programs, compiled[0].corrections)
+    if call.streams is not None:
+        _require_none_beside(call, "`streams` says it already")
+        return compile_sources(_sources(texts, declared := _declared(call.streams)), declared).rule_set
+    return _compile_for_frames(call, texts)
+
+
+def _require_none_beside(call: Call, reason: str) -> None:
+    """Refuse arguments that would count for nothing."""
+    given = {
+        "event_time": call.event_time is not None,
+        "tie_break": bool(call.tie_break),
+        "lateness": call.lateness is not None,
+        "deduplicate": call.deduplicate,
+    }
+    unused = [name for name, is_given in given.items() if is_given]
+    if unused:
+        raise InputError("E0828", f"{', '.join(unused)} cannot be given here", f"{reason}; leave it out")
 
 
 def duration_us(text: str) -> int:
     """Return the microseconds of a duration such as ``10 seconds``."""
-    length = parse_duration(text)
+    length = parse_duration(text) if isinstance(text, str) else None
     if length is None:
         raise InputError(
             "E0821", f"lateness `{text}` is not a duration", "write a number and a unit: 10 seconds"
@@ -89,69 +226,81 @@ def duration_us(text: str) -> int:
     return length
 
 
-def _declared(streams: Streams | None) -> Mapping[str, Stream] | None:
-    if streams is None or isinstance(streams, Mapping):
-        return streams
-    if isinstance(streams, Stream):
-        return {streams.name: streams}
-    return load_streams(streams)
-
-
-def _is_text(item: str | Path) -> bool:
-    """Tell rule text from a path: text has white space between its clauses and says PATTERN."""
-    return isinstance(item, str) and re.search(r"\bPATTERN\b", item, re.IGNORECASE) is not None
+def _declared(streams: Streams) -> Mapping[str, Stream]:
+    match streams:
+        case Stream():
+            return {streams.name: streams}
+        case str() | Path():
+            return load_streams(streams)
+        case Mapping() if all(isinstance(stream, Stream) for stream in streams.values()):
+            return streams
+    raise _wrong_argument("streams", streams, "the path of a streams file, or what load_streams returns")
 
 
 def _sources(items: Sequence[str | Path], streams: Mapping[str, Stream]) -> list[Source]:
     """Return the sources of texts and files, in this order."""
-    sources = [Source("rules", str(item)) for item in items if _is_text(item)]
-    paths = [item for item in items if not _is_text(item)]
+    sources = [Source("rules", str(item)) for item in items if is_rules(item)]
+    paths = [item for item in items if not is_rules(item)]
     return sources + (list(load_rulebook(paths, streams).sources) if paths else [])
 
 
-def _compile(items: Sequence[str | Path], streams: Mapping[str, Stream]) -> tuple[Program, ...]:
-    return compile_sources(_sources(items, streams), streams).programs
-
-
-def _compile_for_frames(
-    events: Events,
-    items: Sequence[str | Path],
-    event_time: str | Mapping[str, str] | None,
-    tie_break: Sequence[str] | Mapping[str, Sequence[str]],
-    lateness_us: int,
-    deduplicate: bool,
-) -> tuple[Program, ...]:
+def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
     """Compile rules over streams that the DataFrames declare; rule files may have a streams file."""
-    if event_time is None:
-        if items and not any(_is_text(item) for item in items):
-            return compile_rulebook(load_rulebook(items)).programs
+    if call.event_time is None:
+        if not any(is_rules(item) for item in items):
+            _require_none_beside(call, "the streams file beside the rules says it")
+            return compile_rulebook(load_rulebook(items)).rule_set
         raise InputError(
             "E0820",
             "nothing says which column is the event time",
             "give event_time='...', or streams='streams.yaml'",
         )
     sources = _sources(items, {})
+    events = call.events
     if not isinstance(events, Mapping):
         events = dict.fromkeys(_stream_names(sources), events)
-    streams = {}
-    for name, frame in events.items():
-        time = event_time.get(name) if isinstance(event_time, Mapping) else event_time
+    times = {name: _of_stream(call.event_time, name) for name in events}
+    for name, time in times.items():
         if time is None:
             raise InputError(
                 "E0820", f"nothing says which column of `{name}` is the event time", "add it to event_time"
             )
-        ties = tie_break.get(name, ()) if isinstance(tie_break, Mapping) else tie_break
-        streams[name] = stream_of_frame(
-            frame, name, time, tie_break=ties, lateness_us=lateness_us, deduplicate=deduplicate
+    lateness_us = _lateness_us(call, events, times)
+    streams = {
+        name: stream_of_frame(
+            frame,
+            name,
+            times[name],
+            tie_break=_tie_break(call, name),
+            lateness_us=lateness_us,
+            deduplicate=call.deduplicate,
         )
-    return compile_sources(sources, streams).programs
+        for name, frame in events.items()
+    }
+    return compile_sources(sources, streams).rule_set
+
+
+def _of_stream(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else value
+
+
+def _tie_break(call: Call, name: str) -> Sequence[str]:
+    columns = _of_stream(call.tie_break, name) or ()
+    return [columns] if isinstance(columns, str) else columns
+
+
+def _lateness_us(call: Call, events: Mapping[str, DataFrame], times: Mapping[str, str]) -> int:
+    """Return the lateness that was given; without one a watermark of the events says it."""
+    if call.lateness is not None:
+        return duration_us(call.lateness)
+    return (watermark_delay_ms(events, times) or 0) * 1000
 
 
 def _stream_names(sources: Sequence[Source]) -> list[str]:
     """Return the streams that rules name."""
     names: dict[str, None] = {}
     for source in sources:
-        parsed, problems = parse(source)
+        parsed, problems = read_rules(source)
         if any(problem.is_error for problem in problems):
             raise RuleError(problems)
         names |= dict.fromkeys(name.text for rule in parsed for name in rule.streams)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 from pyspark.errors import PySparkException
 
 from cep.errors import CepError, InputError, StateError
-from spark_runtime.session import java_log
-
-CODES: dict[str, str] = {
-    "E0601": "no such file or directory",
-    "E0606": "a file cannot be read",
-    "E0702": "the state in a checkpoint cannot be read",
-    "E0804": "Spark failed",
-}
-"""Code -> meaning of what can happen while Spark runs."""
+from cep.write_errors import write_error
+from spark_runtime.sessions.local_session import java_log
 
 _OURS = re.compile(
     r"cep\.errors\.(?:InputError|StateError|CepError): error\[(E\d{4})\]: (.*?)(?:\nhelp: (.*?))?(?:\n|$)"
 )
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\] ?([^\n]*)")
 _FILE = re.compile(r"(?:file|s3a?|hdfs|abfss?|gs)://?\S+?(?=[\s,.;'`]*(?:\s|$))")
+_OF_THE_SYSTEM = (
+    ("No space left on device", errno.ENOSPC),
+    ("Permission denied", errno.EACCES),
+    ("Read-only file system", errno.EROFS),
+)
 _WRAPPERS = ("STREAM_FAILED", "PYTHON_EXCEPTION", "TASK_WRITE_FAILED")
 
 
@@ -35,6 +34,21 @@ def as_cep_error(error: BaseException) -> CepError:
         code, fact, help_text = ours.groups()
         kind = StateError if code.startswith("E07") else InputError
         return kind(code, fact, help_text or "")
+    for words, cause in _OF_THE_SYSTEM:
+        if words in text:
+            # A writer of Spark's, Java and Python name the place in ways of their own.
+            said = re.search(
+                rf"Task failed while writing rows to (?:file:)?(\S*/\S*[^\s.])|(\S*/\S*): {re.escape(words)}",
+                text,
+            ) or re.search(rf"{re.escape(words)}: '([^'\n]*/[^'\n]*)'()", text)
+            place = "a folder of Spark, or the checkpoint" if said is None else said[1] or said[2]
+            return write_error(place.strip("'`\""), OSError(cause, words))
+    if "Concurrent update to the log" in text:
+        return StateError(
+            "E0711",
+            "another run works on the checkpoint",
+            "wait until it ends or end it; a second pipeline needs a checkpoint of its own",
+        )
     found = [(name, rest) for name, rest in _CONDITION.findall(text) if name not in _WRAPPERS]
     name, rest = found[0] if found else ("", _first_line(text))
     if isinstance(error, PySparkException) and not found:
@@ -52,9 +66,20 @@ def as_cep_error(error: BaseException) -> CepError:
             "restore the checkpoint directory, or start with an empty one",
         )
     condition = f" ({name})" if name else ""
-    return CepError(
-        "E0804", f"Spark failed{condition}: {_first_line(rest)}", f"Java's messages are in {java_log()}"
-    )
+    fact = _python_error(text) or _first_line(rest)
+    log = java_log()
+    help_text = "" if log is None else f"Java's messages are in {log}"
+    return CepError("E0804", f"Spark failed{condition}: {fact}", help_text)
+
+
+def _python_error(text: str) -> str:
+    """Return the last line of the Python traceback that comes first, the one that caused the others."""
+    _, found, after = text.partition("Traceback (most recent call last):\n")
+    if not found:
+        return ""
+    lines = iter(after.splitlines())
+    # Lines of a traceback are indented, its last one is not.
+    return next((_first_line(line) for line in lines if line.strip() and not line.startswith(" ")), "")
 
 
 def _first_line(text: str) -> str:

@@ -41,3 +41,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="session")
+def compiled_engine() -> None:
+    """Compile the engine where that has not been done, because a command would print that it does."""
+    from cep.engine.warm import warm_up
+
+    warm_up()

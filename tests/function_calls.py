@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from cep.expression import Call, Expression, Literal, Type
-from cep.program import DATE_PARTS, TRUNC_UNITS
+from cep.program.opcodes import DATE_PARTS, TRUNC_UNITS
 
 _T, _N, _D, _TIME = Type.STRING, Type.BIGINT, Type.DOUBLE, Type.TIMESTAMP
 
@@ -31,6 +31,9 @@ EXACT: tuple[Shape, ...] = (
     ("text", _T, (_N,)),
     ("round", _D, (_D, tuple(range(16)))),
     ("sign", _D, (_D,)),
+    *[(name, _D, (_D,)) for name in ("sin", "cos", "tan", "asin", "acos", "atan")],
+    ("atan2", _D, (_D, _D)),
+    ("distance_km", _D, (_D, _D, _D, _D)),
     *[(name, _N, (_TIME,)) for name in (*DATE_PARTS, "unix_seconds", "unix_millis", "unix_micros")],
     ("date_trunc", _TIME, (TRUNC_UNITS, _TIME)),
     *[(f"timestamp_{unit}", _TIME, (_N,)) for unit in ("seconds", "millis", "micros")],

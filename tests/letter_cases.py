@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cep.schema import Stream
+from cep.schema.stream import Stream
 from cep.testing import LETTERS, LetterRule
 
 

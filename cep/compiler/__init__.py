@@ -1,1 +1,1 @@
-"""Syntax trees -> Program, in stages that each print."""
+"""Rule text -> Program, in stages. `compile.py` has a line for each."""

@@ -1,54 +1,123 @@
-"""Text to programs in one readable line: parse, analyze, lower."""
+"""Text to programs: parse, analyze, rewrite, build, lower. `compile_sources` has a line for each stage.
+
+Each stage returns what it made and the problems that it met. Nothing is refused before a stage is done with
+all rules, so an author sees all problems at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cep.compiler import ir
-from cep.compiler.analyze import analyze
-from cep.compiler.lower import lower
+from cep.compiler.analysis.analyze import analyze
+from cep.compiler.automaton.build import build
+from cep.compiler.automaton.nfa import Nfa
+from cep.compiler.lowering.lower import lower
+from cep.compiler.rewrite import rewrite
 from cep.errors import Diagnostic, RuleError, Source
-from cep.language.parser import parse
-from cep.program import Program
-from cep.schema import Stream
+from cep.language import ast
+from cep.language.front_ends import read_rules
+from cep.program.program import Program, RuleProgram
+from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """One rule at each stage. `program` is shared with other rules of the same streams and partition key."""
+
+    tree: ast.Rule
+    typed: ir.Rule
+    automaton: Nfa
+    program: Program
+
+    @property
+    def name(self) -> str:
+        """The name of the rule."""
+        return self.typed.name
+
+    @property
+    def lowered(self) -> RuleProgram:
+        """The rule's own part of `program`."""
+        return next(rule for rule in self.program.rules if rule.name == self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Rules that can run: one program per stream and partition key, and the warnings met on the way."""
+    """Rules that can run, each with its stages, and the warnings met on the way.
 
-    rules: tuple[ir.Rule, ...]
-    programs: tuple[Program, ...]
+    Only `rule_set` travels to where events are: it knows nothing of the other stages.
+    """
+
+    rules: tuple[CompiledRule, ...]
+    rule_set: RuleSet
     warnings: tuple[Diagnostic, ...]
 
-
-def check_sources(
-    sources: Sequence[Source], streams: Mapping[str, Stream]
-) -> tuple[tuple[ir.Rule, ...], tuple[Diagnostic, ...]]:
-    """Return the rules of all `sources` that are right, and every problem of all of them."""
-    parsed = [parse(source) for source in sources]
-    syntax = [problem for _, problems in parsed for problem in problems]
-    rules, meaning = analyze([rule for rules, _ in parsed for rule in rules], streams)
-    return rules, (*syntax, *meaning)
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs of `rule_set`."""
+        return self.rule_set.programs
 
 
 def compile_sources(sources: Sequence[Source], streams: Mapping[str, Stream]) -> Compiled:
-    """Return the programs of all rules in `sources`.
+    """Return all rules in `sources`, compiled.
 
     Raises
     ------
     RuleError
         With every problem of all sources, when one of them is an error.
     """
-    rules, problems = check_sources(sources, streams)
-    if any(problem.is_error for problem in problems):
-        raise RuleError(problems)
-    return Compiled(rules, compile_rules(rules, streams), problems)
+    trees, syntax = _parse(sources)
+    typed, meaning = analyze(trees, streams)
+    warnings = _without_errors(*syntax, *meaning)
+    rewritten = tuple(rewrite(rule) for rule in typed)
+    built, too_large = build(rewritten)
+    programs, too_much = lower(built, streams)
+    _without_errors(*too_large, *too_much)
+
+    program_of = {rule.name: program for program in programs for rule in program.rules}
+    rules = (
+        CompiledRule(tree, rule, automaton, program_of[rule.name])
+        for tree, (rule, automaton) in zip(trees, built, strict=True)
+    )
+    return Compiled(tuple(rules), RuleSet(programs), warnings)
+
+
+def check_sources(
+    sources: Sequence[Source], streams: Mapping[str, Stream]
+) -> tuple[tuple[ir.Rule, ...], tuple[Diagnostic, ...]]:
+    """Return the rules of all `sources` that are right, rewritten, and every problem of all of them."""
+    trees, syntax = _parse(sources)
+    typed, meaning = analyze(trees, streams)
+    return tuple(rewrite(rule) for rule in typed), (*syntax, *meaning)
 
 
 def compile_rules(
-    rules: Sequence[ir.Rule], streams: Mapping[str, Stream], *, optimize: bool = True
+    rules: Iterable[ir.Rule], streams: Mapping[str, Stream], *, optimize: bool = True
 ) -> tuple[Program, ...]:
-    """Return one program for each distinct (stream, partition key) of `rules`; see `lower`."""
-    return lower(rules, streams, optimize=optimize)
+    """Return the programs of `rules`, which `check_sources` returned; see `lower`.
+
+    Raises
+    ------
+    RuleError
+        With every rule that does not fit into a program.
+    """
+    built, too_large = build(rules)
+    programs, too_much = lower(built, streams, optimize=optimize)
+    _without_errors(*too_large, *too_much)
+    return programs
+
+
+def _parse(sources: Iterable[Source]) -> tuple[tuple[ast.Rule, ...], tuple[Diagnostic, ...]]:
+    """Return the syntax trees of all rules in `sources`, and the problems of all of them."""
+    parsed = [read_rules(source) for source in sources]
+    trees = tuple(tree for trees, _ in parsed for tree in trees)
+    return trees, tuple(problem for _, problems in parsed for problem in problems)
+
+
+def _without_errors(*problems: Diagnostic) -> tuple[Diagnostic, ...]:
+    """Return `problems` if all of them are warnings, else raise `RuleError`."""
+    if any(problem.is_error for problem in problems):
+        raise RuleError(problems)
+    return problems

@@ -1,16 +1,19 @@
 """The typed pattern: what a rule means, with names resolved, sugar gone and nothing of the text left.
 
-`cep.compiler.analyze` writes it, `cep.compiler.nfa` and the tests' oracle read it.
+`cep.compiler.analysis.analyze` writes it, `cep.compiler.automaton.nfa` and the tests' oracle read it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import assert_never
 
+from cep.compiler.summary import EMPTY, Summary, in_any_order, in_sequence, of_event, one_of, repeated
 from cep.errors import Source, Span
 from cep.expression import ALL_EVENTS, Expression
-from cep.schema import Role
+from cep.schema.stream import Role
 
 
 class Contiguity(StrEnum):
@@ -24,7 +27,8 @@ class Contiguity(StrEnum):
 class Greed(StrEnum):
     """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions.
 
-    A possessive loop prefers more and gives nothing back: what it could begin with is not for what follows.
+    A possessive loop prefers more and gives nothing back: an event that it could begin with is never taken by
+    what follows it.
     """
 
     GREEDY = "greedy"
@@ -50,7 +54,7 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class TimedAbsence:
     """No event for which any of `variables` holds, for a `period`; what follows begins at its end.
 
     Stands where an `Absent` can, after an arrow.
@@ -96,7 +100,7 @@ class Repeat:
     """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions.
 
     `behind` are the absences that directly follow: they hold between the repetitions, too.
-    `until` is a variable no event is taken as: an event for which it holds closes the loop.
+    `until` is a variable that no event is taken as. An event for which it holds closes the loop.
     """
 
     body: Node
@@ -117,15 +121,59 @@ class Group:
     window: Window | EventWindow
 
 
-Node = Take | Absent | Silence | Sequence | Alternation | Permutation | Repeat | Group
+Node = Take | Absent | TimedAbsence | Sequence | Alternation | Permutation | Repeat | Group
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes directly inside `node`, in order."""
+    match node:
+        case Take() | Absent() | TimedAbsence():
+            return ()
+        case Sequence(items=items):
+            return tuple(item.node for item in items)
+        case Alternation(branches=parts) | Permutation(parts=parts):
+            return parts
+        case Repeat(body=body) | Group(body=body):
+            return (body,)
+        case _:
+            assert_never(node)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield `node` and everything inside it, in order."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def summary(node: Node) -> Summary:
+    """Return what the parts of `node` say of it."""
+    parts = [summary(child) for child in children(node)]
+    match node:
+        case Take(variable=variable):
+            return of_event(variable)
+        case Absent() | TimedAbsence():
+            return EMPTY
+        case Sequence():
+            return in_sequence(parts)
+        case Alternation():
+            return one_of(parts)
+        case Permutation():
+            return in_any_order(parts)
+        case Repeat(min=least):
+            return repeated(parts[0], least)
+        case Group():
+            return parts[0]
+        case _:
+            assert_never(node)
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A name in the pattern and when an event may be taken as it; None: always.
 
-    `role` is the one of the rule's roles that an event must have; -1: any. One that `closes` is the condition
-    of an UNTIL: no event is ever taken as it.
+    `role` is the role that an event must have, by its number in the rule; -1: any role. A variable that
+    `closes` is the condition of an UNTIL, and no event is ever taken as it.
     """
 
     name: str
@@ -166,7 +214,7 @@ class EventWindow:
 class Gap:
     """Bounds of the time from one taken event to the next, both inside; None: no upper bound.
 
-    An upper one that is not `inclusive` was written as a microsecond more.
+    An upper bound that is not `inclusive` was written one microsecond larger.
     """
 
     low_us: int
@@ -256,7 +304,7 @@ class Rule:
     """One rule, ready to become an automaton. `variables` holds every variable of the pattern once.
 
     `key` are the names that the key has in the output, `roles` where its values come from; no roles: from the
-    columns of these names in the only stream. With several streams columns are `cep.schema.qualified`.
+    columns of these names in the only stream. With several streams columns are `cep.schema.stream.qualified`.
     """
 
     name: str

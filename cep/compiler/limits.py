@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from cep.compiler import ir
-from cep.compiler.nfa import MAX_SUCCESSORS
-from cep.errors import Diagnostic, RuleError
-from cep.program import MAX_BITS
+from cep.compiler.automaton.nfa import MAX_SUCCESSORS
+from cep.errors import Diagnostic
+from cep.program.program import MAX_BITS
 
 MAX_REGISTERS = 64
 """Registers of a run: one 64-bit word says which of them are not NULL."""
 
 
-def too_many_predicates(rule: ir.Rule, given: int) -> RuleError:
+def too_many_predicates(rule: ir.Rule, given: int) -> Diagnostic:
     """Return the error for a rule with more local predicates than bits in a word."""
     return _error(
         "E0904",
@@ -22,7 +22,7 @@ def too_many_predicates(rule: ir.Rule, given: int) -> RuleError:
     )
 
 
-def too_many_registers(rule: ir.Rule, given: int) -> RuleError:
+def too_many_registers(rule: ir.Rule, given: int) -> Diagnostic:
     """Return the error for a rule whose runs would have to remember too many values."""
     return _error(
         "E0905",
@@ -33,7 +33,7 @@ def too_many_registers(rule: ir.Rule, given: int) -> RuleError:
     )
 
 
-def too_many_choices(rule: ir.Rule) -> RuleError:
+def too_many_choices(rule: ir.Rule) -> Diagnostic:
     """Return the error for a pattern whose optional parts can be combined in too many ways."""
     return _error(
         "E0908",
@@ -47,9 +47,9 @@ def too_many_choices(rule: ir.Rule) -> RuleError:
 
 def _error(
     code: str, rule: ir.Rule, title: str, label: str, help_text: str, *, at_pattern: bool = False
-) -> RuleError:
+) -> Diagnostic:
     origin = rule.origin
     if origin is None:  # a rule that was never text
-        return RuleError([Diagnostic(code, title, help=help_text)])
+        return Diagnostic(code, title, help=help_text)
     span = origin.pattern if at_pattern else origin.name
-    return RuleError([Diagnostic(code, title, origin.source, span, label, help_text)])
+    return Diagnostic(code, title, origin.source, span, label, help_text)

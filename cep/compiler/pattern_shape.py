@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import assert_never
 
+from cep.compiler.summary import EMPTY, Summary, in_any_order, in_sequence, of_event, one_of, repeated
 from cep.errors import Span
 from cep.language import ast
-
-
-def walk_pattern(pattern: ast.Pattern) -> Iterator[ast.Pattern]:
-    """Yield `pattern` and its parts, in the order they are written."""
-    yield pattern
-    match pattern:
-        case ast.Sequence(items=items):
-            for item in items:
-                yield from walk_pattern(item.pattern)
-        case ast.Alternation(branches=branches):
-            for branch in branches:
-                yield from walk_pattern(branch)
-        case ast.Permutation(parts=parts):
-            for part in parts:
-                yield from walk_pattern(part)
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            yield from walk_pattern(body)
 
 
 def variable_places(pattern: ast.Pattern) -> dict[str, Span]:
     """Return the variables of `pattern` in order of their first place, with that place."""
     places: dict[str, Span] = {}
-    for node in walk_pattern(pattern):
-        match node:
-            case ast.Step(variable=variable):
+    for node in ast.walk(pattern):
+        if isinstance(node, ast.Step):
+            places.setdefault(node.variable.text, node.variable.span)
+        elif isinstance(node, ast.Absence):
+            for variable in node.variables:
                 places.setdefault(variable.text, variable.span)
-            case ast.Absence(variables=variables):
-                for variable in variables:
-                    places.setdefault(variable.text, variable.span)
     return places
 
 
@@ -46,115 +29,129 @@ def variable_names(pattern: ast.Pattern) -> dict[str, None]:
     return dict.fromkeys(variable_places(pattern))
 
 
+def summary(pattern: ast.Pattern) -> Summary:
+    """Return what the parts of `pattern` say of it."""
+    parts = [summary(child) for child in ast.children(pattern)]
+    match pattern:
+        case ast.Step(variable=variable):
+            return of_event(variable.text)
+        case ast.Absence():
+            return EMPTY
+        case ast.Sequence():
+            return in_sequence(parts)
+        case ast.Alternation():
+            return one_of(parts)
+        case ast.Permutation():
+            return in_any_order(parts)
+        case ast.Repetition(least=least):
+            return repeated(parts[0], least)
+        case ast.Group():
+            return parts[0]
+        case _:
+            assert_never(pattern)
+
+
 def count_positions(pattern: ast.Pattern) -> int:
     """Return the number of positions once loops are unrolled and each rest of a permutation is written."""
+    inside = sum(count_positions(child) for child in ast.children(pattern))
     match pattern:
         case ast.Step():
             return 1
         case ast.Absence(variables=variables):
             return len(variables)
-        case ast.Sequence(items=items):
-            return sum(count_positions(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return sum(count_positions(branch) for branch in branches)
+        case ast.Sequence() | ast.Alternation() | ast.Group():
+            return inside
         case ast.Permutation(parts=parts):
-            return sum(count_positions(part) for part in parts) << min(len(parts) - 1, 40)
-        case ast.Repetition(body=body, least=least, most=most):
-            return count_positions(body) * (max(least, 1) if most is None else most)
-        case ast.Group(body=body):
-            return count_positions(body)
+            return inside << min(len(parts) - 1, 40)
+        case ast.Repetition(least=least, most=most):
+            return inside * (max(least, 1) if most is None else most)
         case _:
             assert_never(pattern)
 
 
-def can_be_empty(pattern: ast.Pattern) -> bool:
-    """Say whether `pattern` can be left without taking an event."""
+def gaps_of(pattern: ast.Pattern) -> tuple[ast.Gap, ...]:
+    """Return the limits on gaps at the joints of `pattern` itself."""
     match pattern:
-        case ast.Step():
-            return False
-        case ast.Absence():
-            return True
         case ast.Sequence(items=items):
-            return all(can_be_empty(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return any(can_be_empty(branch) for branch in branches)
-        case ast.Permutation(parts=parts):
-            return all(can_be_empty(part) for part in parts)
-        case ast.Repetition(body=body, least=least):
-            return least == 0 or can_be_empty(body)
-        case ast.Group(body=body):
-            return can_be_empty(body)
+            return tuple(item.gap for item in items if item.gap is not None)
+        case ast.Repetition(gap=gap):
+            return () if gap is None else (gap,)
+        case ast.Step() | ast.Absence() | ast.Alternation() | ast.Permutation() | ast.Group():
+            return ()
+        case _:
+            assert_never(pattern)
+
+
+def _outer_items(item: ast.Item, *, at_end: bool) -> Iterator[ast.Item]:
+    """Yield the steps and absences, each with its joint, that a run can meet before it takes an event.
+
+    `at_end`: instead, those that it can meet after its last event, the last first.
+    """
+    pattern = item.pattern
+    match pattern:
+        case ast.Step() | ast.Absence():
+            yield item
+        case ast.Sequence(items=items):
+            for one in reversed(items) if at_end else items:
+                yield from _outer_items(one, at_end=at_end)
+                if not summary(one.pattern).nullable:
+                    break
+        case ast.Alternation() | ast.Permutation() | ast.Repetition() | ast.Group():
+            for child in ast.children(pattern):
+                yield from _outer_items(ast.Item(ast.Joint.STRICT, child), at_end=at_end)
         case _:
             assert_never(pattern)
 
 
 def closing_absences(pattern: ast.Pattern) -> list[ast.Absence]:
     """Return the absences without a time, entered by an arrow, after which the pattern can end."""
-    match pattern:
-        case ast.Sequence(items=items):
-            found: list[ast.Absence] = []
-            for item in reversed(items):
-                if not isinstance(item.pattern, ast.Absence):
-                    found += closing_absences(item.pattern)
-                elif item.joint is not ast.Joint.STRICT and item.pattern.period is None:
-                    found.append(item.pattern)
-                if not can_be_empty(item.pattern):
-                    break
-            return found
-        case ast.Alternation(branches=branches):
-            return [absence for branch in branches for absence in closing_absences(branch)]
-        case ast.Permutation(parts=parts):
-            return [absence for part in parts for absence in closing_absences(part)]
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            return closing_absences(body)
-        case _:
-            return []
+    return [
+        item.pattern
+        for item in _outer_items(ast.Item(ast.Joint.STRICT, pattern), at_end=True)
+        if isinstance(item.pattern, ast.Absence)
+        and item.joint is not ast.Joint.STRICT
+        and item.pattern.period is None
+    ]
 
 
 def opening_absences(pattern: ast.Pattern) -> list[ast.Absence]:
     """Return the absences that can be met before any event is taken."""
-    match pattern:
-        case ast.Absence():
-            return [pattern]
-        case ast.Sequence(items=items):
-            found: list[ast.Absence] = []
-            for item in items:
-                found += opening_absences(item.pattern)
-                if not can_be_empty(item.pattern):
-                    break
-            return found
-        case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
-            return [absence for part in parts for absence in opening_absences(part)]
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            return opening_absences(body)
-        case _:
-            return []
+    return [
+        item.pattern
+        for item in _outer_items(ast.Item(ast.Joint.STRICT, pattern), at_end=False)
+        if isinstance(item.pattern, ast.Absence)
+    ]
 
 
-def can_wait_for_ever(pattern: ast.Pattern) -> bool:
-    """Say whether a run can outlive any number of events."""
+def can_wait_for_ever(pattern: ast.Pattern, undefined: Collection[str]) -> bool:
+    """Return whether a run can outlive any number of events.
+
+    Of a strict loop it can if one of the `undefined` variables in it takes whatever comes. If not, the next
+    event that does not fit ends the run.
+    """
+    waits_inside = any(can_wait_for_ever(child, undefined) for child in ast.children(pattern))
     match pattern:
         case ast.Step() | ast.Absence():
             return False
-        case ast.Sequence(items=(first, *rest)):
-            return can_wait_for_ever(first.pattern) or any(
-                _waits_for_ever(item.joint, item.gap) or can_wait_for_ever(item.pattern)
-                for item in rest
+        case ast.Sequence(items=items):
+            return waits_inside or any(
+                _waits_for_ever(item.joint, item.gap)
+                for item in items
                 if not (isinstance(item.pattern, ast.Absence) and item.pattern.period is not None)
             )
-        case ast.Alternation(branches=branches):
-            return any(can_wait_for_ever(branch) for branch in branches)
+        case ast.Alternation():
+            return waits_inside
         case ast.Permutation(parts=parts, joint=joint):
-            arrows = joint is not ast.Joint.STRICT and len(parts) > 1
-            return arrows or any(can_wait_for_ever(part) for part in parts)
-        case ast.Repetition(body=body, most=most, joint=joint):
-            loops = most is None or (most > 1 and _waits_for_ever(joint, pattern.gap))
-            return loops or can_wait_for_ever(body)
+            return waits_inside or (joint is not ast.Joint.STRICT and len(parts) > 1)
+        case ast.Repetition(body=body, most=most, joint=joint, gap=gap):
+            if most is None and joint is ast.Joint.STRICT:
+                return waits_inside or not set(summary(body).taken).isdisjoint(undefined)
+            return waits_inside or most is None or (most > 1 and _waits_for_ever(joint, gap))
         case ast.Group(body=body):
             # Its window runs from its first event: before that only the joints around it bound the wait.
-            return _may_begin_late(body) and can_wait_for_ever(body)
+            return _may_begin_late(body) and waits_inside
         case _:
-            raise AssertionError(pattern)
+            assert_never(pattern)
 
 
 def _waits_for_ever(joint: ast.Joint, gap: ast.Gap | None) -> bool:
@@ -162,63 +159,11 @@ def _waits_for_ever(joint: ast.Joint, gap: ast.Gap | None) -> bool:
 
 
 def _may_begin_late(pattern: ast.Pattern) -> bool:
-    """Say whether joints inside `pattern` can lie before its first event."""
-    match pattern:
-        case ast.Sequence(items=(first, *_)):
-            return can_be_empty(first.pattern) or _may_begin_late(first.pattern)
-        case ast.Alternation(branches=parts) | ast.Permutation(parts=parts):
-            return any(can_be_empty(part) or _may_begin_late(part) for part in parts)
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            return can_be_empty(body) or _may_begin_late(body)
-        case _:
-            return False
-
-
-def taken_variables(pattern: ast.Pattern) -> dict[str, None]:
-    """Return the variables events are taken as, in order."""
-    match pattern:
-        case ast.Step(variable=variable):
-            return {variable.text: None}
-        case ast.Absence():
-            return {}
-        case ast.Sequence(items=items):
-            return _merged(taken_variables(item.pattern) for item in items)
-        case ast.Alternation(branches=branches):
-            return _merged(taken_variables(branch) for branch in branches)
-        case ast.Permutation(parts=parts):
-            return _merged(taken_variables(part) for part in parts)
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            return taken_variables(body)
-        case _:
-            assert_never(pattern)
-
-
-def _merged(parts: Iterable[dict[str, None]]) -> dict[str, None]:
-    return {name: None for part in parts for name in part}
-
-
-def first_variables(pattern: ast.Pattern) -> set[str]:
-    """Return the variables the first event of a match can be taken as."""
-    match pattern:
-        case ast.Step(variable=variable):
-            return {variable.text}
-        case ast.Absence():
-            return set()
-        case ast.Sequence(items=items):
-            found: set[str] = set()
-            for item in items:
-                found |= first_variables(item.pattern)
-                if not can_be_empty(item.pattern):
-                    break
-            return found
-        case ast.Alternation(branches=branches):
-            return set().union(*(first_variables(branch) for branch in branches))
-        case ast.Permutation(parts=parts):
-            return set().union(*(first_variables(part) for part in parts))
-        case ast.Repetition(body=body) | ast.Group(body=body):
-            return first_variables(body)
-        case _:
-            assert_never(pattern)
+    """Return whether joints inside `pattern` can lie before its first event."""
+    parts = ast.children(pattern)
+    if isinstance(pattern, ast.Sequence):
+        parts = parts[:1]
+    return any(summary(part).nullable or _may_begin_late(part) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,26 +177,23 @@ class EventOrder:
 
 def event_order(pattern: ast.Pattern) -> EventOrder:
     """Return which variables can be tested after which."""
+    parts = [event_order(child) for child in ast.children(pattern)]
     match pattern:
         case ast.Step(variable=variable):
             return EventOrder(frozenset((variable.text,)), frozenset((variable.text,)), frozenset())
         case ast.Absence(variables=variables):
             return EventOrder(frozenset(), frozenset(name.text for name in variables), frozenset())
-        case ast.Sequence(items=items):
-            return _joined([event_order(item.pattern) for item in items], in_sequence=True)
-        case ast.Alternation(branches=branches):
-            return _joined([event_order(branch) for branch in branches], in_sequence=False)
-        case ast.Permutation(parts=parts):
-            orders = [event_order(part) for part in parts]
-            return _joined(
-                [_joined(pair, in_sequence=True) for pair in permutations(orders, 2)] or orders,
-                in_sequence=False,
-            )
-        case ast.Repetition(body=body, most=most):
-            once = event_order(body)
-            return once if most == 1 else _joined([once, once], in_sequence=True)
-        case ast.Group(body=body):
-            return event_order(body)
+        case ast.Sequence():
+            return _joined(parts, in_sequence=True)
+        case ast.Alternation():
+            return _joined(parts, in_sequence=False)
+        case ast.Permutation():
+            pairs = [_joined(pair, in_sequence=True) for pair in permutations(parts, 2)]
+            return _joined(pairs or parts, in_sequence=False)
+        case ast.Repetition(most=most):
+            return parts[0] if most == 1 else _joined([*parts, *parts], in_sequence=True)
+        case ast.Group():
+            return parts[0]
         case _:
             assert_never(pattern)
 

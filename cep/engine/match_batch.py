@@ -7,39 +7,39 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.columns import whole
-from cep.engine.event_lists import KeptEvents, Nodes, Taken
+from cep.arrays import I64, U64
+from cep.engine.kernels.columns.order import hash_values, write_hexadecimal
 from cep.engine.kernels.layout import (
-    MATCH_CHAIN,
     MATCH_END,
+    MATCH_HASH,
     MATCH_REGISTER,
     MATCH_SLOT,
     MATCH_START,
     MATCH_TIMED_OUT,
     MATCH_VALID,
 )
-from cep.engine.kernels.order import hash_values, write_hexadecimal
-from cep.engine.ordering import hash_column, is_sorted, order_by_time
-from cep.engine.predicates import Batch, evaluate
-from cep.engine.strings import StringPool
-from cep.expression import Aggregate, Column, Type, column_names
-from cep.program import (
-    ARROW_TYPES,
+from cep.engine.order.ordering import hash_column, is_sorted, order_by_time
+from cep.engine.prepare.columns import whole
+from cep.engine.prepare.predicates import Batch, evaluate
+from cep.engine.state.event_lists import KeptEvents, Nodes, Taken
+from cep.engine.state.strings import StringPool
+from cep.expression import Aggregate, Column, RegisterRef, Type, walk
+from cep.program.program import (
     EVENT,
     EVENT_NUMBER,
     EVENT_VARIABLE,
-    I64,
     MATCH,
     OUTCOME,
     STREAM_COLUMN,
     TIMEOUT,
-    U64,
     Program,
     RuleProgram,
     is_list,
     name_hash,
+    register_column,
 )
-from cep.schema import Stream
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.stream import Stream
 
 _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
 
@@ -76,12 +76,12 @@ def build_matches(
 
 
 def _form(rule: RuleProgram) -> object:
-    """Return what rules have in common whose matches can be built together."""
+    """Return the form of a rule: matches of rules of one form are built together."""
     return rule.measures, tuple(register.type for register in rule.registers), rule.is_timed
 
 
 def _match_order(program: Program, table: pa.Table) -> I64:
-    """Return the rows in order. They are sorted by their ends; all else is compared only where these tie."""
+    """Return the rows in order: sorted by their ends, everything else compared only where ends tie."""
     ends = np.asarray(table.column("match_end").cast(pa.int64()))
     rows = order_by_time(ends)
     ordered = ends[rows]
@@ -112,7 +112,7 @@ def _table(
     hashes = np.array([name_hash(name) for name in names], np.uint64)
     part = np.concatenate([rows for number in numbers for rows in found[number]])
     of_rule = np.repeat(np.arange(len(numbers)), [sum(map(len, found[number])) for number in numbers])
-    # A match is a row here, and a value of many columns later: so it is put in its place now.
+    # Put in order as rows: a match is one row here and a value of many columns later (decision 11).
     by_end = order_by_time(part[:, MATCH_END])
     rule, part, of_rule = program.rules[numbers[0]], part.take(by_end, axis=0), of_rule[by_end]
     n = len(part)
@@ -192,7 +192,7 @@ def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_date(kind):
         return values.cast(pa.timestamp("us")).cast(kind)
     if pa.types.is_decimal(kind):
-        # What is not a number of the type (NaN, too large) is NULL.
+        # A value that the type cannot hold (NaN, too large) is NULL.
         bound = 10.0 ** (kind.precision - kind.scale) - 0.5 * 10.0**-kind.scale
         fits = pc.less(pc.abs(values), bound)
         values = pc.if_else(pc.fill_null(fits, False), values, pa.scalar(None, pa.float64()))
@@ -200,12 +200,12 @@ def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Table:
-    """Return the registers that measures read as columns ``#r`` (and one column that gives the length)."""
+    """Return the registers that measures read (and one column that gives the length)."""
     columns = {"#": pa.array(part[:, MATCH_START])}
     scalars = [expression for _, expression in rule.measures if not is_list(expression)]
-    for name in sorted({name for expression in scalars for name in column_names(expression)}):
-        number = int(name[1:])
-        kind = rule.registers[number].type
+    read = {node.number for measure in scalars for node in walk(measure) if isinstance(node, RegisterRef)}
+    for number in sorted(read):
+        name, kind = register_column(number), rule.registers[number].type
         cells = np.ascontiguousarray(part[:, MATCH_REGISTER + number])
         known = part[:, MATCH_VALID] >> number & 1 != 0
         match kind:
@@ -221,10 +221,10 @@ def _register_table(rule: RuleProgram, part: I64, strings: StringPool) -> pa.Tab
 def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
     """Return 128 bits as hexadecimal text for each match: a function of rule, key, events and time.
 
-    `rules` has the hash of each match's rule. A timeout has another one than a match of the same events and
-    time.
+    `rules` has the hash of each match's rule. A timeout and a match of the same events and time have
+    different ids.
     """
-    low = part[:, MATCH_CHAIN].astype(np.uint64) ^ rules
+    low = part[:, MATCH_HASH].astype(np.uint64) ^ rules
     low ^= np.where(part[:, MATCH_TIMED_OUT] != 0, _TIMEOUT_HASH, np.uint64(0))
     for column in key:
         hash_column(column, low)

@@ -1,4 +1,4 @@
-"""Matcher: events in, matches out, for all keys it is given. The only place where live state is.
+"""Matcher: events in, matches out, for all keys that it is given. All live state is here.
 
     matcher = Matcher(program)
     late = matcher.push(events)          # a prepared table; returns the rows that came too late
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine import codec
-from cep.engine.columns import lent, whole
-from cep.engine.event_blocks import BLOCK_ROWS, event_blocks
-from cep.engine.event_lists import KeptEvents, Nodes
-from cep.engine.kernels.clocks import earliest_due, expire_all, remembers, run_timed_events
+from cep.arrays import I32, I64
+from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
+from cep.engine.kernels.columns.order import gather, rows_with
 from cep.engine.kernels.layout import (
     DROPPED,
     MATCH_TIMED_OUT,
@@ -33,14 +32,18 @@ from cep.engine.kernels.layout import (
     N_RUNS,
     OVERFLOWED,
     SLOT,
+    Pool,
 )
-from cep.engine.kernels.order import gather, rows_with
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
-from cep.engine.lookahead import Lookahead
 from cep.engine.match_batch import build_matches, empty_matches
-from cep.engine.ordering import OrderedEvents, key_values, order_events, places_in
+from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
+from cep.engine.order.lookahead import Lookahead
+from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
 from cep.engine.packed_rule import pack_rule
-from cep.engine.runs import (
+from cep.engine.prepare.columns import lent, whole
+from cep.engine.state import codec
+from cep.engine.state.event_lists import KeptEvents, Nodes
+from cep.engine.state.runs import (
     StoredRuns,
     fan_out,
     make_pool,
@@ -48,29 +51,27 @@ from cep.engine.runs import (
     new_stack,
     no_runs,
 )
-from cep.engine.strings import StringPool
-from cep.engine.suppression import Suppression
+from cep.engine.state.sections import RuleSection, SharedSection, StateSections, fitted
+from cep.engine.state.strings import StringPool
+from cep.engine.state.suppression import Suppression
+from cep.engine.watermark import START_OF_TIME_US, is_late, late_by_us
 from cep.errors import StateError
 from cep.expression import Type
-from cep.program import (
-    COUNTED_COLUMN,
-    I32,
-    I64,
-    TIME_COLUMN,
-    Program,
-    RuleProgram,
-    SelectionCode,
-    bits_column,
-)
+from cep.program.identity import RuleIdentity
+from cep.program.opcodes import SelectionCode
+from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, RuleProgram, bits_column
 
 END_OF_TIME_US = np.iinfo(np.int64).max // 2
 """A watermark beyond every event: the input is complete."""
 
-START_OF_TIME_US = np.iinfo(np.int64).min // 2
-"""The watermark before any event."""
-
 _FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
-"""Room for matches at first, and so much that taking them out now and then costs nothing."""
+"""Room for matches at first, and room so large that to empty it again and again costs nothing."""
+
+MOST_PENDING = 131_072
+"""Matches of a rule that are kept before they become a table, if `advance` has somewhere to emit them."""
+
+Emit = Callable[[pa.Table], None]
+"""Takes in a table of matches."""
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class Counters:
     timeouts: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     dropped_runs: dict[str, int] = field(default_factory=dict)
+    retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, as is what follows
+    uncorrected: int = 0
 
     @property
     def duplicates(self) -> int:
@@ -109,6 +112,20 @@ class _RuleState:
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule.node_register)
+        self.hand_over: Callable[[], None] | None = None  # called when `found` has grown large
+
+    def arrays(self) -> Pool:
+        """Return what the kernels work in: some of it is replaced when room is made."""
+        return Pool(
+            rule=self.packed,
+            runs=self.pool.runs,
+            keys=self.pool.keys,
+            meta=self.pool.meta,
+            matches=self.matches,
+            nodes=self.nodes.nodes,
+            stack=self.stack,
+            null=self.null,
+        )
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""
@@ -139,16 +156,14 @@ class _RuleState:
             if len(reported):
                 found.append(reported)
             self.pool.meta[N_OUT] = 0
+            if self.hand_over is not None and sum(map(len, found)) >= MOST_PENDING:
+                self.hand_over()
 
     def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
         """Offer the events of `rows` to the rule."""
         done = 0
         while True:
-            pool = self.pool
-            done = self.run_events(
-                self.packed, events, bits, pool.runs, pool.keys, pool.meta, self.matches, self.nodes.nodes,
-                self.stack, self.null, rows, done, base, self.fan_out,
-            )  # fmt: skip
+            done = self.run_events(self.arrays(), events, bits, rows, done, base, self.fan_out)
             if done == len(rows):
                 break
             self.make_room(int(events[SLOT, rows[done]]), found)
@@ -156,12 +171,12 @@ class _RuleState:
 
     @property
     def overflowed_slot(self) -> int | None:
-        """The key that had more runs than it may have, under ON OVERFLOW FAIL."""
+        """The key that had too many runs under ON OVERFLOW FAIL, or None."""
         slot = int(self.pool.meta[OVERFLOWED]) - 1
         return slot if slot >= 0 else None
 
     def next_end_us(self) -> int:
-        """Return a time before which no wait ends; at least `END_OF_TIME_US`: none ever does."""
+        """Return a time before which no run ends by time; `END_OF_TIME_US` or more: none ever does."""
         if self.rule.is_timed:
             return earliest_due(self.pool.keys)
         if self.rule.span_us < 0:
@@ -173,11 +188,11 @@ class _RuleState:
         live: npt.NDArray[np.bool_] = self.pool.keys[:, N_RUNS] > 0
         live = live | self.suppression.matters(watermark_us)
         if self.rule.is_timed:
-            live = live | remembers(self.rule.tables, self.pool.keys, watermark_us)
+            live = live | has_open_look_behinds(self.rule.tables, self.pool.keys, watermark_us)
         return live
 
     def close(self, bound_us: int, found: list[I64]) -> None:
-        """Close the windows, and end all waits, that end at or before `bound_us`."""
+        """Close the windows, and end the runs by their deadlines, up to `bound_us`."""
         if self.rule.is_timed:
             self._visit_keys(expire_all, found, bound_us, self.fan_out)
         elif self.rule.span_us >= 0:
@@ -187,12 +202,11 @@ class _RuleState:
         self.drain(found)
 
     def _visit_keys(self, visit: Callable[..., int], found: list[I64], *args: int) -> None:
-        """Have a kernel go through all keys; it stops where room is needed."""
+        """Run a kernel over all keys. It stops where room is needed."""
         done = 0
         while done < len(self.pool.keys):
-            pool = self.pool
-            done = visit(self.packed, pool.runs, pool.keys, pool.meta, self.matches, done, *args)
-            if done < len(pool.keys):
+            done = visit(self.arrays(), done, *args)
+            if done < len(self.pool.keys):
                 self.make_room(done, found)
 
 
@@ -232,31 +246,35 @@ class Matcher:
         return len(self._keys[0])
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema`` in any order; return those that come too late."""
+        """Take in events of ``program.event_schema`` in any order; return the events that come too late."""
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time_us = np.asarray(events.column(TIME_COLUMN))
-        is_late = time_us <= self.watermark_us
-        n_late = int(is_late.sum())
-        late = events.filter(pa.array(is_late)) if n_late else events.slice(0, 0)
-        if n_late:
-            events = events.filter(pa.array(~is_late))
-        self.counters.events += _n_counted(events)
-        self.counters.late += _n_counted(late)
+        too_late = is_late(late_by_us(time_us, self.watermark_us))
+        late = events.slice(0, 0)
+        if too_late.any():
+            late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
+        self.counters.events += n_counted(events)
+        self.counters.late += n_counted(late)
         if events.num_rows:
             self._pending.append(events)
         return late
 
-    def advance(self, watermark_us: int) -> pa.Table:
+    def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
         """Let event time reach `watermark_us`; return the matches, in order (`program.match_schema`).
 
-        All events up to that time go through the rules, then the windows that have closed by then. A
-        watermark that lies behind the one reached before changes nothing.
+        All events up to that time go through the rules, then the windows that have closed by then close. A
+        watermark behind the one reached before changes nothing.
+
+        One hot key can complete more matches than memory holds. With `emit` a rule hands over `MOST_PENDING`
+        of them at a time, each table in order. The returned table comes after them.
         """
         if watermark_us <= self.watermark_us:
             return empty_matches(self.program)
         self.watermark_us = watermark_us
         found: list[list[I64]] = [[] for _ in self._rules]
+        for number, state in enumerate(self._rules):
+            state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
         due = self._due(watermark_us)
         if due is not None:
             self._run(due, found)
@@ -264,22 +282,38 @@ class Matcher:
             state.close(watermark_us, matches)
             if state.overflowed_slot is not None:
                 raise self._too_many_runs(state.rule, state.overflowed_slot)
-        nodes = [state.nodes for state in self._rules]
-        table = build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
-        for state, matches in zip(self._rules, found, strict=True):
+        table = self._table(found)
+        for state in self._rules:
             name = state.rule.name
-            n_timeouts = sum(int(rows[:, MATCH_TIMED_OUT].sum()) for rows in matches)
-            self.counters.matches[name] += sum(map(len, matches)) - n_timeouts
-            self.counters.timeouts[name] += n_timeouts
             self.counters.suppressed[name] = state.suppression.n_suppressed
             self.counters.dropped_runs[name] = state.pool.n_dropped
+            state.hand_over = None
         self._forget()
         self._forget_events()
         return table
 
-    def finish(self) -> pa.Table:
+    def _table(self, found: list[list[I64]]) -> pa.Table:
+        """Return the matches found as a table, and count them."""
+        for state, matches in zip(self._rules, found, strict=True):
+            n_timeouts = sum(int(rows[:, MATCH_TIMED_OUT].sum()) for rows in matches)
+            self.counters.matches[state.rule.name] += sum(map(len, matches)) - n_timeouts
+            self.counters.timeouts[state.rule.name] += n_timeouts
+        nodes = [state.nodes for state in self._rules]
+        return build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
+
+    def _hand_over(self, number: int, found: list[list[I64]], emit: Emit) -> None:
+        """Give the matches that one rule has found to `emit`."""
+        emit(self._table([rows if at == number else [] for at, rows in enumerate(found)]))
+        found[number].clear()
+
+    def finish(self, emit: Emit | None = None) -> pa.Table:
         """The input is complete: advance to the end of time, so that every window closes."""
-        return self.advance(END_OF_TIME_US)
+        return self.advance(END_OF_TIME_US, emit)
+
+    @property
+    def n_waiting(self) -> int:
+        """Prepared events that wait until the watermark reaches them."""
+        return sum(table.num_rows for table in self._pending)
 
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
@@ -295,7 +329,7 @@ class Matcher:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys that it knows of."""
+        """Number of keys that have or had state."""
         return self._n_slots
 
     # ------------------------------------------------------------ events
@@ -331,6 +365,9 @@ class Matcher:
             state.set_slots(self._n_slots)
         pools = [state.pool for state in self._rules]
         of_use = self._lookahead.rows(bits, order, pools, self.watermark_us)
+        if self.program.kept_columns:  # before the first match is reported
+            columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
+            self._kept = self._kept.with_batch(self._position, columns)
         everything = np.arange(min(BLOCK_ROWS * len(self._rules), n_rows))
         room = np.empty(len(everything) + 1, np.int64)
         for part, events in blocks.blocks(len(everything)):
@@ -345,9 +382,6 @@ class Matcher:
                     rows = room[: rows_with(of_word, state.event_mask, room)]
                 if len(rows):
                     state.run(events, of_word, rows, self._position + part.start, matches)
-        if self.program.kept_columns:
-            columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
-            self._kept = self._kept.with_batch(self._position, columns)
         self._position += n_rows
 
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
@@ -419,42 +453,48 @@ class Matcher:
     # ------------------------------------------------------------ snapshot
 
     def snapshot(self) -> bytes:
-        """Return everything needed to go on elsewhere, as bytes (see `cep.engine.codec`)."""
+        """Return everything needed to go on elsewhere, as bytes (see `cep.engine.state.codec`)."""
         live = self._live_slots()
         if not live.all():
             self._keep_slots(live)
         self._keep_strings()
-        return codec.encode(
-            codec.Snapshot(
-                fingerprint=self.program.fingerprint,
-                watermark_us=self.watermark_us,
-                position=self._position,
-                counters=self._counter_list(),
-                pending=pa.concat_tables(
-                    [self.program.event_schema.empty_table(), *self._pending]
-                ).combine_chunks(),
-                keys=pa.table(self._keys, self.program.key_columns),
-                strings=self._strings.values,
-                runs=tuple(state.pool.stored() for state in self._rules),
-                suppressed_until=tuple(state.suppression.stored() for state in self._rules),
-                nodes=tuple(state.nodes.stored(state.pool) for state in self._rules),
-                kept=self._kept,
-            )
-        )
-
-    def _counter_list(self) -> tuple[int, ...]:
+        identity = self.program.identity
+        waiting = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
+        keys = pa.table(self._keys, self.program.key_columns) if self._n_slots else None
         counters = self.counters
-        per_rule = [
-            (
-                counters.matches[state.rule.name],
-                counters.timeouts[state.rule.name],
+        shared = SharedSection(
+            fingerprint=identity.shared.fingerprint,
+            about=identity.shared.packed,
+            watermark_us=self.watermark_us,
+            position=self._position,
+            counters=(counters.events, counters.late, *counters.duplicates_of),
+            waiting=waiting,
+            keys=keys,
+            strings=self._strings.values if len(self._strings.values) else None,
+            kept=self._kept if len(self._kept.positions) else None,
+        )
+        rules = zip(self._rules, identity.rules, strict=True)
+        sections = StateSections(shared, tuple(self._section(state, rule) for state, rule in rules))
+        return codec.encode(sections, identity.fingerprint)
+
+    def _section(self, state: _RuleState, identity: RuleIdentity) -> RuleSection:
+        runs = state.pool.stored()
+        name = state.rule.name
+        return RuleSection(
+            name=name,
+            fingerprint=identity.fingerprint,
+            about=identity.packed,
+            counters=(
+                self.counters.matches[name],
+                self.counters.timeouts[name],
                 state.suppression.n_suppressed,
                 state.pool.n_dropped,
-            )
-            for state in self._rules
-        ]
-        per_stream = counters.duplicates_of
-        return (counters.events, counters.late, *per_stream, *(n for row in per_rule for n in row))
+            ),
+            keys=runs.keys,
+            rows=runs.rows,
+            suppressed_until=state.suppression.stored(),
+            nodes=state.nodes.stored(state.pool),
+        )
 
     @classmethod
     def restore(cls, program: Program, data: bytes | memoryview) -> Matcher:
@@ -465,40 +505,39 @@ class Matcher:
         StateError
             The bytes are damaged, of an unknown format, or were written by other rules.
         """
-        snapshot = codec.decode(data, program.fingerprint)
+        stored = fitted(codec.decode(data), program)
+        shared = stored.shared
         matcher = cls(program)
-        matcher.watermark_us = snapshot.watermark_us
-        matcher._position = snapshot.position
-        counts = list(snapshot.counters)
-        n_before = 2 + len(program.streams)
-        matcher.counters.events, matcher.counters.late, *matcher.counters.duplicates_of = counts[:n_before]
-        if snapshot.pending.num_rows:
-            matcher._pending = [snapshot.pending]
-        matcher._keys = [snapshot.keys.column(name).combine_chunks() for name in program.key_columns]
-        matcher._strings = StringPool(snapshot.strings)
-        if len(counts) != n_before + 4 * len(matcher._rules):
-            raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
-        matcher._kept = snapshot.kept
-        kept = zip(snapshot.runs, snapshot.suppressed_until, snapshot.nodes, strict=True)
-        per_rule = zip(*(counts[n_before + place :: 4] for place in range(4)), strict=True)
-        for state, (stored, until_us, nodes), (matched, timed_out, suppressed, dropped) in zip(
-            matcher._rules, kept, per_rule, strict=True
-        ):
-            state.pool = make_pool(stored, 2 * stored.rows.n_rows)
-            state.pool.meta[DROPPED] = dropped
-            state.suppression = Suppression(state.rule.suppress_us, until_us.matrix()[:, 0])
-            state.nodes = Nodes(state.rule.node_register, nodes.matrix())
-            state.pool.meta[N_NODES] = nodes.n_rows
-            state.suppression.n_suppressed = suppressed
-            name = state.rule.name
-            matcher.counters.matches[name] = matched
-            matcher.counters.timeouts[name] = timed_out
-            matcher.counters.suppressed[name] = suppressed
-            matcher.counters.dropped_runs[name] = dropped
+        matcher.watermark_us = shared.watermark_us
+        matcher._position = shared.position
+        matcher.counters.events, matcher.counters.late, *matcher.counters.duplicates_of = shared.counters
+        if shared.waiting is not None:
+            matcher._pending = [shared.waiting]
+        if shared.keys is not None:
+            matcher._keys = [shared.keys.column(name).combine_chunks() for name in program.key_columns]
+        matcher._strings = StringPool(shared.strings)
+        if shared.kept is not None:
+            matcher._kept = shared.kept
+        for state, section in zip(matcher._rules, stored.rules, strict=True):
+            matcher._restore_rule(state, section)
         return matcher
 
+    def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:
+        matched, timed_out, suppressed, dropped = section.counters
+        state.pool = make_pool(StoredRuns(section.keys, section.rows), 2 * section.rows.n_rows)
+        state.pool.meta[DROPPED] = dropped
+        state.suppression = Suppression(state.rule.suppress_us, section.suppressed_until.matrix()[:, 0])
+        state.suppression.n_suppressed = suppressed
+        state.nodes = Nodes(state.rule.node_register, section.nodes.matrix())
+        state.pool.meta[N_NODES] = section.nodes.n_rows
+        name = state.rule.name
+        self.counters.matches[name] = matched
+        self.counters.timeouts[name] = timed_out
+        self.counters.suppressed[name] = suppressed
+        self.counters.dropped_runs[name] = dropped
 
-def _n_counted(events: pa.Table) -> int:
+
+def n_counted(events: pa.Table) -> int:
     """Return the number of events: one that is in several partitions counts once."""
     if COUNTED_COLUMN not in events.column_names:
         return int(events.num_rows)

@@ -2,281 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.kernels.layout import (
-    ALWAYS_WALKS,
-    CLOCK,
-    CLOSE_US,
-    CODE_ARG,
-    CODE_OP,
-    CODE_SECOND,
-    CODE_WIDTH,
-    END,
-    FENCE_UNTIL,
-    FENCE_VARIABLE,
-    FENCE_WIDTH,
-    GROUP_EVENTS,
-    GROUP_LIMIT,
-    GROUP_US,
-    GROUP_WIDTH,
-    GROUPS,
-    HAS_FENCES,
-    KEEPS,
-    LIFT_STATE,
-    LIFT_VARIABLE,
-    LIFT_WIDTH,
-    LOOK_EVENTS,
-    LOOK_MEMORY,
-    LOOK_US,
-    LOOK_WIDTH,
-    MAX_RUNS,
-    MEMORIES,
-    N_SCALARS,
-    N_VALUES,
-    NODE_REGISTER,
-    NONE,
-    OPERATION,
-    OVERFLOW,
-    POPS,
-    PUSHED,
-    REGISTER,
-    SECOND,
-    SELECTION,
-    SKIP,
-    SKIP_REGISTER,
-    SPAN_EVENTS,
-    SPAN_US,
-    STATE_AFTER_SKIP,
-    STATE_ALWAYS,
-    STATE_BARS,
-    STATE_BEGINS,
-    STATE_CLOSES,
-    STATE_FENCES,
-    STATE_GUARDS,
-    STATE_HIGH,
-    STATE_INTEREST,
-    STATE_LIFTS,
-    STATE_LIMIT,
-    STATE_LIMITS,
-    STATE_LOW,
-    STATE_MODE,
-    STATE_NEXT,
-    STATE_TAKES,
-    STATE_TIMER,
-    STATE_TIMER_AFTERS,
-    STATE_TIMER_LENGTH,
-    STATE_WIDTH,
-    TAKE_AFTERS,
-    TAKE_FENCES,
-    TAKE_LOOKS,
-    TAKE_OPENS,
-    TAKE_VARIABLE,
-    TAKE_WIDTH,
-    TIMEOUTS,
-    UPDATE,
-    UPDATE_ARG2,
-    UPDATE_WIDTH,
-    VARIABLE_AFTER_TAKE,
-    VARIABLE_CODE,
-    VARIABLE_HASH,
-    VARIABLE_MASK,
-    VARIABLE_NUMBER,
-    VARIABLE_UPDATES,
-    VARIABLE_WIDTH,
-    ZERO_VALID,
-)
-from cep.engine.runs import n_registers
-from cep.program import I64, Code, Program, RuleProgram, RuleTables
+from cep.arrays import I64
+from cep.engine.kernels.layout import END, KEEPS, NONE, OPERATION, POPS, PUSHED, REGISTER, SECOND
+from cep.engine.state.runs import n_registers
+from cep.program.opcodes import Code
+from cep.program.program import Program, RuleProgram
+from cep.program.records import COLUMNS, RECORDS, SCALARS, Kind
 
 _Lists = dict[str, list[int]]
 """`RuleTables` by name, as lists: of tables this small they are several times as fast as arrays."""
 
 
-def pack_rule(program: Program, rule: RuleProgram) -> I64:
-    """Return `rule` as one array. Unsigned words keep their bits."""
-    columns: tuple[npt.NDArray[Any], ...] = rule.tables
-    tables = {
-        name: (column.view(np.int64) if column.dtype == np.uint64 else column).tolist()
-        for name, column in zip(RuleTables._fields, columns, strict=True)
-    }
-    code, code_ptr = _instructions(tables)
-    packed = _Packed(_sections(tables, len(code)))
-    _put_scalars(packed, program, rule)
-    _put_states(packed, tables)
-    _put_takes(packed, tables)
-    _put_variables(packed, tables)
-    packed.put_lists("variables", VARIABLE_CODE, "code", code_ptr[:-1], code_ptr[1:])
-    for place, words in zip((CODE_OP, CODE_ARG, CODE_SECOND), zip(*code, strict=True), strict=False):
-        packed.put("code", place, words)
-    packed.put("afters", 0, tables["after_state"])
-    packed.put_references("begins", 0, "variables", tables["begin_variable"])
-    packed.put_references("bars", 0, "variables", tables["bar_variable"])
-    packed.put_references("guards", 0, "variables", tables["guard_variable"])
-    packed.put_references("lifts", LIFT_VARIABLE, "variables", tables["lift_variable"])
-    packed.put("lifts", LIFT_STATE, tables["lift_state"])
-    packed.put_references("fences", FENCE_VARIABLE, "variables", tables["fence_variable"])
-    packed.put_references("fences", FENCE_UNTIL, "variables", tables["fence_until"])
-    packed.put("limits", 0, tables["limit_group"])
-    packed.put("opens", 0, tables["open_group"])
-    packed.put("looks", LOOK_MEMORY, tables["look_memory"])
-    packed.put("looks", LOOK_US, tables["look_us"])
-    packed.put("looks", LOOK_EVENTS, tables["look_events"])
-    packed.put("groups", GROUP_US, tables["group_us"])
-    packed.put("groups", GROUP_EVENTS, tables["group_events"])
-    packed.put("groups", GROUP_LIMIT, tables["group_limit"])
-    packed.put_references("memories", 0, "variables", tables["memory_variable"])
-    return np.array(packed.words, np.int64)
-
-
-def _sections(tables: _Lists, n_instructions: int) -> dict[str, tuple[int, int]]:
-    """Return the kinds of records in their order: words in one, and how many there are."""
-    return {
-        "scalars": (1, N_SCALARS),
-        "states": (STATE_WIDTH, len(tables["state_mode"])),
-        "takes": (TAKE_WIDTH, len(tables["take_variable"])),
-        "variables": (VARIABLE_WIDTH, len(tables["variable_mask"])),
-        "code": (CODE_WIDTH, n_instructions),
-        "updates": (UPDATE_WIDTH, len(tables["update_op"])),
-        "afters": (1, len(tables["after_state"])),
-        "begins": (1, len(tables["begin_variable"])),
-        "bars": (1, len(tables["bar_variable"])),
-        "guards": (1, len(tables["guard_variable"])),
-        "lifts": (LIFT_WIDTH, len(tables["lift_variable"])),
-        "fences": (FENCE_WIDTH, len(tables["fence_variable"])),
-        "limits": (1, len(tables["limit_group"])),
-        "opens": (1, len(tables["open_group"])),
-        "looks": (LOOK_WIDTH, len(tables["look_memory"])),
-        "groups": (GROUP_WIDTH, len(tables["group_us"])),
-        "memories": (1, len(tables["memory_variable"])),
-    }
-
-
 class _Section(NamedTuple):
-    at: int
+    """Where the records of one kind lie."""
+
+    start: int
     width: int
     end: int
 
-
-class _Packed:
-    """The array in the making: where each kind of records lies, and their words."""
-
-    def __init__(self, sections: dict[str, tuple[int, int]]) -> None:
-        self.sections: dict[str, _Section] = {}
-        at = 0
-        for name, (width, n) in sections.items():
-            self.sections[name] = _Section(at, width, at + width * n)
-            at += width * n
-        self.words = [0] * at
-
-    def put(self, name: str, place: int, values: Sequence[int]) -> None:
-        """Write word `place` of every record."""
-        if not values:
-            return
-        section = self.sections[name]
-        self.words[section.at + place : section.end : section.width] = values
-
-    def put_references(self, name: str, place: int, referred: str, numbers: Sequence[int]) -> None:
-        """Write the addresses of the records of `referred` with these numbers; NONE stays."""
-        if not numbers:
-            return
-        at, width = self.sections[referred].at, self.sections[referred].width
-        self.put(name, place, [NONE if number == NONE else at + width * number for number in numbers])
-
-    def put_lists(self, name: str, place: int, listed: str, first: Sequence[int], end: Sequence[int]) -> None:
-        """Write where each record's list of `listed` begins and ends."""
-        self.put_references(name, place, listed, first)
-        self.put_references(name, place + END, listed, end)
+    def addresses(self, numbers: Sequence[int]) -> list[int]:
+        """Return the addresses of the records with these numbers; NONE stays."""
+        start, width = self.start, self.width
+        return [NONE if number == NONE else start + width * number for number in numbers]
 
 
-def _put_scalars(packed: _Packed, program: Program, rule: RuleProgram) -> None:
-    zero_valid = sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero)
-    scalars = {
-        SPAN_US: rule.span_us,
-        CLOSE_US: rule.close_us,
-        SELECTION: int(rule.selection),
-        SKIP: int(rule.skip),
-        SKIP_REGISTER: rule.skip_register,
-        MAX_RUNS: rule.max_runs,
-        ZERO_VALID: int(np.uint64(zero_valid).astype(np.int64)),
-        N_VALUES: len(program.columns),
-        OVERFLOW: int(rule.overflow),
-        TIMEOUTS: int(rule.timeouts),
-        SPAN_EVENTS: rule.span_events,
-        CLOCK: REGISTER + n_registers(rule),
-        HAS_FENCES: int(len(rule.tables.fence_variable) > 0),
-        NODE_REGISTER: rule.node_register,
-        ALWAYS_WALKS: int(rule.tables.state_always[1:].any()),
-        GROUPS: packed.sections["groups"].at,
-        MEMORIES: packed.sections["memories"].at,
+def pack_rule(program: Program, rule: RuleProgram) -> I64:
+    """Return `rule` as one array: scalars, then the records of each kind. Unsigned words keep their bits."""
+    columns: tuple[npt.NDArray[Any], ...] = rule.tables
+    tables = {
+        name: (column.view(np.int64) if column.dtype == np.uint64 else column).tolist()
+        for name, column in zip(COLUMNS, columns, strict=True)
     }
-    for place, scalar in scalars.items():
-        packed.words[place] = scalar
+    code, tables["code_ptr"] = _instructions(tables)
+    encoded = {
+        "code": [[instruction[part] for instruction in code] for part in range(3)],
+        "update": [_updates(tables), tables["update_arg2"]],
+    }
+    sections = _sections(tables, {record: len(words[0]) for record, words in encoded.items()})
+    scalars = _scalars(program, rule, sections)
+    packed = [scalars[name] for name in SCALARS]
+    packed += [0] * (max(section.end for section in sections.values()) - len(packed))
+    written = [*_fields(tables, sections)]
+    written += [
+        (record, place, words) for record, parts in encoded.items() for place, words in enumerate(parts)
+    ]
+    for record, place, words in written:
+        if words:
+            section = sections[record]
+            packed[section.start + place : section.end : section.width] = words
+    return np.array(packed, np.int64)
 
 
-def _put_states(packed: _Packed, tables: _Lists) -> None:
-    for place, name in (
-        (STATE_MODE, "state_mode"),
-        (STATE_INTEREST, "state_interest"),
-        (STATE_ALWAYS, "state_always"),
-        (STATE_NEXT, "state_next"),
-        (STATE_CLOSES, "state_closes"),
-        (STATE_AFTER_SKIP, "state_after_skip"),
-        (STATE_LOW, "state_low"),
-        (STATE_HIGH, "state_high"),
-        (STATE_TIMER, "state_timer"),
-        (STATE_TIMER_LENGTH, "state_timer_length"),
-        (STATE_LIMIT, "state_limit"),
-    ):
-        packed.put("states", place, tables[name])
-    for place, listed, name in (
-        (STATE_TAKES, "takes", "take_ptr"),
-        (STATE_BEGINS, "begins", "begin_ptr"),
-        (STATE_BARS, "bars", "bar_ptr"),
-        (STATE_GUARDS, "guards", "guard_ptr"),
-        (STATE_LIFTS, "lifts", "lift_ptr"),
-        (STATE_FENCES, "fences", "state_fence_ptr"),
-        (STATE_LIMITS, "limits", "limit_ptr"),
-    ):
-        packed.put_lists("states", place, listed, tables[name][:-1], tables[name][1:])
-    packed.put_lists("states", STATE_TIMER_AFTERS, "afters", *_afters(tables, "state_timer_after"))
+_COUNTED = {field.record: (name, field.kind is Kind.LIST) for name, field in COLUMNS.items() if field.name}
+"""For each kind of records a column that says how many there are, and whether that has one number more."""
 
 
-def _put_takes(packed: _Packed, tables: _Lists) -> None:
-    packed.put_references("takes", TAKE_VARIABLE, "variables", tables["take_variable"])
-    packed.put_lists("takes", TAKE_AFTERS, "afters", *_afters(tables, "take_after"))
-    for place, listed, name in (
-        (TAKE_FENCES, "fences", "take_fence_ptr"),
-        (TAKE_OPENS, "opens", "open_ptr"),
-        (TAKE_LOOKS, "looks", "look_ptr"),
-    ):
-        packed.put_lists("takes", place, listed, tables[name][:-1], tables[name][1:])
+def _sections(tables: _Lists, lengths: dict[str, int]) -> dict[str, _Section]:
+    """Return where the records of each kind lie; `lengths` are the numbers of those that packing makes."""
+    sections = {}
+    start = len(SCALARS)
+    for name, record in RECORDS.items():
+        column, has_one_more = _COUNTED[name]
+        n_records = lengths.get(name, len(tables[column]) - has_one_more)
+        sections[name] = _Section(start, record.width, start + record.width * n_records)
+        start = sections[name].end
+    return sections
 
 
-def _afters(tables: _Lists, name: str) -> tuple[list[int], list[int]]:
-    ptr = tables["after_ptr"]
-    return [ptr[after] for after in tables[name]], [ptr[after + 1] for after in tables[name]]
+_FIELDS = [
+    (name, field.record, RECORDS[field.record].places[field.name], field.kind, field.to)
+    for name, field in COLUMNS.items()
+    if field.kind not in (Kind.ROWS, Kind.ENCODED)
+]
+_ADDRESSED = (Kind.REFERENCE, Kind.LIST, Kind.SHARED_LIST)
 
 
-def _put_variables(packed: _Packed, tables: _Lists) -> None:
-    packed.put("variables", VARIABLE_NUMBER, range(len(tables["variable_mask"])))
-    packed.put("variables", VARIABLE_MASK, tables["variable_mask"])
-    packed.put("variables", VARIABLE_HASH, tables["variable_hash"])
-    packed.put("variables", VARIABLE_AFTER_TAKE, tables["variable_after_take"])
-    ptr = tables["update_ptr"]
-    packed.put_lists("variables", VARIABLE_UPDATES, "updates", ptr[:-1], ptr[1:])
-    # All but the last part of an update is one word: a load instead of eight.
+def _fields(tables: _Lists, sections: dict[str, _Section]) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield each field of each kind of records: the kind, the field's place, its value in every record."""
+    ptr = sections["after"].addresses(tables["after_ptr"])
+    for name, record, place, kind, to in _FIELDS:
+        values = tables[name]
+        if kind not in _ADDRESSED:
+            yield record, place, values
+        elif kind is Kind.SHARED_LIST:
+            yield record, place, [ptr[row] for row in values]
+            yield record, place + END, [ptr[row + 1] for row in values]
+        else:
+            addresses = sections[to].addresses(values)
+            if kind is Kind.REFERENCE:
+                yield record, place, addresses
+            else:
+                yield record, place, addresses[:-1]
+                yield record, place + END, addresses[1:]
+
+
+def _scalars(program: Program, rule: RuleProgram, sections: dict[str, _Section]) -> dict[str, int]:
+    zero_valid = sum(1 << at for at, register in enumerate(rule.registers) if register.starts_at_zero)
+    return {
+        "span_us": rule.span_us,
+        "close_us": rule.close_us,
+        "selection": int(rule.selection),
+        "skip": int(rule.skip),
+        "skip_register": rule.skip_register,
+        "max_runs": rule.max_runs,
+        "zero_valid": int(np.uint64(zero_valid).astype(np.int64)),
+        "n_values": len(program.columns),
+        "overflow": int(rule.overflow),
+        "timeouts": int(rule.timeouts),
+        "span_events": rule.span_events,
+        "clock": REGISTER + n_registers(rule),
+        "has_exclusions": int(len(rule.tables.exclusion_variable) > 0),
+        "node_register": rule.node_register,
+        "always_walks": int(rule.tables.state_always[1:].any()),
+        "zero": 0,
+        "variables": sections["variable"].start,
+        "groups": sections["group"].start,
+        "last_variables": sections["last"].start,
+    }
+
+
+def _updates(tables: _Lists) -> list[int]:
+    """Return all but one part of each update as one word: a load instead of four."""
     names = ("update_op", "update_register", "update_arg", "update_column")
     parts = zip(*(tables[name] for name in names), strict=True)
-    packed.put(
-        "updates", UPDATE, [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
-    )
-    packed.put("updates", UPDATE_ARG2, tables["update_arg2"])
+    return [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
 
 
 _OF_TWO = frozenset(
@@ -284,7 +140,9 @@ _OF_TWO = frozenset(
         *(Code.ADD_I, Code.SUB_I, Code.MUL_I, Code.MOD_I, Code.ADD_F, Code.SUB_F, Code.MUL_F, Code.DIV_F),
         *(Code.MOD_F, Code.EQ_I, Code.LT_I, Code.LE_I, Code.EQ_F, Code.LT_F, Code.LE_F, Code.AND, Code.OR),
         *(Code.COALESCE, Code.MIN_OF_I, Code.MIN_OF_F, Code.MAX_OF_I, Code.MAX_OF_F, Code.POWER_F),
+        Code.ATAN2_F,
         Code.SELECT,  # of three: the first is always in memory
+        Code.DISTANCE_KM,  # of four: the first two are always in memory
     }
 )
 _WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})

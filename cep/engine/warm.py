@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numba.core.event import Listener, install_listener
 
 from cep.engine.kernels import functions
-from cep.engine.kernels.clocks import run_timed_events
-from cep.engine.kernels.compiled import KERNELS
-from cep.engine.kernels.order import number_keys
-from cep.engine.kernels.windows import run_events
+from cep.engine.kernels.columns.order import number_keys, pack_bits
+from cep.engine.kernels.compiled import KERNELS, PARTS
 from cep.engine.matcher import Matcher
-from cep.expression import Type
-from cep.program import (
-    ACCEPT,
-    TIME_COLUMN,
-    Code,
-    Program,
-    Register,
-    RuleProgram,
-    RuleTables,
-    SelectionCode,
-    SkipCode,
-    bits_column,
-)
-from cep.schema import Field, Role, Stream
+from cep.expression import Literal, Type
+from cep.program.opcodes import Code, SelectionCode, SkipCode
+from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
+from cep.program.records import ACCEPT, RuleTables
+from cep.schema.stream import Field, Role, Stream
 
 
 def smallest_program() -> Program:
     """Return a program of rules that match every event, with all kinds of columns that kernels meet.
 
-    One has clocks, one reports what is preferred, one is offered what a last event follows: each kind has
-    kernels of its own.
+    One rule has clocks, one reports preferred matches, one looks ahead. Each kind has kernels of its own.
     """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
@@ -44,7 +34,7 @@ def smallest_program() -> Program:
     sizes |= {"after_state": [ACCEPT], "variable_mask": [0], "variable_hash": [1]}
     sizes |= {"variable_after_take": [0]}
     dtypes: dict[str, Any] = {"code_arg": np.int64}
-    dtypes |= dict.fromkeys(("state_interest", "variable_mask", "variable_hash"), np.uint64)
+    dtypes |= dict.fromkeys(("state_trigger_mask", "variable_mask", "variable_hash"), np.uint64)
     tables = RuleTables(**{name: np.array(rows, dtypes.get(name, np.int32)) for name, rows in sizes.items()})
     rule = RuleProgram(
         name="warm",
@@ -80,13 +70,41 @@ def smallest_program() -> Program:
         rule, name="looked ahead", tables=masked, event_mask=1, needs_every_event=False, max_runs=99
     )
     roles = (Role("warm", ("key",)),)
-    return Program(
-        (stream,), ("key",), roles, ((),), (), (), (rule, timed, preferred, looked_ahead), listed=("n",)
-    )
+    predicates = ((Literal(value=True, type=Type.BOOLEAN),),)
+    rules = (rule, timed, preferred, looked_ahead)
+    return Program((stream,), ("key",), roles, predicates, (), (), rules, listed=("n",))
 
 
-def warm_up() -> None:
-    """Run a few events through a matcher, so that every kernel is compiled and on disk."""
+def warm_up(progress: Callable[[float], None] | None = None) -> None:
+    """Run a few events through a matcher, so that every kernel is compiled and on disk.
+
+    Whenever a function has been compiled, `progress` gets the share of the work that is done.
+    """
+    if progress is None:
+        _run_all_kernels()
+    else:
+        with install_listener("numba:compile", _Compilations(progress)):
+            _run_all_kernels()
+
+
+class _Compilations(Listener):
+    """Counts the functions that numba has compiled."""
+
+    def __init__(self, progress: Callable[[float], None]) -> None:
+        self._left = KERNELS.keys() | PARTS
+        self._n = len(self._left)
+        self._progress = progress
+
+    def on_start(self, event: Any) -> None:
+        """Wait for its end."""
+
+    def on_end(self, event: Any) -> None:
+        """Count the function, once."""
+        self._left.discard(event.data["dispatcher"].py_func.__name__)
+        self._progress(1 - len(self._left) / self._n)
+
+
+def _run_all_kernels() -> None:
     program = smallest_program()
     columns = {
         TIME_COLUMN: [2, 1, 1],
@@ -98,6 +116,7 @@ def warm_up() -> None:
     cells = np.zeros(1, np.int64)
     functions.compute_rows(int(Code.SIGN_F), 0, cells, np.zeros(1, np.uint8))
     number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
+    pack_bits(np.zeros((1, 1), np.uint8), 1, cells.copy())
     matcher = Matcher(program)
     matcher.push(pa.table(columns, schema=program.event_schema))
     matcher.advance(2)
@@ -106,16 +125,21 @@ def warm_up() -> None:
 
 
 def is_warm() -> bool:
-    """Say whether the largest kernels are on disk as they are now, so that no run waits for a compiler."""
-    loops: tuple[Any, ...] = (run_events, run_timed_events)
-    # Without the compiler they are plain functions. numba has no public way to ask.
-    return all(loop._cache._cache_file._load_index() for loop in loops if hasattr(loop, "_cache"))
+    """Return whether all kernels are compiled for this processor, so that no run waits for a compiler."""
+    return all(map(_is_compiled, KERNELS.values()))
+
+
+def _is_compiled(kernel: Any) -> bool:
+    """Return whether a kernel is compiled, in this process or on disk. numba has no public way to ask."""
+    if not hasattr(kernel, "_cache") or kernel.signatures:
+        return True  # without the compiler it is a plain function
+    processor = kernel.targetctx.codegen().magic_tuple()
+    return any(key[1] == processor for key in kernel._cache._cache_file._load_index())
 
 
 def compiled_kernels() -> dict[str, int]:
     """Return how many times each kernel was specialised in this process; more than once is a waste."""
-    kernels = {**KERNELS, "compute_rows": functions.compute_rows}
-    return {name: len(kernel.signatures) for name, kernel in kernels.items() if hasattr(kernel, "signatures")}
+    return {name: len(kernel.signatures) for name, kernel in KERNELS.items() if hasattr(kernel, "signatures")}
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The rule language: text to syntax trees and back, and problems as text."""
+"""The rule language: text to syntax trees and back."""

@@ -5,8 +5,10 @@ Equality ignores places: two trees are equal when they say the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import assert_never
 
 from cep.errors import Source, Span
 
@@ -320,6 +322,28 @@ class Group:
 
 
 Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition | Group
+
+
+def children(pattern: Pattern) -> tuple[Pattern, ...]:
+    """Return the patterns directly inside `pattern`, in the order they are written."""
+    match pattern:
+        case Step() | Absence():
+            return ()
+        case Sequence(items=items):
+            return tuple(item.pattern for item in items)
+        case Alternation(branches=parts) | Permutation(parts=parts):
+            return parts
+        case Repetition(body=body) | Group(body=body):
+            return (body,)
+        case _:
+            assert_never(pattern)
+
+
+def walk(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield `pattern` and everything inside it, in the order they are written."""
+    yield pattern
+    for child in children(pattern):
+        yield from walk(child)
 
 
 # Rules

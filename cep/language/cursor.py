@@ -1,12 +1,14 @@
-"""A cursor over tokens: what every part of the parser reads with, and how it refuses."""
+"""A cursor over tokens: every part of the parser reads with it, and reports problems through it."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
+from cep.diagnostics.diagnostic import suggestion
+from cep.diagnostics.limits import Problems
 from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
-from cep.language.diagnostics import did_you_mean
+from cep.language.foreign import Foreign, Syntax, foreign_piece
 from cep.language.grammar import (
     HEAD_CLAUSES,
     PAIRED_CLAUSES,
@@ -16,10 +18,18 @@ from cep.language.grammar import (
     Token,
     tokens,
 )
-from cep.language.time_literals import UNIT_WORDS, UNITS
+from cep.schema.time_literals import SHORT_UNITS, UNIT_WORDS, UNITS, is_amount, parse_duration, times_unit
 
 MAX_NESTING = 64
 """Parentheses, calls and CASE inside each other."""
+
+_CURLY_QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\xab\xbb\xb4"
+_LONG_UNITS = frozenset(("MONTH", "MONTHS", "QUARTER", "QUARTERS", "YEAR", "YEARS"))
+_COMMENT_HELP = "a comment begins with -- and ends with the line"
+_DURATION_HELP = (
+    "a duration is a constant: 10 MINUTES; only a condition can compare a time with a value: "
+    "ts - a.ts < a.x * 1 SECOND"
+)
 
 
 class ProblemError(Exception):
@@ -39,6 +49,9 @@ class Cursor:
         self.at = 0
         self.nesting = 0
         self.form = ""  # how the clause that is being read is written
+        self.syntax = Syntax.CLAUSE
+        self.diagnostics = Problems()
+        self.reserved_words: set[str] = set()  # that were refused as names in this rule
 
     # Tokens
 
@@ -59,11 +72,11 @@ class Cursor:
         return token
 
     def is_at_end(self) -> bool:
-        """Say whether no token is left."""
+        """Return whether no token is left."""
         return self.now.kind is Lexeme.END
 
     def is_sign(self, *signs: str) -> bool:
-        """Say whether one of `signs` is next."""
+        """Return whether one of `signs` is next."""
         return self.now.kind is Lexeme.SIGN and self.now.text in signs
 
     def accept_sign(self, *signs: str) -> Token | None:
@@ -97,23 +110,27 @@ class Cursor:
         raise ProblemError(self.problem(code, title, span, label, help_text))
 
     def later(self, what: str, span: Span, instead: str) -> NoReturn:
-        """Stop at a part of the language that is not there yet; `instead` says what to write now."""
+        """Refuse a part of the language that is not supported yet; `instead` says what to write now."""
         self.fail("E0150", f"{what}: not supported yet", span, "part of the language to come", instead)
 
     def unexpected(self, what: str, help_text: str = "") -> NoReturn:
         """Refuse the current token where `what` was expected."""
         token = self.now
         span = Span(token.start, token.end)
+        self.refuse_comment()
+        foreign = foreign_piece(self.tokens, self.at, self.syntax)
+        if foreign is not None:
+            self.foreign(foreign)
         if token.kind is Lexeme.BAD:
             self.bad_token(token)
+        if self.is_like_unit():
+            self.unit()
         if token.kind is Lexeme.END:
             title = "the file ends in the middle of a rule"
         elif token.kind is Lexeme.TEXT:
             title = "unexpected text"
         else:
             title = f"unexpected `{token.text}`"
-        if not help_text and token.word in RESERVED and "name" in what and token.word not in RESERVED_CLAUSES:
-            self.reserved(token)
         self.fail(
             "E0101",
             title,
@@ -121,6 +138,25 @@ class Cursor:
             f"expected {what}",
             help_text or (f"write: {self.form}" if self.form else ""),
         )
+
+    def foreign(self, piece: Foreign) -> NoReturn:
+        """Refuse a sign or a word of another language."""
+        self.fail(
+            "E0114", f"{self.syntax} has no `{piece.text}`", piece.span, "of another language", piece.help
+        )
+
+    def refuse_comment(self) -> None:
+        """Refuse ``// text`` at its first sign."""
+        for at in (self.at - 1, self.at):
+            first, second = self.tokens[at], self.ahead(at + 1 - self.at)
+            if first.text == second.text == "/" and first.end == second.start:
+                self.fail(
+                    "E0103",
+                    "`//` is no part of the rule language",
+                    Span(first.start, second.end),
+                    "not understood",
+                    _COMMENT_HELP,
+                )
 
     def bad_token(self, token: Token) -> NoReturn:
         """Refuse something that is no token."""
@@ -139,8 +175,9 @@ class Cursor:
             )
         helps = {
             '"': "write a text in single quotes: 'text'; a name that needs quotes goes in backticks: `name`",
-            "/*": "a comment begins with -- and ends with the line",
-            "||": "texts cannot be joined; in a pattern, write p | q for either",
+            "/*": _COMMENT_HELP,
+            "#": _COMMENT_HELP,
+            **dict.fromkeys(_CURLY_QUOTES, "write a text in plain single quotes: 'text'"),
             ";": "leave it out: a rule ends where the next RULE begins",
             ":": "leave it out",
         }
@@ -161,18 +198,28 @@ class Cursor:
             helps.get(key, default),
         )
 
-    def reserved(self, token: Token) -> NoReturn:
-        """Refuse a reserved word used as a name."""
-        self.fail(
-            "E0113",
-            f"`{token.text}` is a reserved word",
-            Span(token.start, token.end),
-            "cannot be a name as it is",
-            f"put it in backticks: `{token.text}`",
-        )
+    def reserved_name(self) -> ast.Name:
+        """Take a reserved word as a name; refuse it, once in a rule."""
+        token = self.take()
+        if token.word not in self.reserved_words:
+            self.reserved_words.add(token.word)
+            self.diagnostics.append(
+                self.problem(
+                    "E0113",
+                    f"`{token.text}` is a reserved word",
+                    Span(token.start, token.end),
+                    "cannot be a name as it is",
+                    f"put it in backticks wherever it stands: `{token.text}`",
+                )
+            )
+        return name_of(token)
+
+    def begins_clause(self) -> bool:
+        """Return whether a clause is next; its word alone may be meant as a name."""
+        return self.starts_clause() and goes_on(self.now, self.ahead())
 
     def starts_clause(self) -> bool:
-        """Say whether the current token begins a clause, wherever a name could stand instead."""
+        """Return whether the current token begins a clause, wherever a name could stand instead."""
         word = self.now.word
         if self.at > 0 and self.tokens[self.at - 1].text == ".":
             return False
@@ -185,7 +232,7 @@ class Cursor:
     # Names and numbers
 
     def is_name(self) -> bool:
-        """Say whether a name is next."""
+        """Return whether a name is next."""
         return self.now.kind is Lexeme.QUOTED or (
             self.now.kind is Lexeme.WORD and self.now.word not in RESERVED
         )
@@ -193,7 +240,12 @@ class Cursor:
     def name(self, what: str) -> ast.Name:
         """Read a name; `what` says which."""
         if not self.is_name():
-            self.unexpected(what)
+            is_word = self.now.kind is Lexeme.WORD and not self.begins_clause()
+            if self.now.word == "AS" and self.ahead().word != "AS":  # there is no name
+                is_word = False
+            if not is_word or foreign_piece(self.tokens, self.at, self.syntax) is not None:
+                self.unexpected(what)
+            return self.reserved_name()
         return name_of(self.take())
 
     def name_after_dot(self, instead: str) -> ast.Name:
@@ -209,10 +261,10 @@ class Cursor:
             result.append(self.name(what))
         return result
 
-    def integer(self, what: str) -> int:
+    def integer(self, what: str, help_text: str = "") -> int:
         """Read a whole number."""
         if self.now.kind is not Lexeme.NUMBER:
-            self.unexpected(what)
+            self.unexpected(what, help_text)
         token = self.take()
         span = Span(token.start, token.end)
         if not token.text.isdigit():
@@ -227,10 +279,80 @@ class Cursor:
             self.fail("E0104", "the number is too large", span, "at most 18 digits", "use a smaller number")
         return int(token.text)
 
+    def begins_span(self) -> bool:
+        """Return whether a number with a unit of time is next."""
+        return self.now.kind is Lexeme.NUMBER and (
+            self.ahead().word in UNIT_WORDS or parse_duration(self._compact()) is not None
+        )
+
+    def _compact(self) -> str:
+        """Return the number at the cursor and the word right behind it: ``1h30m`` is these two tokens."""
+        word = self.ahead()
+        if word.kind is not Lexeme.WORD or word.start != self.now.end:
+            return ""
+        return self.now.text + word.text
+
     def duration(self) -> int:
-        """Read ``n UNIT``, in microseconds."""
-        amount = self.integer("a whole number")
-        return amount * self.unit()
+        """Read ``10 MINUTES``, ``1 HOUR 30 MINUTES`` or ``INTERVAL '10' MINUTE``, in microseconds."""
+        if self.now.word == "INTERVAL" and self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
+            self.take()
+            if self.now.kind is Lexeme.TEXT:
+                return self.interval_text()
+        length_us = self.span()
+        while self.begins_span():
+            length_us += self.span()
+        return length_us
+
+    def span(self) -> int:
+        """Read a number and a unit of time, in microseconds."""
+        token = self.now
+        if token.kind is not Lexeme.NUMBER:
+            is_name = self.is_name() and not self.starts_clause()
+            self.unexpected(
+                "a duration", _DURATION_HELP if is_name else "write a number and a unit: 10 MINUTES"
+            )
+        compact_us = parse_duration(self._compact())
+        if compact_us is not None:
+            self.take()
+            self.take()
+            return compact_us
+        self.take()
+        return self._exact(token.text, Span(token.start, token.end))
+
+    def interval_text(self) -> int:
+        """Read what follows INTERVAL: ``'10' MINUTE`` or ``'10 minutes'``, in microseconds."""
+        text = text_of(self.take())
+        length_us = parse_duration(text.text)
+        return self._exact(text.text, text.span) if length_us is None else length_us
+
+    def _exact(self, amount: str, span: Span) -> int:
+        """Read the unit of `amount`; return the microseconds."""
+        if not is_amount(amount):
+            self.fail(
+                "E0104",
+                f"`{amount[:40]}` cannot stand before a unit of time",
+                span,
+                "expected at most 18 digits, and a point if need be",
+                "write for example 10 MINUTES, 1.5 HOURS or INTERVAL '10' MINUTE",
+            )
+        unit = self.now
+        length_us = times_unit(amount, self.unit())
+        if length_us is None:
+            self.fail(
+                "E0104",
+                f"`{amount} {unit.text}` is not a whole number of microseconds",
+                Span(span.start, unit.end),
+                "finer than time is measured",
+                "round it to microseconds",
+            )
+        return length_us
+
+    def is_like_unit(self) -> bool:
+        """Return whether a word that is nearly a unit of time stands behind a number."""
+        word = self.now.word
+        if self.tokens[self.at - 1].kind is not Lexeme.NUMBER or not self.is_name() or self.starts_clause():
+            return False
+        return word in _LONG_UNITS or suggestion(word, [unit.word for unit in UNITS]) is not None
 
     def unit(self) -> int:
         """Read a unit of time, in microseconds."""
@@ -239,12 +361,18 @@ class Cursor:
         if length is None:
             if token.kind is not Lexeme.WORD or self.starts_clause():
                 self.unexpected("a unit of time", "write the unit too, for example 10 MINUTES")
+            shown = f"{', '.join(unit.word for unit in UNITS)}; short: {', '.join(SHORT_UNITS).lower()}"
+            near = suggestion(token.word, UNIT_WORDS)
+            if token.word in _LONG_UNITS:
+                help_text = f"{token.word.removesuffix('S').lower()}s differ in length: write DAYS"
+            else:
+                help_text = f"did you mean {near}? units: {shown}" if near else f"units: {shown}"
             self.fail(
                 "E0109",
                 f"`{token.text}` is not a unit of time",
                 Span(token.start, token.end),
                 "expected a unit of time",
-                did_you_mean(token.word, [unit.word for unit in UNITS], "units"),
+                help_text,
             )
         self.take()
         return length
@@ -260,6 +388,40 @@ class Cursor:
                 "one level too many",
                 "split the expression or the pattern",
             )
+
+
+def goes_on(word: Token, after: Token) -> bool:
+    """Return whether what follows `word` could be the rest of the clause that begins with it."""
+    is_name = after.kind is Lexeme.QUOTED or (after.kind is Lexeme.WORD and after.word not in RESERVED)
+    match word.word:
+        case "RULE" | "FROM" | "SUBSET" | "DEFINE":
+            return is_name
+        case "PARTITION":
+            return after.word == "BY"
+        case "PATTERN":
+            return is_name or after.text in ("(", "!", "^", "{", "[")
+        case "WITHIN":
+            return after.kind is Lexeme.NUMBER or after.text in ("<", "<=") or after.word == "INTERVAL"
+        case "MEASURES":
+            return (
+                after.kind in (Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT)
+                or after.text in ("(", "-")
+                or (after.kind is Lexeme.WORD and after.word != "AS")
+            )
+        case "MATCH":
+            return after.word in ("EARLIEST", "ALL", "PREFERRED")
+        case "AFTER":
+            return after.word == "MATCH"
+        case "SUPPRESS":
+            return after.word == "FOR"
+        case "TITLE":
+            return after.kind is Lexeme.TEXT
+        case "SEVERITY":
+            return is_name
+        case "TAGS":
+            return is_name or after.kind is Lexeme.TEXT
+        case _:
+            return True  # two words, both there
 
 
 def name_of(token: Token) -> ast.Name:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from typing import NoReturn, assert_never
 
 from cep.errors import Span
 from cep.language import ast
 from cep.language.cursor import Cursor, name_of, text_of
+from cep.language.foreign import Syntax
 from cep.language.grammar import RESERVED, Lexeme, Token
-from cep.language.time_literals import UNIT_WORDS, parse_timestamp
+from cep.schema.time_literals import parse_timestamp
 
 MAX_DEPTH = 100
 """Height of an expression's tree: chains such as ``a + b + c`` count too."""
@@ -29,6 +31,7 @@ class ExpressionReader(Cursor):
 
     def condition(self) -> ast.Expression:
         """Read a whole expression of a clause; its tree has a bounded height."""
+        self.syntax = Syntax.EXPRESSION
         found = self.expression()
         level: list[ast.Expression] = [found]
         for _ in range(MAX_DEPTH):
@@ -80,6 +83,7 @@ class ExpressionReader(Cursor):
             token = self.now
             if self.is_sign(*_COMPARISONS):
                 if compared:
+                    self.refuse_or(found)
                     self.fail(
                         "E0110",
                         "comparisons cannot be chained",
@@ -101,6 +105,18 @@ class ExpressionReader(Cursor):
                 found = self.membership(found, start, negated=True)
             else:
                 return found
+
+    def refuse_or(self, found: ast.Expression) -> None:
+        """Refuse ``x > 1 || y > 2``, read as ``x > (1 || y) > 2``, at the sign that was meant as OR."""
+        inner = found.right if isinstance(found, ast.Binary) else None
+        if isinstance(inner, ast.Binary) and inner.operator == "||":
+            self.fail(
+                "E0114",
+                "conditions are not joined by `||`",
+                inner.operator_span,
+                "of another language",
+                "|| joins texts; between conditions write OR",
+            )
 
     def truth(self, operand: ast.Expression, start: int) -> ast.Expression:
         """Read what follows IS."""
@@ -171,7 +187,7 @@ class ExpressionReader(Cursor):
         starts = []
         while token := self.accept_sign("-"):
             starts.append(token.start)
-        if starts and self.now.kind is Lexeme.NUMBER and self.ahead().word not in UNIT_WORDS:
+        if starts and self.now.kind is Lexeme.NUMBER and not self.begins_span():
             found: ast.Expression = self.number(starts.pop(), negative=True)
         else:
             found = self.primary()
@@ -204,11 +220,11 @@ class ExpressionReader(Cursor):
             )
         return ast.Constant(ast.Kind.DECIMAL, value, self.span_from(start))
 
-    def primary(self) -> ast.Expression:
+    def primary(self) -> ast.Expression:  # noqa: C901, PLR0912 - a case for each first token
         """Read a constant, a column, a call, CASE, or an expression in parentheses."""
         token = self.now
         if token.kind is Lexeme.NUMBER:
-            if self.ahead().word in UNIT_WORDS:
+            if self.begins_span():
                 return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(token.start))
             return self.number(token.start)
         if token.kind is Lexeme.TEXT:
@@ -220,6 +236,8 @@ class ExpressionReader(Cursor):
             self.expect_sign(")", "an operator or `)`")
             self.nesting -= 1
             return dataclasses.replace(found, span=self.span_from(token.start))
+        if token.word in RESERVED and self.ahead().text == ".":  # meant as a variable
+            return self.column(self.reserved_name())
         match token.word:
             case "TRUE" | "FALSE":
                 self.take()
@@ -236,18 +254,21 @@ class ExpressionReader(Cursor):
             case "TIMESTAMP" if self.ahead().kind is Lexeme.TEXT:
                 return self.timestamp()
             case "INTERVAL" if self.ahead().kind in (Lexeme.TEXT, Lexeme.NUMBER):
-                return self.interval()
+                return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(token.start))
         if token.kind is Lexeme.WORD and token.word not in RESERVED and self.ahead().text == "(":
             return self.function()
         if not self.is_name():
             self.unexpected("a value")
-        name = name_of(self.take())
+        return self.column(name_of(self.take()))
+
+    def column(self, name: ast.Name) -> ast.Expression:
+        """Read what follows a name: nothing, or a dot and a column or ``*``."""
         if not self.accept_sign("."):
             return ast.Column(None, name, name.span)
         if self.accept_sign("*"):
-            return ast.Events(name, self.span_from(token.start))
+            return ast.Events(name, self.span_from(name.span.start))
         column = self.name_after_dot(f"write a column after the dot: {name.text}.amount")
-        return ast.Column(name, column, self.span_from(token.start))
+        return ast.Column(name, column, self.span_from(name.span.start))
 
     def cast(self) -> ast.Expression:
         """Read ``CAST(x AS type)``."""
@@ -290,22 +311,6 @@ class ExpressionReader(Cursor):
             )
         return ast.Constant(ast.Kind.TIMESTAMP, value, self.span_from(start))
 
-    def interval(self) -> ast.Expression:
-        """Read ``INTERVAL '5' MINUTE`` or ``INTERVAL 5 MINUTES``."""
-        start = self.take().start
-        if self.now.kind is Lexeme.NUMBER:
-            return ast.Constant(ast.Kind.INTERVAL, self.duration(), self.span_from(start))
-        text = text_of(self.take())
-        if not re.fullmatch(r"[0-9]{1,18}", text.text):
-            self.fail(
-                "E0104",
-                f"'{text.text}' is not a whole number",
-                text.span,
-                "expected a whole number",
-                "write: INTERVAL '5' MINUTE or 5 MINUTES",
-            )
-        return ast.Constant(ast.Kind.INTERVAL, int(text.text) * self.unit(), self.span_from(start))
-
     def function(self) -> ast.Expression:
         """Read ``NAME(args)``."""
         token = self.take()
@@ -319,12 +324,26 @@ class ExpressionReader(Cursor):
                 self.unexpected("a value", f"only COUNT takes *; write {name.text}(v.x)")
             args.append(ast.Events(None, Span(star.start, star.end)))
         elif not self.is_sign(")"):
+            if self.now.word == "DISTINCT" and self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED):
+                self.refuse_distinct(name.text)
             args.append(self.expression())
             while self.accept_sign(","):
                 args.append(self.expression())
         self.expect_sign(")", "an operator, `,` or `)`")
         self.nesting -= 1
         return ast.Function(name, tuple(args), self.span_from(name.span.start))
+
+    def refuse_distinct(self, function: str) -> NoReturn:
+        """Refuse ``COUNT(DISTINCT v.x)``."""
+        token = self.now
+        self.fail(
+            "E0114",
+            f"{function} has no DISTINCT",
+            Span(token.start, token.end),
+            "a run does not keep all values",
+            "let each event of v differ from those before it, (LAST(v.x, 1) IS NULL OR x <> LAST(v.x, 1)) "
+            "and so on with 2, 3, ..., and count the events: COUNT(v.*)",
+        )
 
     def case(self) -> ast.Expression:
         """Read ``CASE ... END``."""
@@ -373,3 +392,5 @@ def parts_of(node: ast.Expression) -> tuple[ast.Expression, ...]:
         case ast.Case(operand=operand, whens=whens, otherwise=otherwise):
             inner = tuple(part for when in whens for part in (when.condition, when.value))
             return tuple(part for part in (operand, *inner, otherwise) if part is not None)
+        case _:
+            assert_never(node)

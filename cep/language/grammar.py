@@ -1,7 +1,7 @@
 """The lexical grammar: text -> tokens, written with pyparsing.
 
-It is total: whatever the text, it yields tokens, if need be of kind `BAD`, so that a stray character or an
-open quote becomes one exact message of the parser and never a message of the library. The phrases above
+Every text has tokens, some of kind `BAD` if need be. So a stray character or an open quote becomes one exact
+message of the parser, and never a message of the library. The phrases above
 the tokens (clauses, patterns, expressions) are read by `cep.language.parser`, which always knows what may
 come next and can say so.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyparsing as pp
 
-from cep.language.limits import MAX_TOKENS
+from cep.diagnostics.limits import MAX_TOKENS
 
 # fmt: off
 RESERVED = frozenset((

@@ -1,32 +1,35 @@
 """Rule text -> syntax trees, by recursive descent over the tokens of `cep.language.grammar`.
 
-A problem ends its clause only: the parser goes on at the next clause, and then at the next RULE, and so
-reports all there is in a file. A rule with a problem is not returned.
+A problem ends its clause only. The parser continues with the next clause, so it reports every problem of a
+file. A rule with a problem is not returned.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import NoReturn
 
-from cep.errors import Diagnostic, Source, Span
-from cep.language import ast
-from cep.language.cursor import ProblemError, text_of
-from cep.language.diagnostics import did_you_mean, suggestion
-from cep.language.grammar import RESERVED, Lexeme, Token
-from cep.language.limits import (
+from cep.diagnostics.diagnostic import did_you_mean, suggestion
+from cep.diagnostics.limits import (
     MAX_BYTES,
     MAX_NAME,
     MAX_RULES,
     MAX_TEXT,
     MAX_TOKENS,
-    Problems,
     TooManyErrorsError,
     too_large,
 )
+from cep.errors import Diagnostic, Source, Span
+from cep.language import ast
+from cep.language.cursor import ProblemError, goes_on, text_of
+from cep.language.foreign import Syntax, foreign_piece
+from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
 from cep.language.report_clauses import REPORT_FORMS, ReportClauses
+from cep.schema.time_literals import SHORT_UNITS
 
 SEVERITIES = ("info", "low", "medium", "high", "critical")
 
@@ -76,10 +79,6 @@ def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
 
 class _Parser(PatternReader):
     """Reads files and rules."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.diagnostics = Problems()
 
     def excess(self) -> Diagnostic | None:
         """Return what is wrong if there are too many tokens, or one of them is too long."""
@@ -140,6 +139,7 @@ class _Parser(PatternReader):
 
     def before_first_rule(self) -> NoReturn:
         token = self.now
+        self.refuse_comment()
         if token.kind is Lexeme.BAD:
             self.bad_token(token)
         self.fail(
@@ -151,22 +151,31 @@ class _Parser(PatternReader):
         )
 
     def recover(self, read: Callable[[], None]) -> bool:
-        """Call `read`; at a problem note it, go to the next clause, return False."""
-        before = self.at
+        """Call `read`. Add its problem, if any, and go to the next clause. Return whether there was none."""
+        before, n_reserved = self.at, len(self.reserved_words)
         try:
             read()
         except ProblemError as error:
-            self.diagnostics.append(error.diagnostic)
+            if len(self.reserved_words) == n_reserved:  # else it follows from what was said
+                self.diagnostics.append(error.diagnostic)
             self.nesting = 0
             if self.at == before:
                 self.take()
-            while self.now.kind is not Lexeme.END and not self.starts_clause():
+            while not self.is_at_end() and not (
+                self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
+            ):
                 self.take()
             return False
-        return True
+        return len(self.reserved_words) == n_reserved
+
+    def is_first_of_line(self) -> bool:
+        """Return whether no other token stands before the current one on its line."""
+        return self.at == 0 or "\n" in self.source.text[self.tokens[self.at - 1].end : self.now.start]
 
     def rule(self) -> ast.Rule | None:
         reader = _RuleReader(self)
+        self.reserved_words.clear()
+        self.syntax = Syntax.CLAUSE
         start = self.take()  # RULE
         self.form = _FORMS["RULE"]
         sound = self.recover(reader.read_name)
@@ -196,7 +205,9 @@ class _RuleReader:
         self.skip: ast.Skip | None = None
         self.report = ReportClauses(parser)
         self.seen: dict[str, Span] = {}
+        self.last_places: dict[str, int] | None = None  # of clauses that a rule needs, before the next RULE
         self.clause = "RULE"  # the one read last
+        self.clause_at = parser.at  # where what follows its first word begins
         self.may_follow = ""  # what, besides a clause, could come after what was just read
         self.clauses: dict[str, Callable[[], None]] = {
             "TITLE": self.read_title,
@@ -222,13 +233,16 @@ class _RuleReader:
         parser = self.parser
         token = parser.now
         span = Span(token.start, token.end)
+        if self.begins_second_rule():
+            self.refuse_second_rule()
         if token.word in _LATER_CLAUSES and token.word not in self.clauses:
             parser.take()
             parser.later(_LATER_CLAUSES[token.word][0], span, _LATER_CLAUSES[token.word][1])
         if token.word not in self.clauses:
             self.refuse(token)
         parser.take()
-        self.clause, self.may_follow = token.word, ""
+        parser.syntax = Syntax.CLAUSE
+        self.clause, self.may_follow, self.clause_at = token.word, "", parser.at
         parser.form = _FORMS[token.word]
         place = _SAME_CLAUSE.get(token.word, token.word)
         if place in self.seen:
@@ -245,17 +259,75 @@ class _RuleReader:
             self.seen[place] = span
         self.clauses[token.word]()
 
+    def begins_second_rule(self) -> bool:
+        """Return whether a second rule begins here: its clauses follow, now or a few words on, once more."""
+        if not self.seen.keys() >= _NECESSARY:
+            return False
+        parser = self.parser
+        first = parser.now.word
+        if first in self.clauses and _SAME_CLAUSE.get(first, first) not in self.seen:
+            return False
+        if first not in self.clauses and not any(parser.ahead(by).word in self.seen for by in (1, 2, 3)):
+            return False
+        if self.last_places is None:
+            self.last_places = {}
+            for at, (token, after) in enumerate(pairwise(parser.tokens[parser.at :]), parser.at):
+                if token.word == "RULE" and goes_on(token, after):
+                    break
+                if token.word in _NECESSARY and goes_on(token, after):
+                    self.last_places[token.word] = at
+        return sum(place >= parser.at for place in self.last_places.values()) > 1
+
+    def refuse_second_rule(self) -> NoReturn:
+        parser = self.parser
+        start = parser.now
+        while not parser.is_at_end() and parser.now.word != "RULE":
+            parser.take()
+        parser.fail(
+            "E0115",
+            "a second rule begins here, without RULE",
+            Span(start.start, start.end),
+            f"`{self.name.text}` has all its clauses" if self.name else "the rule has all its clauses",
+            "write RULE and a name before the clauses of each rule",
+        )
+
+    def warn_of_comments(self) -> None:
+        """Warn of the first ``a --> b``: from the sign on it is a comment."""
+        parser = self.parser
+        text = parser.source.text
+        for left, right in pairwise((*parser.tokens[self.clause_at - 1 : parser.at], parser.now)):
+            until = right.start if right.kind is not Lexeme.END else len(text)
+            for comment in re.finditer(r"--[^\n]*", text[left.end : until]):
+                if re.match(r"--+ ?>", comment[0]):
+                    place = left.end + comment.start()
+                    parser.diagnostics.append(
+                        parser.problem(
+                            "W0510",
+                            "a comment begins in the pattern",
+                            Span(place, left.end + comment.end()),
+                            "`--` begins a comment, which ends with the line",
+                            "write -> for an arrow; a comment has a blank behind its `--`",
+                        )
+                    )
+                    return
+
     def line_of(self, span: Span) -> int:
         return self.parser.source.text.count("\n", 0, span.start) + 1
 
     def refuse(self, token: Token) -> NoReturn:
         parser = self.parser
+        parser.refuse_comment()
+        if foreign_piece(parser.tokens, parser.at, parser.syntax) is not None:
+            parser.unexpected("a clause")
         if self.clause == "PATTERN":
             self.refuse_misspelled_clause()
         near = suggestion(token.word, self.clauses) if token.word else None
         expected = f"{self.may_follow} or a clause" if self.may_follow else "a clause"
         help_text = f"clauses: {_CLAUSES_SHOWN}"
-        if parser.ahead().word == "AS" and self.clause == "DEFINE":
+        before = parser.tokens[parser.at - 1]
+        if self.clause == "DEFINE" and token.word == "AS" and before.word in SHORT_UNITS:
+            help_text = f"put a comma between two definitions: , {before.text} AS ..."
+        elif self.clause == "DEFINE" and parser.ahead().word == "AS":
             help_text = "put a comma between two definitions"
         elif near is not None:
             help_text = f"did you mean {_spelled(near)}? {help_text}"
@@ -263,7 +335,7 @@ class _RuleReader:
 
     def refuse_misspelled_clause(self) -> None:
         """Refuse ``PATTERN a b DEFIN c AS ...`` at DEFIN, which was read as one more variable."""
-        for token in self.parser.tokens[max(0, self.parser.at - 2) : self.parser.at]:
+        for token in self.parser.tokens[max(self.clause_at, self.parser.at - 2) : self.parser.at]:
             near = suggestion(token.word, self.clauses) if token.kind is Lexeme.WORD else None
             if near is not None:
                 self.parser.fail(
@@ -346,7 +418,9 @@ class _RuleReader:
         return ast.Column(name, column, Span(name.span.start, column.span.end))
 
     def read_pattern(self) -> None:
+        self.parser.syntax = Syntax.PATTERN
         self.pattern = self.parser.pattern()
+        self.warn_of_comments()
         self.may_follow = "`->`, `|`, a variable"
 
     def read_window(self) -> None:
@@ -436,8 +510,19 @@ class _RuleReader:
             variable = parser.name("the name of a variable")
             target = ast.SkipTarget.TO_FIRST if word.word == "FIRST" else ast.SkipTarget.TO_LAST
             self.skip_to(target, variable, start)
+        elif parser.now.word == "CURRENT":
+            token = parser.now
+            parser.fail(
+                "E0114",
+                "a skip has no CURRENT",
+                Span(token.start, token.end),
+                "matching would begin again where it began",
+                "write SKIP TO NEXT EVENT; or NO SKIP, so that every event can begin a match",
+            )
         else:
-            parser.unexpected("NEXT EVENT, FIRST or LAST", _SKIP_HELP)
+            name = parser.now.text if parser.is_name() and not parser.starts_clause() else ""
+            help_text = f"write SKIP TO FIRST {name}, or SKIP TO LAST {name}" if name else _SKIP_HELP
+            parser.unexpected("NEXT EVENT, FIRST or LAST", help_text)
 
     def read_no_skip(self) -> None:
         start = self.parser.tokens[self.parser.at - 1].start
@@ -446,7 +531,8 @@ class _RuleReader:
     def skip_to(self, target: ast.SkipTarget, variable: ast.Name | None, start: int, *words: str) -> None:
         for word in words:
             if not self.parser.accept_word(word):
-                self.parser.unexpected(word, _SKIP_HELP)
+                is_row = word == "EVENT" and self.parser.now.word == "ROW"
+                self.parser.unexpected(word, "write EVENT" if is_row else _SKIP_HELP)
         self.skip = ast.Skip(target, variable, self.parser.span_from(start))
 
     def finish(self, span: Span, sound: bool) -> ast.Rule | None:
@@ -470,24 +556,26 @@ class _RuleReader:
         if not sound or self.name is None or not self.streams or not self.key or self.pattern is None:
             return None
         return ast.Rule(
-            self.name,
-            self.title,
-            self.severity,
-            self.tags,
-            self.streams,
-            self.key,
-            self.pattern,
-            self.window,
-            self.definitions,
-            self.measures,
-            self.mode,
-            self.skip,
-            self.parser.source,
-            span,
-            self.report.report,
-            self.subsets,
+            name=self.name,
+            title=self.title,
+            severity=self.severity,
+            tags=self.tags,
+            streams=self.streams,
+            key=self.key,
+            pattern=self.pattern,
+            window=self.window,
+            definitions=self.definitions,
+            measures=self.measures,
+            mode=self.mode,
+            skip=self.skip,
+            source=self.parser.source,
+            span=span,
+            report=self.report.report,
+            subsets=self.subsets,
         )
 
+
+_NECESSARY = {"FROM", "PARTITION", "PATTERN"}
 
 _SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE"}
 

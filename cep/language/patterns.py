@@ -8,9 +8,15 @@ from typing import NoReturn
 from cep.errors import Span
 from cep.language import ast
 from cep.language.expressions import ExpressionReader
+from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme, Token
 
+_BEHIND_ELEMENT = frozenset(("->", "->>", "|", "&", ")", "?", "*", "+", "{", "["))
+"""Signs that a clause does not have behind its first word: before them it is meant as a name."""
+
 _QUANTIFIERS = frozenset("?*+{")
+_OF_DURATIONS = frozenset((Lexeme.NUMBER, Lexeme.WORD, Lexeme.TEXT))
+_BOUNDS_HELP = "bounds are constants; a condition can say it: DEFINE b AS COUNT(a.*) = c.x"
 _IN_GAP = frozenset(("[", "<", "<=", ">", ">=", ","))
 
 
@@ -54,8 +60,10 @@ class PatternReader(ExpressionReader):
         return ast.Sequence(tuple(items), self.span_from(start))
 
     def begins_element(self) -> bool:
-        """Say whether an element is next."""
-        return self.is_sign("(", "!", "{", "^", "$") or (self.is_name() and not self.starts_clause())
+        """Return whether an element is next."""
+        if self.starts_clause():
+            return self.ahead().kind is Lexeme.SIGN and self.ahead().text in _BEHIND_ELEMENT
+        return self.is_sign("(", "!", "{", "^", "$") or self.is_name()
 
     def joint(self) -> tuple[ast.Joint, ast.Gap | None]:
         """Read an arrow, if there is one, and the limit on its gap, if there is one."""
@@ -79,7 +87,7 @@ class PatternReader(ExpressionReader):
         size = 1 if self.is_sign("->", "->>") else 0
         if self.ahead(size).text != "[":
             return size
-        while self.ahead(size).kind in (Lexeme.NUMBER, Lexeme.WORD) or self.ahead(size).text in _IN_GAP:
+        while self.ahead(size).kind in _OF_DURATIONS or self.ahead(size).text in _IN_GAP:
             size += 1
         return size + 1
 
@@ -121,9 +129,10 @@ class PatternReader(ExpressionReader):
         elif token.word == "PERMUTE" and self.ahead().text == "(":
             body = self.permutation(self.take())
         else:
-            if self.is_name() and self.starts_clause():
+            if self.starts_clause() and self.begins_clause():
                 self.unexpected("a variable, `(` or `!`")
-            name = self.name("the name of a variable, `(` or `!`")
+            is_clause = self.is_name() and self.starts_clause()
+            name = self.reserved_name() if is_clause else self.name("the name of a variable, `(` or `!`")
             body = ast.Step(name, name.span)
         return self.quantified(body)
 
@@ -189,7 +198,7 @@ class PatternReader(ExpressionReader):
         return dataclasses.replace(body, span=span) if window is None else ast.Group(body, window, span)
 
     def begins_quantifier(self) -> bool:
-        """Say whether a quantifier is next; a joint right before it is the one inside it."""
+        """Return whether a quantifier is next; a joint right before it is the one inside it."""
         by = self.joint_size()
         token = self.ahead(by)
         if token.text == "{" and self.ahead(by + 1).text == "-":  # exclusion
@@ -214,7 +223,17 @@ class PatternReader(ExpressionReader):
                 self.until_without_loop("this quantifier allows one repetition only")
             until = self.until()
         whole = self.span_from(body.span.start)
-        found = ast.Repetition(body, least, most, joint, greed, span, whole, gap, until)
+        found = ast.Repetition(
+            body=body,
+            least=least,
+            most=most,
+            joint=joint,
+            greed=greed,
+            quantifier_span=span,
+            span=whole,
+            gap=gap,
+            until=until,
+        )
         if self.begins_quantifier():
             again = self.now
             self.fail(
@@ -233,6 +252,7 @@ class PatternReader(ExpressionReader):
         condition = self.condition()
         self.expect_sign(")")
         self.nesting -= 1
+        self.syntax = Syntax.PATTERN
         return condition
 
     def until_without_loop(self, label: str) -> NoReturn:
@@ -243,7 +263,10 @@ class PatternReader(ExpressionReader):
             "UNTIL closes a loop, and there is none",
             Span(token.start, token.end),
             label,
-            "put a quantifier before it: a->+ UNTIL (amount > 500)",
+            "put a quantifier before it: a->+ UNTIL (amount > 500)"
+            if self.ahead().text == "("
+            else "write a->* -> b for each a until a b comes; a condition that closes a loop stands in "
+            "parentheses: a->+ UNTIL (amount > 500)",
         )
 
     def bounds(self) -> tuple[int, int | None]:
@@ -255,12 +278,12 @@ class PatternReader(ExpressionReader):
             most = self.integer("a number")
             self.expect_sign("}")
             return 0, most
-        least = self.integer("a number, as in {3}, {3,} or {,3}")
+        least = self.integer("a number, as in {3}, {3,} or {,3}", _BOUNDS_HELP if self.is_name() else "")
         if self.accept_sign("}"):
             return least, least
         self.expect_sign(",", "`,` or `}`")
         if self.accept_sign("}"):
             return least, None
-        most = self.integer("a number or `}`")
+        most = self.integer("a number or `}`", _BOUNDS_HELP if self.is_name() else "")
         self.expect_sign("}")
         return least, most

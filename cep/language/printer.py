@@ -9,7 +9,7 @@ from typing import assert_never
 from cep.errors import Span
 from cep.language import ast
 from cep.language.grammar import CLAUSE_WORDS, RESERVED
-from cep.language.time_literals import print_duration, print_timestamp
+from cep.schema.time_literals import print_duration, print_timestamp
 
 _QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "PERMUTE"))
 
@@ -96,7 +96,8 @@ def print_pattern(pattern: ast.Pattern) -> str:
             names = " | ".join(_name(variable) for variable in variables)
             text = f"!({names})" if len(variables) > 1 else f"!{names}"
             return text if pattern.period is None else f"{text} FOR {_window(pattern.period)}"
-        case ast.Sequence(items=(first, *rest)):
+        case ast.Sequence(items=items):
+            first, *rest = items
             text = _element(first.pattern)
             for item in rest:
                 joint = f"{item.joint}{_gap(item.gap)}"
@@ -116,11 +117,11 @@ def print_pattern(pattern: ast.Pattern) -> str:
             inner = _element(body, ast.Repetition, ast.Absence)
             joint = f"{pattern.joint}{_gap(pattern.gap)}"
             until = "" if pattern.until is None else f" UNTIL ({print_expression(pattern.until)})"
-            return f"{inner}{joint}{_quantifier(pattern)}{pattern.greed}{until}"
+            return f"{inner}{joint}{_quantifier(pattern.least, pattern.most)}{pattern.greed}{until}"
         case ast.Group(body=body, window=window):
             return f"({print_pattern(body)} WITHIN {_window(window)})"
         case _:
-            raise AssertionError(pattern)
+            assert_never(pattern)
 
 
 def _element(pattern: ast.Pattern, *kinds: type[object]) -> str:
@@ -151,35 +152,32 @@ def _window(window: ast.Window | ast.EventWindow) -> str:
     return f"{'' if window.inclusive else '< '}{print_duration(window.length_us)}"
 
 
-def _quantifier(pattern: ast.Repetition) -> str:
-    match pattern.least, pattern.most:
+def _quantifier(least: int, most: int | None) -> str:
+    """Return the text of a quantifier."""
+    match least, most:
         case 0, 1:
             return "?"
         case 0, None:
             return "*"
         case 1, None:
             return "+"
-        case least, None:
+        case _, None:
             return f"{{{least},}}"
-        case least, most if least == most:
+        case _ if least == most:
             return f"{{{least}}}"
-        case 0, most:
+        case 0, _:
             return f"{{,{most}}}"
-        case least, most:
-            return f"{{{least},{most}}}"
         case _:
-            raise AssertionError(pattern)
+            return f"{{{least},{most}}}"
 
 
-def print_expression(node: ast.Expression) -> str:
+def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a case for each kind of node
     """Return the text of an expression; operands that are not simple stand in parentheses."""
     match node:
         case ast.Constant():
             return _constant(node)
-        case ast.Column(variable=None, name=name):
-            return _name(name)
-        case ast.Column(variable=variable, name=name) if variable is not None:
-            return f"{_name(variable)}.{_name(name)}"
+        case ast.Column(variable=variable, name=name):
+            return _name(name) if variable is None else f"{_name(variable)}.{_name(name)}"
         case ast.Events(variable=variable):
             return "*" if variable is None else f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
@@ -220,7 +218,7 @@ def print_expression(node: ast.Expression) -> str:
                 parts.append(f"ELSE {print_expression(otherwise)}")
             return " ".join([*parts, "END"])
         case _:
-            raise AssertionError(node)
+            assert_never(node)
 
 
 _SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Case | ast.Cast

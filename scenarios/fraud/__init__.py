@@ -1,1 +1,1 @@
-"""Payment cards: generated traffic with planted fraud, six rules, and how well the rules find it."""
+"""Payment cards: generated traffic with planted fraud, six rules, and a score of what they find."""

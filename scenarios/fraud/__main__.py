@@ -1,4 +1,4 @@
-"""All in one command, ``python -m scenarios.fraud``: generate, run the pipeline, score the alerts."""
+"""Generate events, run the pipeline and score the alerts with one command: ``python -m scenarios.fraud``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from cep.cli import EXIT_INTERRUPTED, ErrorReportingGroup
+from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
 from scenarios.fraud.generate import MIN_EVENTS, Options, generate
 from scenarios.fraud.score import MATCH_COLUMNS, score, score_table
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
@@ -29,7 +29,7 @@ PIPELINE = Path(__file__).with_name("pipeline.yaml")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(events: int, seed: int, out: Path, file_format: str, mode: str, debug: bool) -> None:
     """Generate card events with planted fraud, run the rules on Spark, compare alerts with the truth."""
-    from spark_runtime.pipeline import run
+    from spark_runtime import run_pipeline
 
     console = Console()
     console.print(f"generating {events:,} card events in {out / 'events'} (seed {seed})")
@@ -40,7 +40,7 @@ def main(events: int, seed: int, out: Path, file_format: str, mode: str, debug: 
         f"{manifest['stories']:,} planted stories"
     )
     clear_results(out)
-    summary = run(place_pipeline(PIPELINE, out, file_format=file_format, mode=mode))
+    summary = run_pipeline(place_pipeline(PIPELINE, out, file_format=file_format, mode=mode))
     if summary.was_stopped:
         click.get_current_context().exit(EXIT_INTERRUPTED)
     truth = pq.read_table(out / "truth.parquet")

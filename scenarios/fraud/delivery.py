@@ -1,7 +1,7 @@
-"""How events arrive: late, twice, broken, in files. Written as JSON lines or Parquet.
+"""Delivery of events in files of JSON lines or Parquet: some arrive late, some twice, some broken.
 
-The order of the files, and of the lines inside one, is the order of arrival. All but the stragglers arrive
-within the lateness that the stream declares.
+The order of the files, and of the lines inside a file, is the order of arrival. All events but the stragglers
+arrive within the lateness that the stream declares.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from scenarios.fraud.events import (
 )
 
 JSON_FLAWS = ("not json", "cut off", "wrong type", "no time", "bad time", "year 9999", "no card")
-"""What is wrong with a malformed line, in turn."""
+"""Flaws of malformed lines. The lines get them in turn."""
 
 PARQUET_FLAWS = ("no time", "year 9999", "no card")
-"""What can be wrong in a typed file."""
+"""Flaws that are possible in a typed file."""
 
 YEAR_9999_US = 253_370_764_800_000_000
 
@@ -60,7 +60,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Shares of the events: arriving beyond the lateness, arriving twice, and malformed lines besides."""
+    """Shares of the events that arrive beyond the lateness or twice, and of additional malformed lines."""
 
     stragglers: float = 0.0005
     duplicates: float = 0.005
@@ -69,7 +69,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """Rows of the events in the order of their arrival; a row that is there twice is delivered twice."""
+    """Row numbers of the events in the order of arrival. An event that is delivered twice is there twice."""
 
     row: I64
     n_stragglers: int
@@ -77,7 +77,7 @@ class Deliveries:
 
 
 def draw_deliveries(rng: np.random.Generator, events: Events, faults: Faults) -> Deliveries:
-    """Return when which event arrives."""
+    """Return the order in which the events arrive."""
     n = len(events)
     delay_us = (rng.exponential(2.0, n) * SECOND_US).astype(np.int64)
     held_up = rng.random(n) < 0.05
@@ -93,7 +93,7 @@ def draw_deliveries(rng: np.random.Generator, events: Events, faults: Faults) ->
 
 
 def event_table(events: Events, event_id: I64) -> pa.Table:
-    """Return the events as they are delivered in Parquet."""
+    """Return the events as the table that is delivered in Parquet."""
 
     def text(prefix: str, numbers: I64) -> pa.Array:
         digits = pc.cast(pa.array(numbers), pa.string())
@@ -132,7 +132,7 @@ def event_table(events: Events, event_id: I64) -> pa.Table:
 
 
 def json_lines(table: pa.Table) -> pa.Array:
-    """Return one JSON object a row, each with its line end; NULL fields are left out."""
+    """Return a JSON object with a line end for each row, without the fields that are NULL."""
     pieces: list[Any] = []
     before = "{"
     for field in table.schema:
@@ -148,7 +148,7 @@ def json_lines(table: pa.Table) -> pa.Array:
 
 
 def malformed_line(rng: np.random.Generator, line: str, flaw: str, event_id: int) -> str:
-    """Return what arrives when `line`, sent as another event, is damaged."""
+    """Return a damaged copy of `line` with another event id."""
     fields = {**json.loads(line), "event_id": event_id}
     match flaw:
         case "not json":
@@ -168,7 +168,7 @@ def malformed_line(rng: np.random.Generator, line: str, flaw: str, event_id: int
 
 
 def malformed_rows(rows: pa.Table, flaws: list[str], event_id: I64) -> pa.Table:
-    """Return `rows` as other events, each with its flaw."""
+    """Return damaged copies of `rows` with other event ids. Each copy has its flaw."""
     flaw = np.array(flaws, dtype=object)
     time = rows["ts"].cast(pa.int64()).to_numpy().copy()
     time[flaw == "year 9999"] = YEAR_9999_US
@@ -190,11 +190,10 @@ def write_files(
     n_files: int,
     file_format: str,
 ) -> dict[str, int]:
-    """Write the deliveries and, among them, malformed lines; return how many there are of each flaw."""
+    """Write the deliveries with malformed lines among them; return the number of lines with each flaw."""
     folder.mkdir(parents=True, exist_ok=True)
-    known_flaws = JSON_FLAWS if file_format == "json" else PARQUET_FLAWS
+    known_flaws, writer = _FORMATS[file_format]
     flaws = [known_flaws[idx % len(known_flaws)] for idx in range(n_malformed)]
-    writer: Callable[..., None] = _write_json if file_format == "json" else _write_parquet
     bounds = np.linspace(0, len(deliveries.row), n_files + 1).astype(np.int64)
     flaw_bounds = np.linspace(0, n_malformed, n_files + 1).astype(np.int64)
     for idx in range(n_files):
@@ -203,7 +202,7 @@ def write_files(
         first, end = int(flaw_bounds[idx]), int(flaw_bounds[idx + 1])
         path = folder / f"part-{idx:04d}.{file_format}"
         writer(rng, path, table, flaws[first:end], len(events) + 1 + np.arange(first, end))
-        # A stream takes files by their age; each gets the second of its own.
+        # A stream reads files by age, so each file gets a second of its own.
         age_s = END_US // SECOND_US + idx
         os.utime(path, (age_s, age_s))
     return {flaw: flaws.count(flaw) for flaw in known_flaws}
@@ -225,7 +224,7 @@ def _write_json(rng: np.random.Generator, path: Path, table: pa.Table, flaws: li
     every = pa.concat_arrays([lines, pa.array(broken, pa.string())]).take(
         pa.array(_places(rng, len(lines), len(broken)))
     )
-    # The values of a string array lie one after another: with their line ends, they are the file.
+    # The values of a string array lie one after another in memory. With their line ends they are the file.
     offsets = np.frombuffer(every.buffers()[1], dtype=np.int32)
     path.write_bytes(memoryview(every.buffers()[2])[: offsets[len(every)]])
 
@@ -234,3 +233,10 @@ def _write_parquet(rng: np.random.Generator, path: Path, table: pa.Table, flaws:
     models = pa.array(rng.integers(0, len(table), len(flaws)))
     every = pa.concat_tables([table, malformed_rows(table.take(models), flaws, ids)])
     pq.write_table(every.take(pa.array(_places(rng, len(table), len(flaws)))), path)
+
+
+_FORMATS: dict[str, tuple[tuple[str, ...], Callable[..., None]]] = {
+    "json": (JSON_FLAWS, _write_json),
+    "parquet": (PARQUET_FLAWS, _write_parquet),
+}
+"""Format -> the flaws of its malformed lines or rows, and the function that writes a file."""

@@ -1,4 +1,4 @@
-"""Card events as columns of numbers: what the generator's stages hand to each other."""
+"""Card events as columns of numbers. The stages of the generator pass them on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 MILLISECOND_US = 1_000
-"""Event times are whole milliseconds: that is what JSON lines carry here."""
+"""Event times are whole milliseconds, because the JSON lines of this scenario have milliseconds."""
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
@@ -29,7 +29,7 @@ N_DAYS = 60
 END_US = START_US + N_DAYS * DAY_US
 
 LATENESS_US = 10 * MINUTE_US
-"""What rules/fraud/streams.yaml allows; all but the stragglers arrive sooner."""
+"""The lateness in rules/fraud/streams.yaml. All events but the stragglers arrive sooner."""
 
 KINDS = (
     "purchase",
@@ -53,12 +53,12 @@ NOTHING = -1
 """NULL in a column of integers; NaN in `amount`."""
 
 STRANGE_DEVICE = 1_000_000_000
-"""Device numbers from here on belong to no card's holder."""
+"""Device numbers from this one on belong to no holder of a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Columns of equal length. `case` numbers the planted story an event belongs to."""
+    """Columns of equal length. `case` is the number of the planted story that an event belongs to."""
 
     ts_us: I64
     card: I64
@@ -87,7 +87,7 @@ def concat(parts: list[Events]) -> Events:
 
 
 def blank(ts_us: I64, card: I64, kind: I64) -> Events:
-    """Return events that have a time, a card and a kind and nothing else."""
+    """Return events with a time, a card and a kind. All other columns are NULL."""
 
     def nothing() -> I64:
         return np.full(len(ts_us), NOTHING, dtype=np.int64)
@@ -108,11 +108,11 @@ def blank(ts_us: I64, card: I64, kind: I64) -> Events:
 
 @dataclass(slots=True)
 class EventList:
-    """Events written down one at a time: for stories, of which there are few."""
+    """Events that are written one at a time. Stories use it, because their events are few."""
 
     rows: list[tuple[float, ...]] = field(default_factory=list)
 
-    def add(
+    def add(  # noqa: PLR0913 - a column of the event is an argument
         self,
         case: int,
         ts_us: int,
@@ -126,8 +126,8 @@ class EventList:
         approved: int = NOTHING,
         device: int = NOTHING,
     ) -> None:
-        """Write down one event."""
-        # Times in microseconds since 1970 fit a float's 53 bits until the year 2255.
+        """Write one event."""
+        # Times in microseconds since 1970 fit into the 53 bits of a float until the year 2255.
         self.rows.append(
             (
                 ts_us // MILLISECOND_US * MILLISECOND_US,

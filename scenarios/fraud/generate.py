@@ -1,7 +1,7 @@
 """Generate card events with planted fraud: ``python -m scenarios.fraud.generate --events 2000000 --out DIR``.
 
 DIR gets ``events/`` (files in the order of arrival), ``truth.parquet`` (the stories) and ``manifest.json``
-(what was asked for and what is in the files). One seed gives the same bytes every time.
+(the options, and the counts of what the files contain). The same seed gives the same bytes every time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from scenarios.fraud.stories import Case, plant
 from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic
 
 MIN_EVENTS = 5_000
-"""Below it the stories would outnumber the traffic."""
+"""Fewest events. With fewer, the events of the stories would outnumber the traffic."""
 
 MIN_CARDS = 300
 
 VERSION = 1
-"""Raised when the same options give other events."""
+"""Version of the generator. It goes up when the same options give other events than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to generate. `events` counts distinct well-formed events."""
+    """Options of the generator. `events` counts distinct well-formed events."""
 
     events: int = 2_000_000
     seed: int = 7
@@ -53,10 +53,10 @@ def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[
     stories = plant(rng, cards, n_events)
     told = stories.events()
     n_traffic = n_events - len(told) - 2 * len(cards)
-    # One-time codes come on top of what is asked for: more than enough to cut.
+    # The traffic has one-time codes beyond the number of events asked for, so there is enough to remove.
     traffic = draw_traffic(rng, cards, n_traffic + len(stories.quiet_card) * EVENTS_PER_CARD)
     traffic = traffic.take(~stories.contradicts(traffic, len(cards)))
-    # Looking at one's balance takes no part in any story: what is too much goes from there.
+    # Surplus events are removed from the balance events, because no story has a balance event.
     excess = len(traffic) - n_traffic
     looks = rng.permutation(np.flatnonzero(traffic.kind == BALANCE))[:excess]
     traffic = traffic.take(np.delete(np.arange(len(traffic)), looks))
@@ -118,7 +118,7 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
         "malformed": flaws,
         "stories": len(cases),
     }
-    # Written last: a manifest stands for complete files.
+    # The manifest is written last, because it says that the files are complete.
     manifest_path.write_text(json.dumps(manifest, indent=2) + "\n")
     return manifest
 

@@ -1,8 +1,8 @@
-"""How well the rules found the planted fraud: ``python -m scenarios.fraud.score MATCHES TRUTH``.
+"""Score how well the rules found the planted fraud: ``python -m scenarios.fraud.score MATCHES TRUTH``.
 
-A match and a story meet when they are of one rule and one card and overlap in time. Recall is the share of
-frauds that some match meets; precision the share of matches that meet a fraud. A match that meets a near miss
-or nothing planted counts against precision: honest customers sometimes do what a rule looks for.
+A match and a story meet if they have the same rule and the same card and overlap in time. Recall is the share
+of frauds that a match meets. Precision is the share of matches that meet a fraud. A match that meets a near
+miss, or no story at all, lowers precision. Honest customers sometimes do what a rule looks for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -23,12 +24,12 @@ from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS
 from scenarios.run_folder import read_matches
 
 MATCH_COLUMNS = ("rule", "card_id", "match_start", "match_end")
-"""What is read of a match."""
+"""Columns of a match that the score reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one rule found."""
+    """The numbers of one rule."""
 
     rule: str
     planted: int
@@ -95,10 +96,10 @@ def _times_us(table: pa.Table, name: str) -> I64:
 
 def score_table(scores: list[Score]) -> Table:
     """Return the scores as a table for the terminal."""
-    table = Table(title="Planted fraud: what the rules found")
+    table = Table(title="Planted fraud: what the rules found", box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("rule", no_wrap=True)
-    headings = ("planted", "found", "recall", "alerts", "precision", "near misses", "reported", "look-alikes")
-    for heading in headings:
+    headings = ("planted", "found", "recall", "alerts", "precision")
+    for heading in (*headings, "near\nmisses", "reported", "look-\nalikes"):
         table.add_column(heading, justify="right")
     for row in scores:
         table.add_row(

@@ -1,8 +1,8 @@
-"""Planted stories and their truth: frauds, near misses that must stay silent, honest look-alikes.
+"""Planted stories and their truth: frauds, near misses that no rule may report, honest look-alikes.
 
-A fraud is written so that its rule must find it whatever the ordinary traffic around it does. A near miss
-lacks one thing: a probe, a minute, an amount. A look-alike is honest and has everything the rule asks for: it
-is what keeps precision below 100 %. Each story has a card of its own, and none of its events is a straggler.
+The rule of a fraud must find it, whatever the ordinary traffic around it is. A near miss lacks one thing, for
+example a probe, a minute or an amount. A look-alike is honest and has everything that the rule asks for, so
+precision stays below 100 %. Each story has a card of its own, and none of its events is a straggler.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NEAR_MISS = "near_miss"
 LOOKALIKE = "lookalike"
 
 EVENTS_PER_FRAUD = 20_000
-"""One fraud of each rule in so many events, and as many near misses; at least `MIN_FRAUDS`."""
+"""Each rule has one fraud and one near miss in this many events, but at least `MIN_FRAUDS` of each."""
 
 MIN_FRAUDS = 5
 FRAUDS_PER_LOOKALIKE = 5
@@ -48,7 +48,7 @@ FRAUDS_PER_LOOKALIKE = 5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One story: what it is for its rule, whose card, from when to when."""
+    """One story: its rule, its label, its card, and its first and last time."""
 
     rule: str
     label: str  # FRAUD, NEAR_MISS or LOOKALIKE
@@ -60,7 +60,7 @@ class Case:
 
 @dataclass(slots=True)
 class Stories:
-    """All stories of a seed; ordinary payments of `quiet_card[i]` before `quiet_until_us[i]` are left out."""
+    """All stories of a seed. `quiet_card[i]` has no ordinary payments before `quiet_until_us[i]`."""
 
     cases: list[Case] = field(default_factory=list)
     written: EventList = field(default_factory=EventList)
@@ -69,18 +69,18 @@ class Stories:
     empty_statement_card: list[int] = field(default_factory=list)
 
     def events(self) -> Events:
-        """Return the events of all stories; `case` is the index into `cases`."""
+        """Return the events of all stories. The column `case` is an index into `cases`."""
         return self.written.to_events()
 
     def contradicts(self, traffic: Events, n_cards: int) -> Mask:
-        """Return which ordinary events a dormant card cannot have had."""
+        """Return a mask of the ordinary events that contradict a story of a dormant card."""
         until = np.zeros(n_cards, dtype=np.int64)
         until[self.quiet_card] = self.quiet_until_us
         return (traffic.ts_us < until[traffic.card]) & np.isin(traffic.kind, (PURCHASE, OTP_SENT, OTP_USED))
 
 
 class Pen:
-    """Writes one story: a card, a clock that only goes forward, the events."""
+    """Writes the events of one story of a card. Its clock only goes forward."""
 
     def __init__(
         self, rng: np.random.Generator, cards: Cards, stories: Stories, card: int, start_us: int
@@ -94,23 +94,23 @@ class Pen:
         self.owner = 2 * card
 
     def wait(self, low_s: float, high_s: float) -> None:
-        """Let some time between the two pass."""
+        """Advance the clock by a random time between `low_s` and `high_s`."""
         self.now_us += int(self.rng.uniform(low_s, high_s) * SECOND_US)
 
     def between(self, low: float, high: float) -> float:
-        """Return an amount."""
+        """Return a random amount between `low` and `high`."""
         return round(float(self.rng.uniform(low, high)), 2)
 
     def times(self, low: int, high: int) -> range:
-        """Return so many repetitions, both included."""
+        """Return a range of random length from `low` to `high`, both included."""
         return range(int(self.rng.integers(low, high + 1)))
 
     def country(self) -> int:
-        """Return where the holder is now."""
+        """Return the country where the holder is now."""
         return int(self.cards.country_at(np.array([self.card]), np.array([self.now_us]))[0])
 
     def other_country(self) -> int:
-        """Return where the holder is not."""
+        """Return a country where the holder is not."""
         return (self.country() + int(self.rng.integers(1, len(COUNTRIES)))) % len(COUNTRIES)
 
     def pay_online(self, amount: float, device: int, approved: int = 1) -> None:
@@ -140,11 +140,11 @@ class Pen:
         self._add(WITHDRAWAL, amount, card_present=1)
 
     def send_code(self, amount: float, device: int) -> None:
-        """Write that a one-time code was sent."""
+        """Write the event of a one-time code that was sent."""
         self._code(OTP_SENT, amount, device)
 
     def use_code(self, amount: float, device: int) -> None:
-        """Write that a one-time code was used."""
+        """Write the event of a one-time code that was used."""
         self._code(OTP_USED, amount, device)
 
     def _code(self, kind: int, amount: float, device: int) -> None:
@@ -377,7 +377,7 @@ def _in_use_again(pen: Pen) -> None:
     pen.wait(3600, 10 * 86_400)
     pen.now_us = min(pen.now_us, END_US - MINUTE_US)
     if pen.now_us <= int(pen.cards.statement_us[pen.card]) + CYCLE_US:
-        return  # The second statement comes after the last day: the small purchase is the whole story.
+        return  # The second statement comes after the last day, so the story ends with the small purchase.
     pen.stories.quiet_until_us[-1] = pen.now_us + MINUTE_US
     pen.pay_online(pen.between(400, 2500), pen.thief)
 
@@ -462,16 +462,19 @@ PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
         LOOKALIKE: (_holder_gives_up,),
     },
 }
-"""Rule -> label -> the ways such a story goes, taken in turn."""
+"""Rule -> label -> plots of such stories. The stories use the plots in turn."""
 
 
 def n_frauds(n_events: int) -> int:
-    """Return how many frauds of each rule are planted into `n_events`."""
+    """Return the number of frauds that are planted for each rule in `n_events`."""
     return max(MIN_FRAUDS, n_events // EVENTS_PER_FRAUD)
 
 
 def plant(rng: np.random.Generator, cards: Cards, n_events: int) -> Stories:
-    """Return the stories for `n_events`: each on a card of its own, none in the first and last two days."""
+    """Return the stories for `n_events`.
+
+    Each story has a card of its own. No story begins in the first two or the last two days.
+    """
     frauds = n_frauds(n_events)
     amount = {FRAUD: frauds, NEAR_MISS: frauds, LOOKALIKE: max(1, frauds // FRAUDS_PER_LOOKALIKE)}
     told = [

@@ -1,4 +1,4 @@
-"""Ordinary card traffic: skewed cards and merchants, rhythm of the day, trips abroad, codes, statements."""
+"""Ordinary card traffic: busy and quiet cards and merchants, hours of the day, trips, codes, statements."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from scenarios.fraud.events import (
 )
 
 EVENTS_PER_CARD = 33
-"""Over all days; some cards are used many times a day and some twice a month."""
+"""Average number over all days. Some cards are used many times a day and some twice a month."""
 
 CYCLE_US = 30 * DAY_US
-"""From one statement of a card to the next."""
+"""Time from one statement of a card to the next."""
 
 _HOUR_WEIGHTS = np.array(
     [2, 1, 1, 1, 1, 2, 4, 7, 9, 10, 11, 13, 15, 13, 11, 11, 12, 14, 15, 13, 10, 8, 6, 4], dtype=np.float64
@@ -63,7 +63,7 @@ _SLOW_CODE_SHARE = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The cards of one seed; a card is its index. Trips are NOTHING where a card stays at home."""
+    """The cards of one seed. A card is its index. The trip of a card that stays at home is NOTHING."""
 
     share: F64  # of the traffic; sums to 1
     home: I64  # index of COUNTRIES
@@ -78,9 +78,9 @@ class Cards:
         return len(self.share)
 
     def country_at(self, card: I64, ts_us: I64) -> I64:
-        """Return where the holder is."""
+        """Return the country where the holder is."""
         travels = (self.trip_start_us[card] <= ts_us) & (ts_us < self.trip_end_us[card])
-        # Who lives at a border is on either side of it, for some hours at a time.
+        # A holder who lives at a border is on one side of it or the other for some hours at a time.
         across = self.lives_at_border[card] & ((card * 7919 + ts_us // (3 * HOUR_US) * 104_729) % 5 < 2)
         home = np.where(across, _NEIGHBOUR[self.home[card]], self.home[card])
         return np.where(travels, self.abroad[card], home)
@@ -93,8 +93,8 @@ class Cards:
 
 
 def draw_cards(rng: np.random.Generator, n_cards: int) -> Cards:
-    """Return `n_cards` cards, the busiest used some hundred times as often as the quietest."""
-    # Zipf-Mandelbrot: plain Zipf would give one card a tenth of the world's purchases.
+    """Return `n_cards` cards. The busiest card is used some hundred times as often as the quietest."""
+    # Zipf-Mandelbrot, because plain Zipf would give one card a tenth of all purchases.
     weight = 1.0 / (np.arange(n_cards) + 1 + n_cards / 300)
     rng.shuffle(weight)
     home = rng.choice(len(COUNTRIES), n_cards, p=_COUNTRY_WEIGHTS / _COUNTRY_WEIGHTS.sum())
@@ -115,16 +115,16 @@ def draw_cards(rng: np.random.Generator, n_cards: int) -> Cards:
 
 
 def draw_traffic(rng: np.random.Generator, cards: Cards, n_events: int) -> Events:
-    """Return about `n_events` ordinary events (never fewer), one-time codes among them, statements not."""
+    """Return at least `n_events` ordinary events. They include one-time codes, but no statements."""
     base = _draw_base(rng, cards, n_events)
     return concat([*_add_codes(rng, base)])
 
 
 def draw_statements(rng: np.random.Generator, cards: Cards, traffic: Events, quiet: list[int]) -> Events:
-    """Return the statements of every card: the sum of its purchases since the one before.
+    """Return the statements of every card: the sum of its purchases since the statement before.
 
-    The cards in `quiet` did not pay in their first cycle. Of the other cards' first cycle a part lies before
-    the first day, so their first statement is never empty.
+    The cards in `quiet` did not pay in their first cycle. The first cycle of every other card begins before
+    the first day, so the first statement of such a card is never empty.
     """
     n_cards = len(cards)
     paid = traffic.take((traffic.kind == PURCHASE) & (traffic.approved == 1))
@@ -141,7 +141,7 @@ def draw_statements(rng: np.random.Generator, cards: Cards, traffic: Events, qui
 
 
 def _draw_base(rng: np.random.Generator, cards: Cards, n_events: int) -> Events:
-    """Return independent events and, for a part of them, one that follows minutes after another."""
+    """Return independent events. Some of them are followed by another event minutes later."""
     card = (
         np.searchsorted(np.cumsum(cards.share), rng.random(n_events)).clip(0, len(cards) - 1).astype(np.int64)
     )
@@ -193,7 +193,7 @@ def own_device(card: I64, second: I64) -> I64:
 def _add_codes(rng: np.random.Generator, base: Events) -> tuple[Events, Events, Events]:
     """Return the events, the codes sent for large online payments, and the codes used.
 
-    A payment whose code was never used does not happen; a few holders answer after the code's time.
+    A payment is left out if its code was never used. A few holders use the code after its time.
     """
     asks = np.flatnonzero(
         (base.kind == PURCHASE) & (base.card_present == 0) & (base.amount >= _CODE_FROM_AMOUNT)
@@ -219,7 +219,7 @@ def _add_codes(rng: np.random.Generator, base: Events) -> tuple[Events, Events, 
 
 
 def _draw_times(rng: np.random.Generator, n: int) -> I64:
-    """Return times with the rhythm of day and week."""
+    """Return times that are distributed over the day and the week like real purchases."""
     days = np.resize(_WEEKDAY_WEIGHTS, N_DAYS)
     slots = np.outer(days, _HOUR_WEIGHTS).ravel()
     edges = np.concatenate([[0.0], np.cumsum(slots) / slots.sum()])

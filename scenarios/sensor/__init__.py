@@ -1,1 +1,1 @@
-"""Sensor readings: real series with labelled anomalies, four rules without a scale, and what they hit."""
+"""Sensor readings: real series with labelled anomalies, four rules for any scale, and their score."""

@@ -1,4 +1,4 @@
-"""Real series, real anomalies: ``python -m scenarios.sensor --data NAB``."""
+"""Run the sensor rules over real series with real anomalies: ``python -m scenarios.sensor --data NAB``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cep.cli import EXIT_INTERRUPTED, ErrorReportingGroup
+from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
 from scenarios.sensor.score import MATCH_COLUMNS, score, score_table
 from scenarios.sensor.series import WHERE_TO_GET_IT, read_readings, read_windows, write_readings
@@ -25,7 +25,7 @@ PIPELINE = Path(__file__).with_name("pipeline.yaml")
 @click.option("--mode", type=click.Choice(["stream", "batch"]), default="stream", show_default=True)
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
-    """Run the sensor rules over the Numenta Anomaly Benchmark and count what they hit."""
+    """Run the sensor rules over the Numenta Anomaly Benchmark and count the anomalies that they find."""
     if data is None:
         raise click.ClickException(f"the scenario needs its data: {WHERE_TO_GET_IT}")
     windows = read_windows(data)
@@ -34,10 +34,10 @@ def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     console = Console()
     labelled = [window for of_series in windows.values() for window in of_series]
     console.print(f"{len(readings):,} readings of {len(windows)} series, {len(labelled)} labelled windows")
-    from spark_runtime.pipeline import run
+    from spark_runtime import run_pipeline
 
     clear_results(out)
-    summary = run(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
+    summary = run_pipeline(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
     if summary.was_stopped:
         click.get_current_context().exit(EXIT_INTERRUPTED)
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), labelled)))

@@ -1,4 +1,4 @@
-"""What the rules hit: labelled windows with an alert in them, and alerts outside of all windows."""
+"""Score of the rules: labelled windows with an alert inside, and alerts outside all windows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.table import Table
 from scenarios.sensor.series import Window
 
 MATCH_COLUMNS = ("rule", "series", "match_end")
-"""What is read of a match."""
+"""Columns of a match that the score reads."""
 
 ALL_RULES = "all rules"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one rule, or all of them, found."""
+    """The numbers of one rule, or of all rules together."""
 
     rule: str
     windows: int
@@ -28,9 +28,9 @@ class Score:
 
 
 def score(matches: pa.Table, windows: Sequence[Window]) -> list[Score]:
-    """Return a score for each rule that matched and one for all together.
+    """Return a score for each rule that matched, and a score for all rules together.
 
-    An alert is where its match ends: then it is known.
+    The time of an alert is the end of its match, because the match is known only then.
     """
     time = pa.timestamp("us", tz="UTC")
     ends = matches["match_end"].cast(time).cast(pa.int64()).to_pylist()

@@ -1,4 +1,4 @@
-"""The Numenta Anomaly Benchmark as one keyed stream: many CSV files to readings in order of time."""
+"""The Numenta Anomaly Benchmark as one keyed stream: many CSV files become readings in order of time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHERE_TO_GET_IT = (
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A labelled anomaly: from `start_us` to `end_us`, both included, something is wrong with `series`."""
+    """A labelled anomaly of `series`, from `start_us` to `end_us`. Both ends are included."""
 
     series: str
     start_us: int
@@ -35,7 +35,7 @@ class Window:
 
 
 def read_windows(data: Path) -> dict[str, list[Window]]:
-    """Return the labelled windows of every series that is there, named as its file below `data`.
+    """Return the labelled windows of each series in `data`, by the name of its file without the ending.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def read_windows(data: Path) -> dict[str, list[Window]]:
 
 
 def read_readings(data: Path, names: list[str]) -> pa.Table:
-    """Return series, reading, ts, value of all values of the named series in order of time.
+    """Return all readings of the named series in order of time, with the columns series, reading, ts, value.
 
-    `reading` counts the values of a series as its file has them, from 0: it orders two values of one time.
+    `reading` counts the values of a series in the order of its file, from 0. It orders values of equal time.
     """
     parts = []
     for name in names:
@@ -82,14 +82,15 @@ def read_readings(data: Path, names: list[str]) -> pa.Table:
 
 
 def write_readings(readings: pa.Table, folder: Path, n_files: int = N_FILES) -> None:
-    """Write CSV files, each with the next stretch of time."""
+    """Write the readings into CSV files. Each file continues in time where the file before it ends."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     bounds = np.linspace(0, len(readings), n_files + 1).astype(int).tolist()
     for idx, (first, end) in enumerate(pairwise(bounds)):
         path = folder / f"part-{idx:04d}.csv"
         csv.write_csv(readings.slice(first, end - first), path, csv.WriteOptions(quoting_style="none"))
-        # A stream takes files by their age: the order of time must not hang on how fast they were written.
+        # A stream reads files by age. The age is set here, so that it does not depend on when the file was
+        # written.
         latest_s = pc.max(readings["ts"].slice(first, end - first)).cast(pa.int64()).as_py() // 1_000_000
         os.utime(path, (latest_s, latest_s + idx))
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cep.schema import Stream
-from spark_runtime.dataflow import Dataflow
-from spark_runtime.key_groups import labels
-from spark_runtime.operator import KeyGroups
+from cep.schema.stream import Stream
+from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.plan.dataflow import Dataflow
+from spark_runtime.plan.key_groups import labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ class NoOpDataflow(Dataflow):
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return NoOp(self.layout, self.match_schema, self.lateness_us, self.n_groups)
+        return NoOp(self.layout, self.n_groups)
 
 
 def run_batch(frame: DataFrame) -> None:

@@ -31,15 +31,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cep.arrays import I64
 from cep.compiler.compile import compile_sources
-from cep.engine.event_blocks import event_blocks
 from cep.engine.matcher import Matcher
-from cep.engine.ordering import order_events
-from cep.engine.predicates import prepare
+from cep.engine.order.event_blocks import event_blocks
+from cep.engine.order.ordering import order_events
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
-from cep.files import read_events
-from cep.local import keys_of, match_file
-from cep.program import I64, Program, bits_column
+from cep.formats.files import read_events
+from cep.local.match_file import match_file
+from cep.program.program import Program, bits_column
+from cep.rule_set import RuleSet
 from tests.bench.figures import Figure, Target, median_seconds, peak_bytes, report, reset_peak
 from tests.bench.peer_rules import DENSE_KEYS, EXPECTED, N_EXPECTED, RULES, SPARSE_KEYS, STREAM, events, found
 
@@ -149,13 +151,13 @@ def paths(name: str, text: str, n: int, n_keys: int, repeats: int, target: Targe
     seconds = median_seconds(lambda: match(program, prepare(program, table)), repeats)
     no_op = median_seconds(lambda: read_columns(table), repeats)
     figures.append(rate("columns to matches", case, n, seconds, no_op))
-    keys = keys_of([program], STREAM)
+    keys = RuleSet((program,)).keys_of(STREAM)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "events.parquet"
         times = table.column("ts").cast(pa.timestamp("us", tz="UTC"))
         pq.write_table(table.set_column(table.column_names.index("ts"), "ts", times), file)
         reset_peak()
-        seconds = median_seconds(lambda: match_file([program], file), repeats)
+        seconds = median_seconds(lambda: match_file(RuleSet((program,)), file), repeats)
         peak = peak_bytes()
         no_op = median_seconds(
             lambda: [len(chunk.events) for chunk in read_events(file, STREAM, keys=keys)], repeats

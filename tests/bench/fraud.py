@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cep.schema_file import load_streams
+from cep.documents.schema_file import load_streams
 from scenarios.fraud.__main__ import PIPELINE
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline
@@ -86,8 +86,7 @@ def measure_format(
     file_format: str, events: int, seed: int, repeats: int, files: int, files_per_trigger: int, out: Path
 ) -> list[Figure]:
     """Return the figures over events in one format."""
-    from spark_runtime.pipeline import run
-    from spark_runtime.session import session
+    from spark_runtime import run_pipeline, session
     from tests.bench import baselines
 
     folder = out / file_format
@@ -128,7 +127,7 @@ def measure_format(
             files_per_trigger=files_per_trigger,
             to_console=False,
         )
-        seconds = run(path, quiet=True).batch_seconds
+        seconds = run_pipeline(path, quiet=True).batch_seconds
         return seconds[:n_full] if mode == "stream" else ()
 
     ways: dict[str, Way] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cep.schema import Field, Stream
+from cep.schema.stream import Field, Stream
 
 STREAM = Stream(
     "e",

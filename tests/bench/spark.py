@@ -147,11 +147,11 @@ class Bench:
 
     def run_pipeline(self, rule: str, mode: str) -> tuple[float, ...]:
         """Run the pipeline; return the seconds of its micro-batches."""
-        from spark_runtime.pipeline import run
+        from spark_runtime import run_pipeline
 
         shutil.rmtree(self.folder / "matches", ignore_errors=True)
         shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
-        return run(self.pipeline_file(rule, mode), quiet=True).batch_seconds
+        return run_pipeline(self.pipeline_file(rule, mode), quiet=True).batch_seconds
 
     def run_source(self, mode: str) -> tuple[float, ...]:
         """Read the files to nowhere; return the seconds of the micro-batches."""
@@ -173,7 +173,7 @@ class Bench:
                 return self.run_source(mode)
             if way == "engine":
                 return self.run_pipeline(rule, mode)
-            with patch("spark_runtime.pipeline.Dataflow", baselines.NoOpDataflow):
+            with patch("spark_runtime.pipeline.pipeline.Dataflow", baselines.NoOpDataflow):
                 return self.run_pipeline(rule, mode)
 
         n_batches = self.data.events // self.data.per_batch
@@ -236,7 +236,7 @@ def main(
     rules: str, modes: str, keys: str, copies: int, repeats: int, quick: bool, long_run: bool, out: Path
 ) -> None:
     """Measure and show."""
-    from spark_runtime.session import session
+    from spark_runtime import session
 
     n = N_EXPECTED // 10 if quick else N_EXPECTED
     settings = {"spark.master": f"local[{N_CORES}]", "spark.sql.shuffle.partitions": str(N_CORES)}

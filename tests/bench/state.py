@@ -22,12 +22,11 @@ import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import prepare
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
-from cep.files import read_events
-from cep.local import keys_of
-from cep.program import TIME_COLUMN, Program
-from rules.rulebook import compile_rulebook, load_rulebook
+from cep.formats.files import read_events
+from cep.program.program import TIME_COLUMN, Program
+from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.generate import Options, generate
 from tests.bench.figures import Figure, Target, median_seconds, peak_bytes, report, resident_bytes
 from tests.bench.peer_rules import STREAM, events
@@ -202,12 +201,12 @@ def fraud(n_events: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         generate(Options(n_events, file_format="parquet", files=1), Path(folder))
         rules = load_rulebook([ROOT / "rules" / "fraud"])
-        programs = compile_rulebook(rules).programs
-        (stream,) = programs[0].streams
-        chunks = read_events(Path(folder) / "events", stream, keys=keys_of(programs, stream))
+        rule_set = compile_rulebook(rules).rule_set
+        stream = rule_set.only_stream()
+        chunks = read_events(Path(folder) / "events", stream, keys=rule_set.keys_of(stream))
         table = pa.concat_tables([chunk.events for chunk in chunks])
     figures = []
-    for program in programs:
+    for program in rule_set.programs:
         matcher = Matcher(program)
         micro_batch(matcher, prepare(program, table))
         names = ", ".join(rule.name for rule in program.rules)

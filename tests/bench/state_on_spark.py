@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from spark_runtime.dataflow import Dataflow
-from spark_runtime.operator import KeyGroups
-from spark_runtime.session import session
+from spark_runtime import session
+from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.plan.dataflow import Dataflow
 from tests.bench.figures import Figure, Target, report
 from tests.bench.peer_rules import STREAM
 from tests.bench.processes import MemorySampler
@@ -54,7 +54,7 @@ class CarrierDataflow(Dataflow):
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return Carrier(self.layout, self.match_schema, self.lateness_us, self.n_groups)
+        return Carrier(self.layout, self.n_groups)
 
 
 def write(folder: Path, first: int, n: int, n_keys: int, n_types: int) -> None:
@@ -85,7 +85,7 @@ def pipeline_file(folder: Path) -> Path:
 
 def measure(n_runs: int, n_keys: int, n_events: int, n_groups: int, folder: Path) -> list[Figure]:
     """Return the figures of micro-batches of `n_events` over `n_runs` open runs."""
-    from spark_runtime.pipeline import run
+    from spark_runtime import run_pipeline
 
     shutil.rmtree(folder, ignore_errors=True)
     data = folder / "events"
@@ -94,7 +94,7 @@ def measure(n_runs: int, n_keys: int, n_events: int, n_groups: int, folder: Path
     path = pipeline_file(folder)
     for first in range(0, n_runs, FILL):
         write(data, first, min(FILL, n_runs - first), n_keys, 1)
-    run(path, quiet=True)
+    run_pipeline(path, quiet=True)
     first = n_runs
 
     def seconds_of_a_batch() -> float:
@@ -102,10 +102,10 @@ def measure(n_runs: int, n_keys: int, n_events: int, n_groups: int, folder: Path
         for _ in range(N_BATCHES):
             write(data, first, n_events, n_keys, 2)
             first += n_events
-        summary = run(path, quiet=True)
+        summary = run_pipeline(path, quiet=True)
         return summary.processing_seconds / summary.n_batches
 
-    with patch("spark_runtime.pipeline.Dataflow", CarrierDataflow):
+    with patch("spark_runtime.pipeline.pipeline.Dataflow", CarrierDataflow):
         carried = seconds_of_a_batch()
     with MemorySampler() as sampler:
         seconds = seconds_of_a_batch()

@@ -1,5 +1,5 @@
-"""Apache Flink's CEP library as a witness: its cases as rule text, its answers beside ours.
+"""Comparison with Apache Flink's CEP library: its patterns become rules, its matches are compared with ours.
 
-`python -m tests.conformance [FILE]` answers cases, `python -m tests.conformance --compare FILE` compares the
-answers with those that are recorded. What differs on purpose is in docs/flink.md and `differences`.
+`python -m tests.conformance [FILE]` answers cases. `python -m tests.conformance --compare FILE` compares our
+answers with the recorded answers of Flink. The intended differences are in docs/flink.md and `differences`.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance [FILE]`: answer cases; `--compare FILE`: compare with the recorded answers."""
+"""`python -m tests.conformance [FILE]` answers cases, `--compare FILE` compares with the recorded answers."""
 
 from __future__ import annotations
 

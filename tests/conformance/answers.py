@@ -1,4 +1,4 @@
-"""Cases in, answers out: each case becomes a rule, the ordinary compiler and engine run it."""
+"""Answers to cases. Each case becomes a rule, which the ordinary compiler and engine run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
 from cep.engine.matcher import END_OF_TIME_US, Matcher
-from cep.engine.predicates import prepare
+from cep.engine.prepare.predicates import prepare
 from cep.errors import RuleError, Source
-from cep.program import ARROW_TYPES, Program
-from cep.schema import Field, Stream
+from cep.program.program import Program
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.stream import Field, Stream
 from tests.conformance.expressions import FLAG, NUMBER, TEXT, TIME_COLUMN
 from tests.conformance.reading import read_pattern
 from tests.conformance.rule_text import write_rule
 from tests.conformance.stages import Pattern, UntranslatableError
 
 _BITS = 62
-"""Events that one BIGINT can name by its bits."""
+"""Most events that the bits of one BIGINT can name."""
 
 _KEY, _TIME, _ORDER = "case_key", "event_time", "event_order"
 _INTERNAL = frozenset((_KEY, _TIME, _ORDER, TIME_COLUMN))
@@ -30,14 +31,14 @@ _NOT_SUPPORTED = "E0150"
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """The events of a case in arrival order, and the watermarks: after how many events which one comes."""
+    """The events of a case in arrival order, and its watermarks as (number of events before, watermark)."""
 
     rows: tuple[Mapping[str, Any], ...]
     watermarks: tuple[tuple[int, int], ...]
 
 
 def answer(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `python -m tests.conformance` prints of a case."""
+    """Return the answer to a case, which `python -m tests.conformance` prints."""
     result: dict[str, Any] = {
         "name": case.get("name"), "rule": None, "matches": [], "match_ts": [], "timeouts": [],
         "error": None, "unsupported": None,
@@ -56,7 +57,7 @@ def answer(case: Mapping[str, Any]) -> dict[str, Any]:
             result["unsupported"] = f"{first.title}: {first.help}"
         else:
             result["error"] = {"code": first.code, "message": f"{first.title}: {first.label}"}
-    except Exception as problem:  # noqa: BLE001 - the command never stops at a case
+    except Exception as problem:  # noqa: BLE001 - a case never stops the command
         result["error"] = {"code": type(problem).__name__, "message": str(problem)}
     return result
 
@@ -73,7 +74,7 @@ def _read_events(case: Mapping[str, Any]) -> _Events:
 
 
 class _Run:
-    """One case on its way through the compiler and the engine."""
+    """One run of a case through the compiler and the engine."""
 
     def __init__(self, case: Mapping[str, Any], pattern: Pattern, events: _Events) -> None:
         self.case = case
@@ -148,7 +149,7 @@ class _Run:
         return int(last * 1000)
 
     def _taken(self, row: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """Return the ids of the events of a match, stage by stage, each in the order of matching."""
+        """Return the ids of the events of a match for each stage, in the order of matching."""
         rows = self.events.rows
         sort_by = self.case.get("sortBy")
 
@@ -179,7 +180,7 @@ def _rows(tables: Iterator[pa.Table]) -> Iterator[Mapping[str, Any]]:
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the kind of each field; a field that is null everywhere is left out."""
+    """Return the kind of each field, without the fields that are null in all events."""
     kinds: dict[str, str] = {}
     for row in rows:
         for name, value in row.items():
@@ -198,7 +199,7 @@ def _double(value: Any) -> float | None:
 
 
 def _in_arrival_order(events: _Events, pattern: Pattern) -> _Events:
-    """Return the events with their places as times, so that they keep the order in which they come."""
+    """Return the events with their numbers as times, so that they stay in the order of arrival."""
     times = [row["ts"] for row in events.rows]
     if times == sorted(times):
         return events

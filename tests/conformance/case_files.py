@@ -1,4 +1,4 @@
-"""Files of cases: a JSON object a line, perhaps compressed."""
+"""Files of cases. Each line is a JSON object. A file may be compressed."""
 
 from __future__ import annotations
 

@@ -1,24 +1,26 @@
-"""Answers beside the recorded ones: what agrees, what differs on purpose, what just differs."""
+"""Comparison of our answers with the recorded ones: they agree, differ on purpose or differ."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from tests.conformance.answers import answer
 from tests.conformance.case_files import read_cases
-from tests.conformance.differences import differences_of
+from tests.conformance.differences import Part, differences_of
 from tests.conformance.reading import read_pattern
 from tests.conformance.stages import Stage, UntranslatableError
 
 AGREES, DIFFERS, UNSUPPORTED, NOT_COMPARED = "agrees", "differs", "unsupported", "not compared"
 
+_MATCHES, _TIMEOUTS = ("matches", "ids"), ("timeouts", "timeout_ids")
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one case, and the differences on purpose that its pattern can show."""
+    """The outcome of one case, and the intended differences that its pattern can show."""
 
     name: str
     outcome: str
@@ -31,12 +33,12 @@ class Verdict:
 
     @property
     def is_explained(self) -> bool:
-        """Say whether the case agrees or a documented difference applies."""
+        """Return whether the case agrees or a documented difference applies."""
         return self.outcome in (AGREES, NOT_COMPARED) or bool(self.documented)
 
 
 def judge(case: Mapping[str, Any]) -> Verdict:
-    """Answer a case and compare."""
+    """Answer a case and compare the answer with the recorded one."""
     ours = answer(case)
     same = {one: group[0] for group in case.get("same", ()) for one in group}
     theirs, found = _theirs(case, same), _found(case, ours, same)
@@ -54,31 +56,58 @@ def judge(case: Mapping[str, Any]) -> Verdict:
 def _documented(
     case: Mapping[str, Any], outcome: str, found: Mapping[str, Any], theirs: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
-    """Return the documented differences that explain what differs."""
+    """Return the documented differences that explain why the answers differ."""
     if outcome not in (DIFFERS, UNSUPPORTED) or theirs is None:
         return ()
-    same_matches = all(found[key] == theirs[key] for key in ("matches", "ids") if key in theirs)
-    same_sets = all(set(found[key]) == set(theirs[key]) for key in theirs if key in found)
-    same_starts = _starts(case, found) == _starts(case, theirs)
-    return tuple(
-        one.name
-        for one in differences_of(case)
-        if (same_matches or not one.only_timeouts)
-        and (same_sets or not one.only_repeats)
-        and (same_starts or not one.only_choice)
-    )
+    return tuple(one.name for one in differences_of(case) if _is_confined_to(one.part, case, found, theirs))
 
 
-def _starts(case: Mapping[str, Any], answer: Mapping[str, Any]) -> set[str]:
-    """Return the events that matches begin with."""
-    order = [
-        repr(event["id"])
-        for event in sorted(case["events"], key=lambda one: one.get("ts", 0))
-        if "id" in event
-    ]
-    if "matches" not in answer:
-        return set()
-    return {min((one for _, ids in match for one in ids), key=order.index) for match in answer["matches"]}
+def _is_confined_to(
+    part: Part, case: Mapping[str, Any], found: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> bool:
+    """Return whether the answers differ only in `part`."""
+    same_matches = all(found[key] == theirs[key] for key in _MATCHES if key in theirs)
+    match part:
+        case Part.ALL:
+            return True
+        case Part.TIMEOUTS:
+            return same_matches
+        case Part.MATCHED_TIMEOUTS:
+            matched = {match for key in _MATCHES if key in theirs for match in theirs[key]}
+            return same_matches and all(
+                found[key] <= theirs[key] and {one for one, _ in theirs[key] - found[key]} <= matched
+                for key in _TIMEOUTS
+                if key in theirs
+            )
+        case Part.REPEATS:
+            return all(set(found[key]) == set(theirs[key]) for key in theirs if key in found)
+        case Part.CHOICE:
+            return _begin_together(case, found, theirs)
+        case _:
+            assert_never(part)
+
+
+def _begin_together(case: Mapping[str, Any], found: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Return whether both answers have a match that begins with the first event at which matches differ.
+
+    Then the matches prune different runs, so later matches differ too.
+    """
+    if "matches" not in theirs:
+        return True
+    ours, their = _by_start(case, found["matches"]), _by_start(case, theirs["matches"])
+    first = next((start for start in sorted(ours | their) if ours.get(start) != their.get(start)), None)
+    return first is None or (first in ours and first in their)
+
+
+def _by_start(case: Mapping[str, Any], matches: Counter[Any]) -> dict[int, Counter[Any]]:
+    """Return matches by the number of the event with which they begin."""
+    events = [event for event in case["events"] if "id" in event]
+    order = [repr(event["id"]) for event in sorted(events, key=lambda one: one["ts"])]
+    found: dict[int, Counter[Any]] = {}
+    for match, times in matches.items():
+        start = min(order.index(one) for _, ids in match for one in ids)
+        found.setdefault(start, Counter())[match] = times
+    return found
 
 
 def _theirs(case: Mapping[str, Any], same: Mapping[Any, Any]) -> dict[str, Any] | None:
@@ -157,7 +186,7 @@ def _stage_features(stage: Stage, found: set[str]) -> None:
 
 
 def report(files: Sequence[str]) -> int:
-    """Print the agreement by feature and every difference; 1 if one is not documented."""
+    """Print the agreement by feature and every difference. Return 1 if a difference is not documented."""
     verdicts = []
     for name in files:
         verdicts += [judge(case) for case in read_cases(name)]

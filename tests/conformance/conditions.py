@@ -1,4 +1,4 @@
-"""What can be said of a case's conditions from their form alone."""
+"""Facts about the conditions of a case that follow from their form alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.stages import Expression
 
 
 def conjuncts(expression: Expression) -> set[str]:
-    """Return what all must hold."""
+    """Return the conditions that must all hold."""
     if expression is True or expression == ["true"]:
         return set()
     if isinstance(expression, list) and expression[0] == "and":
@@ -18,7 +18,7 @@ def conjuncts(expression: Expression) -> set[str]:
 
 
 def renamed(expression: Expression, name: str, variable: str) -> Expression:
-    """Return the expression with what it says of a stage said of another variable."""
+    """Return the expression with the variable of the stage `name` replaced by `variable`."""
     if not isinstance(expression, list):
         return expression
     parts = [renamed(part, name, variable) for part in expression]
@@ -26,7 +26,7 @@ def renamed(expression: Expression, name: str, variable: str) -> Expression:
 
 
 def excludes(one: Expression, other: Expression) -> bool:
-    """Say whether two conditions demand different values of one field."""
+    """Return whether two conditions demand different values of the same field."""
     ours, theirs = _demands(one), _demands(other)
     return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
 

@@ -1,8 +1,8 @@
 """Conditions of a case as expressions of a rule.
 
-Two things differ. A case's logic has two values: a comparison with null is false, and `not` of it true; so
-every `not` becomes IS NOT TRUE. And an aggregate over the stage that is matched leaves the event under test
-out, where a rule counts it: so it is taken out again.
+Two things differ. The logic of a case has two values: a comparison with null is false, and its negation is
+true. So every `not` becomes IS NOT TRUE. An aggregate of a case over the stage that is being matched does not
+include the event under test, but an aggregate of a rule does. So the event is subtracted again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.conformance.stages import Expression, UntranslatableError
 NUMBER, TEXT, FLAG, NOTHING = "number", "text", "flag", "nothing"
 
 TIME_COLUMN = "time_ms"
-"""The column with the event's time in milliseconds, which `ts` of a case reads."""
+"""The column with the time of the event in milliseconds. A case reads it as `ts`."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = RESERVED | CLAUSE_WORDS | {"BY", "END", "FOR", "ON", "PERMUTE", "REGEXP", "UNTIL"}
@@ -50,10 +50,10 @@ def literal(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an expression can refer to.
+    """The names that an expression can refer to.
 
-    `own` is the stage that is being matched, if the event under test counts as taken as it; `taken` are the
-    stages that take events; `n_events` bounds how many one stage can hold.
+    `own` is the stage that is being matched, if its aggregates include the event under test. `taken` are the
+    stages that take events. A stage takes at most `n_events` events.
     """
 
     fields: Mapping[str, str]  # name -> kind
@@ -66,7 +66,7 @@ Typed = tuple[str, str]  # text, kind
 
 
 def condition(expression: Expression, scope: Scope) -> str:
-    """Return the text of a condition: it holds where the text is TRUE."""
+    """Return the text of a condition. The condition holds if the text is TRUE."""
     text, kind = _typed(expression, scope)
     if kind == NOTHING:
         return "FALSE"
@@ -125,7 +125,7 @@ _COMPARISONS = {"==": "=", "=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">",
 
 
 def _two_valued(expression: Expression, scope: Scope) -> Typed:
-    """Return an operand of a comparison: a condition inside is true or false, never unknown."""
+    """Return an operand of a comparison. A condition inside it is true or false, never NULL."""
     text, kind = _typed(expression, scope)
     if kind == FLAG and isinstance(expression, list) and expression[0] not in ("field", "first", "last"):
         return f"(({text}) IS TRUE)", kind
@@ -167,7 +167,7 @@ def _arithmetic(operator: str) -> Callable[[Sequence[Expression], Scope], Typed]
 
 
 def _sum_with_event(given: Sequence[Expression], scope: Scope) -> str | None:
-    """Return the sum over the stage with the event under test, which is what a rule's SUM says anyway."""
+    """Return the sum over the stage including the event under test, which is the SUM of a rule."""
     for one, other in (given, given[::-1]):
         if (
             isinstance(one, list)
@@ -182,7 +182,7 @@ def _sum_with_event(given: Sequence[Expression], scope: Scope) -> str | None:
 
 
 def _quotient(left: str, right: str) -> str:
-    """Return a division as doubles have it: by zero it is infinite, or (0/0) nothing one can compare with."""
+    """Return a division of doubles. Division by zero is infinite, but 0/0 is NULL, which equals nothing."""
     return (
         f"CASE WHEN {right} <> 0.0 THEN {left} / {right} WHEN {left} > 0.0 THEN {_INFINITE} "
         f"WHEN {left} < 0.0 THEN -{_INFINITE} END"
@@ -275,7 +275,7 @@ def _of_others(operator: str, variable: str, column: str, field: str, scope: Sco
 
 
 def _with_event(operator: str, variable: str, column: str, field: str, scope: Scope) -> str:
-    """Return an aggregate over what the stage holds, without the event under test."""
+    """Return an aggregate over the events of the stage, without the event under test."""
     match operator:
         case "count":
             return f"DOUBLE(COUNT({variable}.*) - 1)"

@@ -1,4 +1,4 @@
-"""A pattern as Flink's compiler reads it: some of what the builder keeps has no effect, or another one."""
+"""A pattern as Flink's compiler reads it. It ignores or changes some settings that the builder accepts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
     Raises
     ------
     UntranslatableError
-        Flink refuses the pattern, or the case has a word that is not known here.
+        Flink refuses the pattern, or the case has a word that this module does not know.
     """
     built = build_pattern(given)
     stages = _read_limits(tuple(_as_read(stage) for stage in built.stages))
@@ -36,8 +36,8 @@ def read_pattern(given: Mapping[str, Any]) -> Pattern:
 def _as_read(stage: Stage) -> Stage:
     """Return a group as Flink reads it: its first stage repeats as the group does.
 
-    What the first stage itself says of its repetitions (consecutive, allowCombinations) is not looked at, nor
-    the contiguity of a group that begins with another group: that one is strict.
+    Flink ignores the settings of the first stage for its own repetitions (consecutive, allowCombinations). It
+    also ignores the contiguity of a group that begins with another group: this contiguity is always strict.
     """
     if not stage.stages:
         return stage
@@ -50,10 +50,10 @@ def _as_read(stage: Stage) -> Stage:
 
 
 def _read_limits(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages with the limit before a notNext only where Flink looks at it.
+    """Return the stages with the limit before a notNext only where Flink reads it.
 
-    It does so when the event comes that the notNext tests, and not behind a stage that could go on. Where the
-    pattern takes one event, the limit is the window of the whole.
+    Flink reads the limit when the event comes that the notNext tests. It does not read the limit behind a
+    stage that could go on. If the pattern takes one event, the limit is the window of the whole pattern.
     """
     found: list[Stage] = []
     for stage in stages:
@@ -68,22 +68,29 @@ def _read_limits(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def _is_one_event(stage: Stage) -> bool:
+    """Return whether Flink has one state for the stage."""
     return not stage.stages and (stage.least, stage.most) == (1, 1)
 
 
-def _read_absences(stages: tuple[Stage, ...], *, ends: bool, has_window: bool) -> tuple[Stage, ...]:
-    """Return the stages with the absences that Flink looks at; `ends`: the pattern ends with these stages.
+def _read_absences(
+    stages: tuple[Stage, ...], *, ends: bool, has_window: bool, goes_on: bool = False
+) -> tuple[Stage, ...]:
+    """Return the stages with the absences that Flink reads.
 
-    A state of Flink's automaton carries the absences right before it. One with no such state behind it, since
-    another absence or the end of a group comes first, is not looked at once the stage before it is complete;
-    between the repetitions of that stage it is.
+    `ends` says that the pattern ends with these stages, `goes_on` that it takes an event behind them. A state
+    of Flink's automaton carries the absences right before it. An absence has no such state if another absence
+    or the end of a group follows it. Flink reads such an absence between the repetitions of the stage before
+    it. If that stage could go on, Flink also reads it at the very next event. Otherwise Flink ignores it once
+    the stage before it is complete. A timed absence at the end of the pattern is read both between the
+    repetitions and behind them.
     """
     found: list[Stage] = []
     for number, stage in enumerate(stages):
         is_last = number == len(stages) - 1
+        more = goes_on or any(not one.is_absence for one in stages[number + 1 :])
         if stage.stages:
             inner_ends = ends and is_last and stage.most == 1
-            inner = _read_absences(stage.stages, ends=inner_ends, has_window=has_window)
+            inner = _read_absences(stage.stages, ends=inner_ends, has_window=has_window, goes_on=more)
             stage = replace(stage, stages=inner)
         if stage.contiguity != NOT_FOLLOWED_BY:
             found.append(stage)
@@ -93,19 +100,24 @@ def _read_absences(stages: tuple[Stage, ...], *, ends: bool, has_window: bool) -
             is_read = behind.contiguity != NOT_NEXT
         else:
             is_read = is_last and ends and (has_window or bool(stage.gap_ms))
+        before = found[-1]
+        repeats = not before.is_absence and before.most != 1
+        if repeats and (not is_read or (is_last and stage.gap_ms)):
+            found[-1] = closed_by(before, stage)
         if is_read:
             found.append(stage)
-            continue
-        before = found[-1]
-        if not before.is_absence and before.most != 1:
-            found[-1] = closed_by(before, stage)
-            if before.most != before.least and any(not one.is_absence for one in stages[number:]):
-                found.append(replace(stage, contiguity=NOT_NEXT, stands_for=stage.name))
+        elif repeats and before.most != before.least and more:
+            found.append(strict(stage))
     return tuple(found)
 
 
+def strict(absence: Stage) -> Stage:
+    """Return the absence as a notNext, which tests only the very next event."""
+    return replace(absence, contiguity=NOT_NEXT, gap_ms=None, stands_for=absence.name)
+
+
 def _without_plain_groups(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return the stages with those of a group in its place, if it occurs exactly once."""
+    """Return the stages with each group that occurs exactly once replaced by its own stages."""
     found: list[Stage] = []
     for stage in stages:
         inner = _without_plain_groups(stage.stages)
@@ -117,7 +129,7 @@ def _without_plain_groups(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def closed_by(loop: Stage, absence: Stage) -> Stage:
-    """Return the loop closed by an event that is forbidden between its repetitions."""
+    """Return the loop with an `until` that closes it at an event forbidden between its repetitions."""
     if absence.contiguity != NOT_FOLLOWED_BY or (loop.most == 1 and not loop.stages):
         return loop
     if loop.stages:
@@ -128,12 +140,15 @@ def closed_by(loop: Stage, absence: Stage) -> Stage:
 
 
 def may_be_empty(stage: Stage) -> bool:
-    """Say whether the stage may take no event."""
+    """Return whether the stage may take no event."""
     return stage.optional or (bool(stage.stages) and all(may_be_empty(inner) for inner in stage.stages))
 
 
 def _read_forbidden(stages: tuple[Stage, ...], *, ends: bool) -> tuple[Stage, ...]:
-    """Return the stages so that what a notFollowedBy forbids is not taken, unless it completes the match."""
+    """Return the stages so that none takes an event that a notFollowedBy forbids.
+
+    An event that completes the match is an exception.
+    """
     found = list(stages)
     for number, absence in enumerate(stages):
         if absence.stages and absence.most == 1:
@@ -150,7 +165,7 @@ def _read_forbidden(stages: tuple[Stage, ...], *, ends: bool) -> tuple[Stage, ..
             if stage.is_absence or stage.stages:
                 break
             if ends and all(may_be_empty(one) for one in stages[place + 1 :]):
-                break  # taking it completes the match
+                break  # an event taken here completes the match
             found[place] = _not_first(stage, absence, left_out)
             if not stage.optional:
                 break
@@ -159,6 +174,7 @@ def _read_forbidden(stages: tuple[Stage, ...], *, ends: bool) -> tuple[Stage, ..
 
 
 def _not_again(loop: Stage, absence: Stage) -> Stage:
+    """Return a loop that takes a forbidden event only as its first event, as in Flink."""
     if loop.stages:
         return loop
     is_first = ["==", ["count", loop.name], 0]
@@ -166,5 +182,6 @@ def _not_again(loop: Stage, absence: Stage) -> Stage:
 
 
 def _not_first(stage: Stage, absence: Stage, left_out: list[Stage]) -> Stage:
+    """Return a stage that does not take a forbidden event right behind the absence, as in Flink."""
     counts = [[">", ["count", one.name], 0] for one in (*left_out, stage) if one.optional or one.most != 1]
     return replace(stage, where=["and", stage.where, ["or", *counts, ["not", absence.where]]])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from tests.conformance.conditions import conjuncts, excludes, renamed
 from tests.conformance.expressions import Scope, condition, quoted
-from tests.conformance.reading import closed_by, may_be_empty
+from tests.conformance.reading import closed_by, may_be_empty, strict
 from tests.conformance.stages import (
     FOLLOWED_BY,
     FOLLOWED_BY_ANY,
@@ -18,15 +19,15 @@ from tests.conformance.stages import (
     UntranslatableError,
 )
 
-_NOWHERE = "nowhere"
-"""A variable that takes no event: the goal of a skip to a stage that takes none. It prunes nothing."""
+_NOWHERE = Stage("nowhere", contiguity=NEXT, where=False, stands_for="nowhere")
+"""A variable that takes no event. It is the target of a skip to a stage without events: it prunes nothing."""
 
 _JOINTS = {NEXT: "", FOLLOWED_BY: "->", FOLLOWED_BY_ANY: "->>", NOT_NEXT: "", NOT_FOLLOWED_BY: "->"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, and the variables whose events measures `taken_<number>_<word>` report, with their stages."""
+    """A rule, and its variables with their stages. Measures `taken_<number>_<word>` report their events."""
 
     text: str
     variables: tuple[tuple[str, str], ...]
@@ -80,7 +81,7 @@ def _joint(contiguity: str, gap_ms: int | None) -> str:
 
 
 def _free_if_next(loop: str, joint: str, element: str) -> str:
-    """Return `element` behind a loop: Flink looks at the limit once an event has been passed over."""
+    """Return `element` behind a loop. Flink reads the limit only after it has ignored an event."""
     strict = f"{loop} {element}"
     return strict if joint.startswith("[") else f"({strict} | {loop} {joint} {element})"
 
@@ -92,7 +93,7 @@ class _Writer:
         self.n_events = n_events
         self.taken = frozenset(stage.name for stage in pattern.every_stage() if not stage.is_absence)
         self.skips_nowhere = pattern.skip.stage is not None and pattern.skip.stage not in self.taken
-        self.others: dict[str, Stage] = {}  # variables that stand for a stage beside its own
+        self.others: dict[str, Stage] = {}  # additional variables that stand for a stage
 
     def variables(self) -> tuple[tuple[str, str], ...]:
         """Return the variables that take events, and their stages."""
@@ -106,12 +107,12 @@ class _Writer:
         return [name for name, stage in self.others.items() if stage.stands_for == self.pattern.skip.stage]
 
     def skip_target(self) -> str:
-        """Return the variable, or the subset of them, that matching resumes at."""
+        """Return the variable or the subset at which matching resumes."""
         name = self.pattern.skip.stage or ""
-        return _NOWHERE if self.skips_nowhere else f"{name}_any" if self._of_target() else name
+        return _NOWHERE.name if self.skips_nowhere else f"{name}_any" if self._of_target() else name
 
     def subset(self) -> str:
-        """Return the clause for a target of several variables."""
+        """Return the SUBSET clause if the target of the skip is several variables."""
         name = self.pattern.skip.stage or ""
         members = ", ".join(quoted(one) for one in (name, *self._of_target()))
         return f"SUBSET {quoted(f'{name}_any')} = ({members})" if self._of_target() else ""
@@ -120,23 +121,27 @@ class _Writer:
 
     def definitions(self) -> list[str]:
         stages = (*self.pattern.every_stage(), *self.others.values())
-        found = [f"{quoted(one.name)} AS {condition(one.where, self._scope(one.name))}" for one in stages]
-        return [*found, f"{_NOWHERE} AS FALSE"] if self.skips_nowhere else found
+        return [f"{quoted(one.name)} AS {condition(one.where, self._scope(one.name))}" for one in stages]
 
     def _scope(self, own: str | None) -> Scope:
-        """Return the scope of a condition; an absence holds no events, so it has none of its own."""
+        """Return the scope of a condition. An absence takes no events, so its scope has no `own` stage."""
         taken = self.taken | self.others.keys()
         return Scope(self.fields, taken, own if own in taken else None, self.n_events)
 
     # ------------------------------------------------------------ pattern
 
     def pattern_text(self) -> str:
-        """Return the pattern; one that may be empty as the ways to begin it, since a match has an event."""
-        ways = [self.sequence(way, ends=True) for way in _not_empty(self.pattern.stages)]
-        return " | ".join([*ways, _NOWHERE] if self.skips_nowhere else ways)
+        """Return the text of the pattern.
+
+        A match has at least one event, so a pattern that may be empty becomes the alternatives that are not.
+        """
+        ways = _not_empty(self.pattern.stages)
+        if self.skips_nowhere:
+            ways.append((_NOWHERE,))
+        return " | ".join(self.sequence(way, ends=True) for way in ways)
 
     def sequence(self, stages: tuple[Stage, ...], *, ends: bool) -> str:
-        """Return stages one after another; `ends`: the pattern ends with the last one."""
+        """Return stages one after another. `ends` says that the pattern ends with the last stage."""
         if ends and (ways := _ways_to_end(stages)):
             return " | ".join(self.sequence(way, ends=True) for way in ways)
         if ends:
@@ -166,7 +171,7 @@ class _Writer:
                     "come at any time, since only events that are taken have a gap (docs/flink.md)"
                 )
             return [negated]
-        # Only at the end is there a state that the limit of a notFollowedBy applies to.
+        # The limit of a notFollowedBy applies only to a state at the end of the pattern.
         limit = f"FOR < {_duration(stage.gap_ms)}" if stage.gap_ms and ends else ""
         return ["->", negated, limit]
 
@@ -176,7 +181,7 @@ class _Writer:
         body = f"({self.sequence(stage.stages, ends=ends)})" if stage.stages else quoted(stage.name)
         parts = [self._repeated(part, body) for part in _parts(stage)]
         text = f" {_JOINTS[stage.inner]} ".join(parts).replace("  ", " ")
-        # What a greedy stage claims it claims also where it is left out.
+        # A greedy stage also excludes its events from the states behind it where it took none.
         claims = "+" if _is_greedy(stage) else ""
         if not stage.optional:
             return f"({text})" if len(parts) > 1 else text
@@ -198,16 +203,17 @@ class _Writer:
 
 
 def _ways_to_end(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
-    """Return the alternatives of stages that end the pattern with what may be left out, as Flink has them.
+    """Return the alternatives that Flink has for a pattern that ends with optional stages.
 
-    Behind an absence: left out, the absence is not looked at either; the match is complete before it. Behind
-    a greedy stage: that must not be left out, since the last event of the stage is claimed.
+    Behind an absence, a match without the optional stages is complete before the absence, so Flink ignores
+    the absence. Behind a greedy stage, one of the optional stages must take an event, because no match can
+    end with the last event of the greedy stage.
     """
     for number, stage in enumerate(stages):
         behind = tuple(one for one in stages[number + 1 :] if not one.is_absence)
         if not behind or not all(may_be_empty(one) for one in behind):
             continue
-        if stage.is_absence:
+        if stage.is_absence and not stages[-1].is_absence:
             before = (*stages[: number - 1], closed_by(stages[number - 1], stage))
             absences = stages[number : len(stages) - len(behind)]
             ways = [(*before, *absences, *way) for way in _not_empty(behind)]
@@ -219,18 +225,24 @@ def _ways_to_end(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
 
 
 def _greedy_before_strict_absence(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return `a++ !b` as `a+ !a !b`: a greedy stage claims the event that a notNext tests, and no other."""
-    found: list[Stage] = []
-    for stage in stages:
-        if stage.contiguity == NOT_NEXT and found and _is_greedy(found[-1]) and not found[-1].stages:
-            found[-1] = replace(found[-1], greedy=False)
-            found.append(replace(stage, name=found[-1].name))
-        found.append(stage)
+    """Return `a++ !b` as `a+ !b nowhere? !a`, because a greedy stage excludes only the event of the notNext.
+
+    An absence right behind a loop also holds between its repetitions. `nowhere?` keeps `!a` apart from the
+    loop.
+    """
+    found = list(stages)
+    for number, stage in reversed(list(enumerate(stages))):
+        absences = takewhile(lambda one: one[1].is_absence, enumerate(stages[number + 1 :], number + 2))
+        tests = [behind for behind, one in absences if one.contiguity == NOT_NEXT and not one.stands_for]
+        if _is_greedy(stage) and not stage.stages and tests:
+            found[number] = replace(stage, greedy=False)
+            claim = Stage(stage.name, contiguity=NOT_NEXT)
+            found[tests[-1] : tests[-1]] = [replace(_NOWHERE, optional=True), claim]
     return tuple(found)
 
 
 def _not_forbidden(stages: tuple[Stage, ...], absences: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
-    """Return the stages where the last event is not what a notNext behind it forbids: Flink tests it."""
+    """Return the stages without a last event that a notNext behind them forbids, because Flink tests it."""
     *others, last = stages
     strict = [one for one in absences if one.contiguity == NOT_NEXT and not one.stands_for]
     if last.stages or all(excludes(one.where, last.where) for one in strict):
@@ -242,7 +254,7 @@ def _not_forbidden(stages: tuple[Stage, ...], absences: tuple[Stage, ...]) -> li
     once = replace(
         last, name=variable, where=renamed(where, last.name, variable), stands_for=last.name, most=1
     )
-    # What the stage, but not as the last one, could take is not passed over.
+    # The pattern must not ignore an event that the stage could take, but not as its last event.
     barred = [replace(last, contiguity=NOT_FOLLOWED_BY)] if last.contiguity == FOLLOWED_BY and others else []
     first = [] if barred and others[-1].could_go_on else barred
     if (last.least, last.most, last.optional) == (1, 1, False):
@@ -256,31 +268,27 @@ def _not_forbidden(stages: tuple[Stage, ...], absences: tuple[Stage, ...]) -> li
 
 
 def _left_before_absence(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Return stages that end with `a+ -> !b` as Flink reads them: another event must have ended the loop."""
-    *before, loop, absence = (None, *stages) if len(stages) > 1 else (None, None, *stages)
-    if loop is None or absence.contiguity != NOT_FOLLOWED_BY or loop.is_absence or not loop.could_go_on:
+    """Return stages that end with `a+ -> !b` as Flink reads them: another event must end the loop."""
+    *before, absence = stages
+    if absence.contiguity != NOT_FOLLOWED_BY or before[-1].is_absence or not before[-1].could_go_on:
         return stages
-    return (
-        *before[1:],
-        closed_by(loop, absence),
-        replace(absence, contiguity=NOT_NEXT, gap_ms=None),
-        absence,
-    )
+    return (*before[:-1], closed_by(before[-1], absence), strict(absence), absence)
 
 
 def _not_empty(stages: tuple[Stage, ...]) -> list[tuple[Stage, ...]]:
-    """Return the sequences that take an event and together say what `stages` says, apart from taking none."""
-    if not all(may_be_empty(stage) for stage in stages):
+    """Return sequences that together match the same as `stages`, except for the match without an event."""
+    if not all(stage.is_absence or may_be_empty(stage) for stage in stages):
         return [stages]
     return [
         (first, *stages[number + 1 :])
         for number, stage in enumerate(stages)
+        if not stage.is_absence
         for first in _taking(replace(stage, optional=False))
     ]
 
 
 def _taking(stage: Stage) -> list[Stage]:
-    """Return `stage` as a group whose body takes an event, once for each way to begin the body."""
+    """Return a variant of `stage` for each way to begin its body with an event."""
     if not stage.stages:
         return [stage]
     ways = _not_empty(stage.stages)
@@ -292,12 +300,12 @@ def _taking(stage: Stage) -> list[Stage]:
 
 
 def _is_greedy(stage: Stage) -> bool:
-    """Say whether `greedy` has an effect: it has none on a fixed number of events."""
+    """Return whether `greedy` has an effect. It has no effect on a fixed number of events."""
     return stage.greedy and stage.least != stage.most
 
 
 def _gap_before(stage: Stage) -> int | None:
-    """Return the limit of the gap before a stage's first event; Flink forgets it if it may be left out."""
+    """Return the limit of the gap before the first event of a stage. Flink drops it for an optional stage."""
     if stage.optional:
         return None
     if not stage.has_quantifier:
@@ -306,10 +314,10 @@ def _gap_before(stage: Stage) -> int | None:
 
 
 def _parts(stage: Stage) -> list[Stage]:
-    """Split a stage whose repetitions have a limit: Flink reads it up to the last necessary one.
+    """Split a stage whose repetitions have a limit, because Flink reads the limit only for some of them.
 
-    `times(n, d)` limits the gaps before the first n - 1 events, `timesOrMore(n, d)` and `times(n, m, d)`
-    those before the first n; the others are free.
+    `times(n, d)` limits the gaps before the first n - 1 events. `timesOrMore(n, d)` and `times(n, m, d)`
+    limit the gaps before the first n events. All other gaps have no limit.
     """
     if not stage.repeat_gap_ms:
         return [stage]

@@ -1,7 +1,7 @@
-"""The pattern of a case as Flink's builder leaves it: stages with their defaults filled in.
+"""The pattern of a case as Flink's builder makes it: stages with their defaults filled in.
 
-A case says a pattern in the words of Flink's Pattern API, as fields of a stage or as the calls of the builder
-in their order. Both end here in the same form, or in `UntranslatableError`.
+A case describes a pattern in the words of Flink's Pattern API, as the fields of each stage or as the calls of
+the builder in their order. Both become the same form here, or raise `UntranslatableError`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ CONTIGUITIES = (NEXT, FOLLOWED_BY, FOLLOWED_BY_ANY, NOT_NEXT, NOT_FOLLOWED_BY)
 FIRST_AND_LAST, PREVIOUS_AND_CURRENT = "FIRST_AND_LAST", "PREVIOUS_AND_CURRENT"
 
 Expression = Any
-"""A literal or a list of an operator and its operands, as in the case."""
+"""A literal, or a list of an operator and its operands, as the case writes it."""
 
 
 class UntranslatableError(Exception):
-    """The case cannot be said as a rule; the text says what, and why."""
+    """The case cannot be written as a rule. The text of the error says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage. `least` and `most` count its repetitions (`most` None: without end)."""
+    """One stage. It repeats `least` to `most` times, or without an upper bound if `most` is None."""
 
     name: str
-    stages: tuple[Stage, ...] = ()  # of a group; empty: a single stage
+    stages: tuple[Stage, ...] = ()  # the stages of a group; a single stage has none
     contiguity: str = FOLLOWED_BY
     where: Expression = True
     least: int = 1
@@ -42,29 +42,29 @@ class Stage:
     window_ms: int | None = None
     gap_ms: int | None = None  # PREVIOUS_AND_CURRENT
     repeat_gap_ms: int | None = None  # of oneOrMore(Duration), times(n, Duration)
-    stands_for: str = ""  # the stage that it was made of
+    stands_for: str = ""  # the stage from which it was made
 
     @property
     def is_absence(self) -> bool:
-        """Say whether the stage forbids events instead of taking them."""
+        """Return whether the stage forbids events instead of taking them."""
         return self.contiguity in (NOT_NEXT, NOT_FOLLOWED_BY)
 
     @property
     def could_go_on(self) -> bool:
-        """Say whether the stage, as it ends, could take more events instead."""
+        """Return whether the stage could take more events where it can also end."""
         if self.most != self.least or self.optional:
             return True
         return bool(self.stages) and self.stages[-1].could_go_on
 
     @property
     def loops(self) -> bool:
-        """Say whether the stage repeats without an upper bound."""
+        """Return whether the stage repeats without an upper bound."""
         return self.most is None
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What follows a match; `stage` of SKIP_TO_FIRST and SKIP_TO_LAST."""
+    """The skip strategy. SKIP_TO_FIRST and SKIP_TO_LAST have a `stage`."""
 
     kind: str = "NO_SKIP"
     stage: str | None = None
@@ -79,12 +79,12 @@ class Pattern:
     window_ms: int | None = None
 
     def every_stage(self) -> list[Stage]:
-        """Return the single stages, also those in groups, in order."""
-        return [leaf for stage in self.stages for leaf in _leaves(stage)]
+        """Return the single stages in order, including the stages of groups."""
+        return [leaf for stage in self.stages for leaf in leaves_of(stage)]
 
 
 def smallest_window(stages: tuple[Stage, ...]) -> int | None:
-    """Return the smallest window of any stage; that of a group's last stage is not read."""
+    """Return the smallest window of any stage. Flink ignores the window of the last stage of a group."""
     return min(_windows(stages), default=None)
 
 
@@ -99,8 +99,9 @@ def _windows(stages: tuple[Stage, ...]) -> list[int]:
     return found
 
 
-def _leaves(stage: Stage) -> list[Stage]:
-    return [leaf for inner in stage.stages for leaf in _leaves(inner)] if stage.stages else [stage]
+def leaves_of(stage: Stage) -> list[Stage]:
+    """Return the single stages of a group, or the stage itself."""
+    return [leaf for inner in stage.stages for leaf in leaves_of(inner)] if stage.stages else [stage]
 
 
 def build_pattern(given: Mapping[str, Any]) -> Pattern:
@@ -148,7 +149,7 @@ def _read_stage(given: Mapping[str, Any], number: int, prefix: str) -> Stage:
 
 
 def _calls(given: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the calls of the builder that the fields of a stage stand for."""
+    """Return the calls of the builder that are equivalent to the fields of a stage."""
     calls: list[list[Any]] = []
     if given.get("where") is not None:
         calls.append(["where", given["where"]])
@@ -176,7 +177,7 @@ def _calls(given: Mapping[str, Any]) -> list[list[Any]]:
     return calls
 
 
-def _apply(stage: Stage, word: str, given: tuple[Any, ...], applied: list[str]) -> Stage:
+def _apply(stage: Stage, word: str, given: tuple[Any, ...], applied: list[str]) -> Stage:  # noqa: C901, PLR0912 - a case for each call of the API
     """Apply one call of the builder."""
     match word:
         case "where":
@@ -215,7 +216,7 @@ def _apply(stage: Stage, word: str, given: tuple[Any, ...], applied: list[str]) 
 
 
 def _repeated(stage: Stage, word: str, given: tuple[Any, ...]) -> Stage:
-    # A quantifier replaces what `optional` said before it.
+    # A quantifier replaces an `optional` that was called before it.
     stage = replace(stage, has_quantifier=True, optional=False, greedy=False)
     if word == "oneOrMore":
         return replace(stage, least=1, most=None, repeat_gap_ms=given[0] if given else None)
@@ -245,7 +246,7 @@ def _read_skip(given: Any) -> Skip:
     if isinstance(given, str):
         given = {"type": given}
     kind, stage = given["type"], given.get("stage")
-    # With `throwOnMiss` a skip without target would end the Flink job; here it resumes as documented.
+    # With `throwOnMiss`, a skip without a target ends the Flink job. A rule resumes as documented instead.
     if kind in ("NO_SKIP", "SKIP_TO_NEXT", "SKIP_PAST_LAST_EVENT"):
         return Skip(kind)
     if kind in ("SKIP_TO_FIRST", "SKIP_TO_LAST"):
@@ -254,7 +255,7 @@ def _read_skip(given: Any) -> Skip:
 
 
 def _check(pattern: Pattern) -> None:
-    """Refuse what Flink refuses of a whole pattern and a rule has no meaning for either."""
+    """Refuse the patterns that Flink refuses, because they have no meaning as a rule either."""
     leaves = pattern.every_stage()
     names = [stage.name for stage in leaves]
     if doubled := sorted({name for name in names if names.count(name) > 1}):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +15,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
-import cep.cli
-import cep.local
+import cep.commands.cli
+import cep.commands.match
+import cep.local.match_file
+from cep.errors import RuleError
+from cep.output.terminal import match_tables
+from cep.rulebook import compile_rulebook, load_rulebook
 
 STREAMS = """\
 streams:
@@ -46,7 +55,7 @@ EVENTS = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(compiled_engine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("streams.yaml").write_text(STREAMS)
     Path("rule.cep").write_text(RULE)
@@ -55,7 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cli(*arguments: str, input: str | None = None) -> Result:  # noqa: A002 - click's word
-    return CliRunner().invoke(cep.cli.main, arguments, input=input)
+    return CliRunner().invoke(cep.commands.cli.main, arguments, input=input)
 
 
 ROOT = Path(__file__).parents[2]
@@ -71,8 +80,8 @@ def matches(lines: str) -> list[dict[str, object]]:
 FIRST = {
     "rule": "probe_then_cash",
     "card": "c1",
-    "match_start": "2024-05-01T10:00:00Z",
-    "match_end": "2024-05-01T10:02:30Z",
+    "match_start": "2024-05-01T10:00:00.000000Z",
+    "match_end": "2024-05-01T10:02:30.000000Z",
     "loss": 250.0,
     "apart": 150_000_000,
     "ok": True,
@@ -80,7 +89,7 @@ FIRST = {
 SECOND = {
     "rule": "probe_then_cash",
     "card": "c2",
-    "match_start": "2024-05-01T10:03:00Z",
+    "match_start": "2024-05-01T10:03:00.000000Z",
     "match_end": "2024-05-01T10:03:01.500000Z",
     "loss": 900.0,
     "apart": 1_500_000,
@@ -178,15 +187,173 @@ def test_match_writes_dead_letters_and_late_events(folder: Path) -> None:
     assert json.loads(Path("bad.jsonl").read_text()) == {
         "reason": "not a JSON object", "source": "events.jsonl", "position": 5, "raw": "broken"
     }  # fmt: skip
-    assert json.loads(Path("late.jsonl").read_text()) == {**late, "ok": None}
+    assert json.loads(Path("late.jsonl").read_text()) == {
+        **late, "ts": "2024-05-01T10:02:51.000000Z", "_late_seconds": 0.5
+    }  # fmt: skip
+
+
+def test_match_corrects_what_late_events_change(folder: Path) -> None:
+    late = {"card": "c1", "ts": "2024-05-01T10:02:51Z", "amount": 1.0}
+    with Path("events.jsonl").open("a") as file:
+        file.write(json.dumps(late) + "\n")
+    result = cli(
+        *("match", "rule.cep", "-i", "events.jsonl", "--as-stream", "--late", "late.jsonl"),
+        *("--late", "correct within 1 hour"),
+    )
+    assert result.exit_code == 0
+    assert [line.split()[:2] for line in result.stderr.splitlines()][2] == ["late", "0"]
+    assert Path("late.jsonl").read_text() == ""
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {row["kind"] for row in rows} <= {"match", "retract"}
+    assert list(rows[0])[:7] == ["rule", "card", "match_id", "match_start", "match_end", "revision", "kind"]
+
+
+@pytest.mark.parametrize(
+    ("ways", "expected"),
+    [
+        (("correct within soon",), "error[E0647]: `correct within soon` says no time\n"),
+        (("correct within 0 seconds",), "error[E0647]: `correct within 0 seconds` says no time\n"),
+        (("a.jsonl", "b.jsonl"), "--late is there twice: give one file, and one `correct within`, at most\n"),
+    ],
+)
+def test_late_says_what_it_can_be(folder: Path, ways: tuple[str, ...], expected: str) -> None:
+    given = [part for way in ways for part in ("--late", way)]
+    result = cli("match", "rule.cep", "-i", "events.jsonl", *given)
+    assert result.exit_code != 0
+    assert expected in result.stderr
+
+
+def test_times_have_one_form_in_json_and_csv(folder: Path) -> None:
+    Path("rule.cep").write_text(RULE.replace("cash.ok             AS ok", "probe.ts AS began"))
+    for name in ("m.jsonl", "m.csv"):
+        result = cli("match", "rule.cep", "-i", "events.jsonl", "-o", name)
+        assert result.exit_code == 0, result.stderr
+    names = ("match_start", "match_end", "began")
+    from_json = [json.loads(line) for line in Path("m.jsonl").read_text().splitlines()]
+    from_csv = list(csv.DictReader(Path("m.csv").read_text().splitlines()))
+    assert [[row[name] for name in names] for row in from_csv] == [
+        [row[name] for name in names] for row in from_json
+    ]
+    assert from_csv[1]["match_end"] == "2024-05-01T10:03:01.500000Z"
+    assert from_csv[1]["began"] == "2024-05-01T10:03:00.000000Z"
+
+
+def test_late_events_have_the_same_form_of_times_in_json_and_csv(folder: Path) -> None:
+    with Path("events.jsonl").open("a") as file:
+        file.write('{"card": "c1", "ts": "2024-05-01T10:02:51Z", "amount": 1.0}\n')
+    for name in ("late.jsonl", "late.csv"):
+        assert cli("match", ".", "-i", "events.jsonl", "--as-stream", "--late", name).exit_code == 0
+    [from_csv] = csv.DictReader(Path("late.csv").read_text().splitlines())
+    assert from_csv["ts"] == "2024-05-01T10:02:51.000000Z"
+    assert json.loads(Path("late.jsonl").read_text())["ts"] == from_csv["ts"]
+
+
+def test_quiet_leaves_out_the_summary_and_nothing_else(folder: Path) -> None:
+    result = cli("match", "rule.cep", "-i", "events.jsonl", "--quiet")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert matches(result.stdout) == [FIRST, SECOND]
+    assert cli("check", ".", "-q").output == ""
+    Path("rule.cep").write_text(RULE.replace("WITHIN 10 MINUTES\n", ""))
+    for command in (("check", "-q", "rule.cep"), ("match", "-q", "rule.cep", "-i", "events.jsonl")):
+        assert "warning[W0501]" in cli(*command).output
+    Path("rule.cep").write_text(RULE.replace("amount < 5", "amout < 5"))
+    result = cli("check", "rule.cep", "-q")
+    assert (result.exit_code, "error[E0203]" in result.stdout) == (1, True)
+    assert "checked" not in result.stdout
+
+
+def test_progress_that_is_asked_for_is_lines_on_standard_error(folder: Path) -> None:
+    asked = ("match", "rule.cep", "-i", "events.jsonl", "--progress")
+    assert cli(*asked).stderr.startswith("events read: 5\nevents ")
+    assert matches(cli(*asked).stdout) == [FIRST, SECOND]
+    assert cli(*asked, "--quiet").stderr == ""
+
+
+def test_progress_on_a_terminal_is_one_line_that_disappears(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cep", "match", "rule.cep", "-i", "events.jsonl"]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=theirs
+    ) as process:
+        assert process.stdout is not None
+        stdout = process.stdout.read().decode()
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, shown
+    assert matches(stdout) == [FIRST, SECOND]
+    assert shown.startswith("\r\x1b[Kevents read: 5\r\x1b[Kevents  ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        (["ma"], ["match"]),
+        (["explain", "--format", "d"], ["dot"]),
+        (["check", "--js"], ["--json"]),
+        (["rules", "copy", "fraud/r"], ["fraud/rapid_drain"]),
+    ],
+)
+def test_a_shell_completes_what_is_typed(typed: list[str], found: list[str], tmp_path: Path) -> None:
+    command = tmp_path / "cep"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m cep "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    words = " ".join(typed)
+    script = (
+        'eval "$(cep completion bash)"; complete -p cep > /dev/null || exit 1; '
+        f"COMP_WORDS=(cep {words}); COMP_CWORD={len(typed)}; _cep_completion cep; echo ${{COMPREPLY[@]}}"
+    )
+    bash = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (bash.returncode, bash.stdout.split()) == (0, found), bash.stderr
+    asked = {"COMP_WORDS": f"cep {words}", "COMP_CWORD": str(len(typed)), "_CEP_COMPLETE": "zsh_complete"}
+    zsh = subprocess.run([command], env=environment | asked, capture_output=True, text=True, check=True)
+    assert zsh.stdout.split("\n")[:2] == ["plain", found[0]]
+    asked = {"COMP_WORDS": f"cep {words}", "COMP_CWORD": typed[-1], "_CEP_COMPLETE": "fish_complete"}
+    fish = subprocess.run([command], env=environment | asked, capture_output=True, text=True, check=True)
+    assert re.match(rf"plain[,\n]{re.escape(found[0])}\b", fish.stdout)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_each_shell_asks_the_command(shell: str) -> None:
+    result = cli("completion", shell)
+    assert (result.exit_code, f"_CEP_COMPLETE={shell}_complete" in result.stdout) == (0, True)
+
+
+WITHOUT_PYSPARK = "import sys; sys.modules['pyspark'] = None; from cep.__main__ import start; start()"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        ("nowhere.yaml", "error[E0840]: the pipeline file `nowhere.yaml` cannot be read: "),
+        ("wrong.yaml", "error[E0404]: the pipeline has no `source`\n"),
+        ("right.yaml", "error[E0801]: PySpark is not installed\n"),
+    ],
+)
+def test_what_is_wrong_with_a_pipeline_file_is_said_before_a_missing_pyspark(
+    folder: Path, pipeline: str, message: str
+) -> None:
+    Path("wrong.yaml").write_text("rules: [rule.cep]\n")
+    Path("right.yaml").write_text(
+        "rules: [rule.cep]\nsource: {stream: payments, format: json, path: events.jsonl}\n"
+        "sinks: [{format: console}]\nmode: batch\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK, "run", pipeline],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr[: len(message)]) == (1, message), done.stderr
 
 
 def test_match_on_a_terminal_prints_tables(folder: Path) -> None:
-    compiled = cep.cli._compiled([Path("rule.cep")], None)
-    found = cep.local.match_file(compiled.programs, "events.jsonl")
+    compiled = cep.commands.match.compile_files([Path("rule.cep")], None)
+    found = cep.match_file(compiled.rule_set, "events.jsonl")
     runner = CliRunner()
     with runner.isolation() as (out, _, _):
-        cep.cli._print_tables(compiled.programs, found.matches, 1)
+        cep.commands.match._print_tables(compiled.rule_set, found.matches, 1)
         lines = [line.rstrip() for line in out.getvalue().decode().splitlines() if line.strip()]
     assert lines == [
         "probe_then_cash: A tiny charge, then a large one",
@@ -194,6 +361,24 @@ def test_match_on_a_terminal_prints_tables(folder: Path) -> None:
         " ────────────────────────────────────────────────",
         " 2024-05-01 10:00:00 2m 30s c1    250 2m 30s true",
         "... and 1 more; see --limit and --output",
+    ]
+
+
+def test_a_heading_is_broken_between_words_and_no_wider_than_it_need_be(folder: Path) -> None:
+    Path("rule.cep").write_text(RULE.replace("AS loss", "AS loss_of_the_merchant"))
+    compiled = cep.commands.match.compile_files([Path("rule.cep")], None)
+    found = cep.match_file(compiled.rule_set, "events.jsonl")
+    [table] = match_tables(compiled.rule_set, found.matches.slice(0, 1))
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(table)
+    lines = [line.rstrip() for line in shown.get().splitlines() if line.strip()]
+    assert lines[-5:] == [
+        "                                 loss_of_",
+        "                                     the_",
+        " start               lasted card merchant  apart ok",
+        " ────────────────────────────────────────────────────",
+        " 2024-05-01 10:00:00 2m 30s c1        250 2m 30s true",
     ]
 
 
@@ -227,7 +412,8 @@ def test_match_on_a_terminal_prints_tables(folder: Path) -> None:
         ),
         (
             ("match", ".", "-i", "events.jsonl", "-o", "rule.cep/x.csv"),
-            "error[E0609]: `rule.cep/x.csv` cannot be written: File exists\n",
+            "error[E0618]: `rule.cep/x.csv` cannot be written: a file is where a folder is needed\n"
+            "help: move the file away, or name another place\n",
         ),
     ],
 )
@@ -236,8 +422,18 @@ def test_what_is_wrong_with_the_users_files_is_said_without_a_traceback(
 ) -> None:
     result = cli(*arguments)
     assert result.exit_code == 1
-    assert result.stderr.rstrip("\n") == message.rstrip("\n")
+    assert result.stderr == message
     assert result.stdout == ""
+
+
+def test_an_error_of_rules_in_python_has_the_text_that_check_prints(folder: Path) -> None:
+    Path("rule.cep").write_text(RULE.replace("amount > 100 *", "ok = 'x' AND amuont >"))
+    with pytest.raises(RuleError) as raised:
+        compile_rulebook(load_rulebook(["rule.cep"]))
+    text = str(raised.value)
+    assert text.count("  --> rule.cep:") == 2
+    assert cli("check", "rule.cep").stdout == f"{text}\n\nchecked 1 file, 0 rules: 2 errors\n"
+    assert cli("match", "rule.cep", "-i", "events.jsonl").stderr == f"{text}\n"
 
 
 def test_wrong_usage_is_exit_code_2(folder: Path) -> None:
@@ -251,7 +447,7 @@ def test_a_fault_of_ours_is_one_line_and_with_debug_a_traceback(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no luck\nat all")
 
-    monkeypatch.setattr(cep.local, "match_file", fail)
+    monkeypatch.setattr(cep.local.match_file, "read_inputs", fail)
     result = cli("match", ".", "-i", "events.jsonl")
     assert result.exit_code == 70
     assert result.stderr.splitlines()[0] == "internal error: ZeroDivisionError: no luck"
@@ -262,7 +458,7 @@ def test_an_interrupt_is_exit_code_130(folder: Path, monkeypatch: pytest.MonkeyP
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cep.local, "match_file", interrupt)
+    monkeypatch.setattr(cep.local.match_file, "read_inputs", interrupt)
     result = cli("match", ".", "-i", "events.jsonl")
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
@@ -288,9 +484,9 @@ def test_explain_shows_each_stage_and_draws_the_automaton(folder: Path) -> None:
 def test_check_and_explain_load_no_engine(folder: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from click.testing import CliRunner; import cep.cli\n"
+        "from click.testing import CliRunner; import cep.commands.cli\n"
         "for command in (['check', '.'], ['explain', '.'], ['explain', '.', '--stage', 'all']):\n"
-        "    result = CliRunner().invoke(cep.cli.main, command)\n"
+        "    result = CliRunner().invoke(cep.commands.cli.main, command)\n"
         "    assert result.exit_code == 0, result.output\n"
         "heavy = {'numba', 'cep.engine', 'pandas', 'pyspark'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -315,8 +511,8 @@ def test_the_installed_command_runs_in_a_process_of_its_own_without_pandas(folde
 
 def test_help_loads_no_heavy_package() -> None:
     code = (
-        "import sys; from click.testing import CliRunner; import cep.cli\n"
-        "assert 'Run RULES' in CliRunner().invoke(cep.cli.main, ['--help']).output\n"
+        "import sys; from click.testing import CliRunner; import cep.commands.cli\n"
+        "assert 'Run RULES' in CliRunner().invoke(cep.commands.cli.main, ['--help']).output\n"
         "heavy = {'numpy', 'pyarrow', 'numba', 'networkx', 'pyparsing', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 import pytest
 from click.testing import CliRunner
 
-from cep.local import match_file, match_schema
-from cep.program import Program
-from rules.rulebook import compile_rulebook, load_rulebook
+from cep.local.match_file import match_file
+from cep.program.program import Program
+from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.__main__ import PIPELINE as FRAUD_PIPELINE
 from scenarios.fraud.__main__ import main as fraud_command
 from scenarios.fraud.delivery import Faults
@@ -46,27 +46,27 @@ def _in_one_order(matches: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
 def _local(programs: Sequence[Program], out: Path, *, as_stream: bool) -> list[dict[str, Any]]:
     result = match_file(programs, out / "events", as_stream=as_stream)
     assert result.counts.late == 0
-    return _in_one_order(result.matches, match_schema(programs))
+    return _in_one_order(result.matches, programs.match_schema)
 
 
 def _on_spark(
     programs: Sequence[Program], pipeline: Path, out: Path, file_format: str, mode: str
 ) -> list[dict[str, Any]]:
-    from spark_runtime.pipeline import run
+    from spark_runtime import run_pipeline
 
     clear_results(out)
     placed = place_pipeline(
         pipeline, out, file_format=file_format, mode=mode, files_per_trigger=2, to_console=False
     )
-    summary = run(placed, quiet=True)
+    summary = run_pipeline(placed, quiet=True)
     assert summary.counts.late == 0
     assert summary.n_batches > 3 or mode == "batch"
     found = ds.dataset(out / "matches", format="parquet").to_table()
-    return _in_one_order(found, match_schema(programs))
+    return _in_one_order(found, programs.match_schema)
 
 
 def _assert_all_ways_agree(rules: Path, pipeline: Path, out: Path, file_format: str) -> list[dict[str, Any]]:
-    programs = compile_rulebook(load_rulebook([rules])).programs
+    programs = compile_rulebook(load_rulebook([rules])).rule_set
     expected = _local(programs, out, as_stream=False)
     assert _local(programs, out, as_stream=True) == expected
     assert _on_spark(programs, pipeline, out, file_format, "batch") == expected
@@ -133,11 +133,13 @@ def test_sensor_matches_are_the_same_locally_in_a_batch_and_in_a_stream(
 
 def test_the_fraud_command_finds_every_planted_fraud(spark: SparkSession, tmp_path: Path) -> None:
     arguments = ["--events", "10000", "--out", str(tmp_path), "--mode", "batch"]
-    result = CliRunner().invoke(fraud_command, arguments, env={"COLUMNS": "140"})
+    result = CliRunner().invoke(fraud_command, arguments, env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     rules = {path.stem for path in (RULES / "fraud").glob("*.cep")}
-    rows = [[cell.strip() for cell in line.split("│")[1:5]] for line in result.output.splitlines()]
+    rows = [line.split()[:4] for line in result.output.splitlines()]
     found = {row[0]: row[1:] for row in rows if row and row[0] in rules}
+    score_lines = result.output.partition("Planted fraud")[2].splitlines()
+    assert max(map(len, score_lines)) <= 80
     assert found == {rule: ["5", "5", "100.0%"] for rule in rules}
 
 

@@ -1,7 +1,8 @@
-"""The examples of every error code, and what is said about them.
+"""Examples of every error code, and the texts that users read about them.
 
-Each file in `errors/` is a rule file or a streams file with a problem; the .txt beside it is what users see.
-``python -m tests.golden.errors_cases`` writes the .txt files anew: read the difference before committing it.
+Each file in `errors/` is a rule file or a streams file with a problem. The .txt file beside it is the text
+that users read. ``python -m tests.golden.errors_cases`` writes the .txt files again. Read the difference
+before you commit it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cep.compiler.compile import check_sources, compile_rules
+from cep.diagnostics.diagnostic import in_order, render
+from cep.diagnostics.limits import MAX_BYTES, MAX_TOKENS
+from cep.documents.schema_file import load_streams, parse_streams
 from cep.errors import RuleError, Source
-from cep.language.diagnostics import in_order, render
-from cep.language.limits import MAX_BYTES, MAX_TOKENS
-from cep.schema_file import load_streams, parse_streams
 
 FOLDER = Path(__file__).parent / "errors"
 
@@ -27,10 +28,13 @@ BUILT: dict[str, str] = {
     "E0908": _RULE.replace("a -> b", "a" + " -> b?" * 150) + "DEFINE a AS items = 1, b AS items = 2",
     "E0908_absences": _RULE.replace(
         "a -> b", "a " + " -> ".join(f"(c? -> !v{number} | d?)" for number in range(15)) + " -> b"
-    ),
+    )
+    + "DEFINE "
+    + ", ".join(f"{name} AS items = 1" for name in ("a", "b", "c", "d", *(f"v{n}" for n in range(15)))),
     "E0910": _RULE.replace("a -> b", "a " * MAX_TOKENS),
     "E0911": "".join(
-        f"RULE r{number} FROM payments PARTITION BY card PATTERN a WITHIN 1 HOUR\n" for number in range(501)
+        f"RULE r{number} FROM payments PARTITION BY card PATTERN a WITHIN 1 HOUR DEFINE a AS items = 1\n"
+        for number in range(501)
     ),
     "E0912": _RULE.replace("a -> b", "a" * 256),
     "E0912_text": f"RULE r TITLE '{'x' * 10_000}'",
@@ -42,9 +46,11 @@ BUILT: dict[str, str] = {
     + " > 0",
     "E0914": _RULE.replace("a -> b", " | ".join(f"v{number}" for number in range(201))),
     "E0915": _RULE + "DEFINE a AS " + " AND ".join(f"amont > {number}" for number in range(60)),
-    "E0905": _RULE + "MEASURES\n" + ",\n".join(f"  SUM(a.items + {n}) AS m{n}" for n in range(65)),
+    "E0905": _RULE
+    + "DEFINE b AS items = 1\nMEASURES\n"
+    + ",\n".join(f"  SUM(a.items + {n}) AS m{n}" for n in range(65)),
 }
-"""Rule files too long to keep."""
+"""Name of an example -> its text, for rule files that are too long to be stored."""
 
 
 def names() -> list[str]:
@@ -54,7 +60,7 @@ def names() -> list[str]:
 
 
 def said_about(name: str) -> str:
-    """Return what a user sees for the example `name`."""
+    """Return the text that a user reads about the example `name`."""
     path = FOLDER / name
     if name == "E0414.yaml":
         try:
@@ -76,7 +82,7 @@ def said_about(name: str) -> str:
 
 
 def golden_path(name: str) -> Path:
-    """Return the file that keeps what is said about `name`."""
+    """Return the file with the reviewed text about the example `name`."""
     return FOLDER / f"{Path(name).stem}.txt"
 
 

@@ -1,37 +1,105 @@
-"""What `cep explain` says about the rules of the library does not change unseen.
+"""The output of `cep explain` for the rules of the library is the reviewed output.
 
-``python -m tests.golden.test_explain`` writes the files anew: read the difference before committing it.
+``python -m tests.golden.test_explain`` writes the files again. Read the difference before you commit it.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from cep import picture
-from cep.explain import explain
-from cep.stages import STAGES, show_stages
-from rules.rulebook import compile_rulebook, load_rulebook
+from cep.compiler.compile import compile_sources
+from cep.errors import Source
+from cep.explain import picture
+from cep.explain.explain import explain
+from cep.explain.stages import STAGES, show_stages
+from cep.rulebook import compile_rulebook, load_rulebook
+from cep.testing import LETTERS, LetterRule
 
 _RULES = Path(__file__).parents[2] / "rules"
 _FOLDER = Path(__file__).parent / "explain"
 _PATHS = sorted(_RULES.glob("*/*.cep"))
 _STAGES = Path(__file__).parent / "stages"
 _LONG = _RULES / "fraud/card_testing.cep"
-"""Shown at every stage."""
+"""The rule that is shown at every stage."""
 _DRAWN = [_LONG, _RULES / "fraud/unanswered_code.cep"]
 
 
 def _explained(path: Path) -> str:
     compiled = compile_rulebook(load_rulebook([path]))
-    (program,) = compiled.programs
-    return "\n".join(explain(rule, program) for rule in compiled.rules)
+    return "\n".join(explain(rule) for rule in compiled.rules)
 
 
 @pytest.mark.parametrize("path", _PATHS, ids=lambda path: path.stem)
-def test_an_explanation_is_what_was_reviewed(path: Path) -> None:
+def test_an_explanation_is_the_reviewed_text(path: Path) -> None:
     assert _explained(path) == (_FOLDER / f"{path.stem}.txt").read_text()
+
+
+def _automaton(pattern: str) -> str:
+    text = LetterRule(pattern).text()
+    compiled = compile_sources([Source("letters", text)], {"letters": LETTERS})
+    shown = explain(compiled.rules[0])
+    return shown[shown.index("automaton\n") : shown.index("a run remembers")]
+
+
+def test_states_that_only_count_are_one_line() -> None:
+    assert _automaton("h->{100} -> b") == (
+        "automaton\n"
+        "  0: start\n"
+        "       take h -> 1\n"
+        "  1: ignores events it cannot take\n"
+        "       take h -> 2\n"
+        "  2 to 99: the same, each a step further\n"
+        "  100: ignores events it cannot take\n"
+        "       take b -> match\n"
+    )
+    assert _automaton("(a b)->{50}") == (
+        "automaton\n"
+        "  0: start\n"
+        "       take a -> 1\n"
+        "  1: the very next event\n"
+        "       take b -> 2\n"
+        "  2: ignores events it cannot take\n"
+        "       take a -> 3\n"
+        "  3 to 98: the same as 1 to 2, in turn, each a step further\n"
+        "  99: the very next event\n"
+        "       take b -> match\n"
+    )
+
+
+def test_a_few_equal_states_are_shown_one_by_one_and_targets_keep_their_numbers() -> None:
+    assert _automaton("a{4} b").count("take a") == 4
+    assert _automaton("a->{3,100} -> b") == (
+        "automaton\n"
+        "  0: start\n"
+        "       take a -> 1\n"
+        "  1: ignores events it cannot take\n"
+        "       take a -> 2\n"
+        "  2: ignores events it cannot take\n"
+        "       take a -> 3, 4\n"
+        "  3: ignores events it cannot take\n"
+        "       take a -> 5, 4\n"
+        "  4: ignores events it cannot take\n"
+        "       take b -> match\n"
+        "  5: ignores events it cannot take\n"
+        "       take a -> 6, 4\n"
+        "  6 to 99: the same, each a step further\n"
+        "  100: ignores events it cannot take\n"
+        "       take a -> 4\n"
+    )
+
+
+def test_numbers_of_unbounded_states_are_shown_as_ranges() -> None:
+    def runs(pattern: str) -> str:
+        text = LetterRule(pattern).text()
+        compiled = compile_sources([Source("letters", text)], {"letters": LETTERS})
+        (line,) = re.findall("a run in state (.*) \\(no WITHIN\\)", explain(compiled.rules[0]))
+        return str(line)
+
+    assert runs("a b->{6} a->{7} b") == "2 to 6, 8 to 13"
+    assert runs("(a b)->{50}") == "2, 4, 6, 8, ..., 98"
 
 
 def test_there_is_a_file_for_each_rule_and_no_other() -> None:
@@ -39,17 +107,16 @@ def test_there_is_a_file_for_each_rule_and_no_other() -> None:
 
 
 def _shown() -> dict[str, str]:
-    """Return every stage of a rule and pictures of some, by the name of the file that keeps them."""
-    rulebook = load_rulebook([_LONG])
-    compiled = compile_rulebook(rulebook)
-    stages = {f"{stage}.txt": "".join(show_stages(rulebook.sources, compiled, stage)) for stage in STAGES}
-    assert "".join(show_stages(rulebook.sources, compiled, "all")) == "".join(stages.values())
+    """Return every stage of a rule and pictures of some rules, by the name of the reviewed file."""
+    compiled = compile_rulebook(load_rulebook([_LONG]))
+    stages = {f"{stage}.txt": "".join(show_stages(compiled, stage)) for stage in STAGES}
+    assert "".join(show_stages(compiled, "all")) == "".join(stages.values())
     rules = compile_rulebook(load_rulebook(_DRAWN)).rules
     return stages | {"rules.dot": picture.dot(rules), "rules.mmd": picture.mermaid(rules)}
 
 
 @pytest.mark.parametrize("name", [*(f"{stage}.txt" for stage in STAGES), "rules.dot", "rules.mmd"])
-def test_stages_and_pictures_are_what_was_reviewed(name: str) -> None:
+def test_stages_and_pictures_are_the_reviewed_ones(name: str) -> None:
     assert _shown()[name] == (_STAGES / name).read_text()
 
 

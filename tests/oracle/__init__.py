@@ -1,8 +1,8 @@
-"""The meaning of a rule, executed the slow and obvious way.
+"""The meaning of a rule, executed in a slow and obvious way.
 
 `find_matches` does what docs/semantics.md says, by recursion over the pattern and over one event after
-another: no automaton, no registers, no columns. The engine is held to it. Where a function carries out a
-paragraph of that page, its docstring names it.
+another. It has no automaton, no registers and no columns. The engine must report the same matches. If a
+function carries out a paragraph of docs/semantics.md, its docstring names the paragraph.
 """
 
 from tests.oracle.derivations import TooManyRunsError

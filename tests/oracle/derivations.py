@@ -1,7 +1,7 @@
 """Derivations: the ways to read a pattern into the events of one key, from one start.
 
-Two layers. `ways` walks the pattern tree and says, without looking at any event, by which ways one gets from
-one taken event to the next, most preferred first. `Derivations` waits for events along these ways.
+There are two layers. `ways` walks the tree of the pattern, without looking at any event. It yields the ways
+from one taken event to the next, most preferred first. `Derivations` follows these ways from event to event.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tests.oracle.partitions import ROLES
 Assignment = tuple[tuple[str, int], ...]
 """(variable, position) of every taken event, oldest first."""
 
-MAX_WAITS = 2000
-"""Waits of one rule and key. Loops of `->>` double with each event."""
+MAX_STATES = 2000
+"""Most states of one rule and key. The states of a loop with `->>` double with each event."""
 
 Instant = tuple[int, int, int]
-"""(time, 0, position) of an event or (time, 1, 0) of what time brings: order of happening ("Instants")."""
+"""(time, 0, position) of an event, or (time, 1, 0) of the end of a time: the order of "Instants"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint: its place in the pattern, contiguity, and what the element on its right can begin with."""
+    """A joint: its place in the pattern, its contiguity, the variables on its right, its gap."""
 
     place: tuple[int, ...]
     contiguity: ir.Contiguity
@@ -37,16 +37,16 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """An absence before the first event; `past_arrow`: with an arrow between the two."""
+class LookBehind:
+    """An absence before the first event. `past_arrow` says whether an arrow is between the two."""
 
-    absent: ir.Absent | ir.Silence
+    absent: ir.Absent | ir.TimedAbsence
     past_arrow: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A repetition of a group with a window; it was entered when `n_taken` events had been taken."""
+    """A repetition of a group with a window. `n_taken` events had been taken when it began."""
 
     place: tuple[int, ...]
     window: ir.Window | ir.EventWindow
@@ -54,61 +54,64 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Variables whose events are not for this wait, unless the loop was closed by `until` before."""
+class Exclusion:
+    """Variables whose events end a state, unless an event of `until` released the exclusion before."""
 
-    claims: frozenset[str]
+    variables: frozenset[str]
     until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What stands in the pattern between the event taken last and the next: the last joint, all absences.
+    """The part of the pattern between the event taken last and the next: the last joint, all absences.
 
-    `fences` are those of loops that were left or are entered, `groups` those around the place that has been
-    reached.
+    `exclusions` come from loops that were left or entered. `groups` are the groups around the place in the
+    pattern that has been reached.
     """
 
     n_taken: int = 0
     joint: Joint | None = None
-    bars: frozenset[str] = frozenset()
-    guards: frozenset[str] = frozenset()
-    fences: frozenset[Fence] = frozenset()
-    vetoes: frozenset[str] = frozenset()
+    not_followed_by: frozenset[str] = frozenset()
+    not_next: frozenset[str] = frozenset()
+    exclusions: frozenset[Exclusion] = frozenset()
+    take_exclusions: frozenset[str] = frozenset()
     groups: tuple[Inside, ...] = ()
-    looks: tuple[Look, ...] = ()
+    look_behinds: tuple[LookBehind, ...] = ()
 
-    def fenced(self, fence: Fence) -> Link:
-        """Return the link with one more fence."""
-        return replace(self, fences=self.fences | {fence})
+    def with_exclusion(self, exclusion: Exclusion) -> Link:
+        """Return the link with one more exclusion."""
+        return replace(self, exclusions=self.exclusions | {exclusion})
 
     def past_arrow(self) -> Link:
-        """Return the link behind an arrow."""
-        return replace(self, looks=tuple(replace(look, past_arrow=True) for look in self.looks))
+        """Return the link after an arrow."""
+        return replace(
+            self,
+            look_behinds=tuple(replace(look_behind, past_arrow=True) for look_behind in self.look_behinds),
+        )
 
     def running(self) -> Link:
-        """Return the link with those groups only that have taken an event."""
+        """Return the link with only the groups that have taken an event."""
         return replace(self, groups=tuple(group for group in self.groups if group.n_taken < self.n_taken))
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """By `link` to an event taken as `variable`, then on with `rest`; without variable: to the end.
+    """A way by `link` to an event taken as `variable`, and from there on by `rest`.
 
-    With a `pause` it leads through that timed absence first.
+    With an `absence` the way leads to a timed absence. With neither it leads to the end of the pattern.
     """
 
     link: Link
     variable: str | None
     rest: Rest
-    pause: ir.Silence | None = None
+    absence: ir.TimedAbsence | None = None
 
 
 Rest = Callable[[Link], Iterator[Way]]
 
 
 def begins(node: ir.Node) -> frozenset[str]:
-    """Return the variables with which `node` can begin ("What an arrow skips")."""
+    """Return the variables with which `node` can begin ("What an arrow ignores")."""
     match node:
         case ir.Take(variable=variable):
             return frozenset({variable})
@@ -120,8 +123,8 @@ def begins(node: ir.Node) -> frozenset[str]:
             return frozenset().union(*(begins(part) for part in parts))
         case ir.Repeat(body=body) | ir.Group(body=body):
             return begins(body)
-        case ir.Absent() | ir.Silence():
-            return frozenset()  # it is the first only where the pattern begins, and no joint is read there
+        case ir.Absent() | ir.TimedAbsence():
+            return frozenset()  # it can only be first at the start of the pattern, where no joint is read
         case _:
             assert_never(node)
 
@@ -148,7 +151,7 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
                 return rest(replace(reached, groups=outside))
 
             yield from ways(body, (*place, 0), replace(link, groups=(*link.groups, inside)), left)
-        case ir.Absent() | ir.Silence():
+        case ir.Absent() | ir.TimedAbsence():
             raise AssertionError("an absence stands only in a sequence")
         case _:
             assert_never(node)
@@ -157,7 +160,7 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
 def _items(
     items: tuple[ir.Item, ...], index: int, place: tuple[int, ...], link: Link, rest: Rest
 ) -> Iterator[Way]:
-    """Go through the items from `index` on: "Joints" (the last one met decides) and "Absence" (all count)."""
+    """Walk the items from `index` on. The last joint decides ("Joints"); all absences count ("Absence")."""
     if index == len(items):
         yield from rest(link)
         return
@@ -169,18 +172,20 @@ def _items(
     is_arrow = index > 0 and item.contiguity is not ir.Contiguity.STRICT
     if is_arrow:
         link = link.past_arrow()
-    if isinstance(item.node, ir.Absent | ir.Silence) and link.n_taken == 0:  # "Absence at the start"
-        yield from onward(replace(link, looks=(*link.looks, Look(item.node, past_arrow=False))))
+    if isinstance(item.node, ir.Absent | ir.TimedAbsence) and link.n_taken == 0:  # "Absence at the start"
+        yield from onward(
+            replace(link, look_behinds=(*link.look_behinds, LookBehind(item.node, past_arrow=False)))
+        )
         return
-    if isinstance(item.node, ir.Silence):
-        yield Way(link, None, onward, pause=item.node)
+    if isinstance(item.node, ir.TimedAbsence):
+        yield Way(link, None, onward, absence=item.node)
         return
     if isinstance(item.node, ir.Absent):
         name = {item.node.variable}
         if item.contiguity is ir.Contiguity.STRICT:
-            yield from onward(replace(link, guards=link.guards | name))
+            yield from onward(replace(link, not_next=link.not_next | name))
         else:
-            yield from onward(replace(link, bars=link.bars | name))
+            yield from onward(replace(link, not_followed_by=link.not_followed_by | name))
         return
     here = (*place, index)
     if index > 0:
@@ -191,7 +196,7 @@ def _items(
 def _any_order(
     node: ir.Permutation, left: tuple[int, ...], place: tuple[int, ...], link: Link, rest: Rest
 ) -> Iterator[Way]:
-    """Go through the parts numbered `left`, each first in turn ("Any order")."""
+    """Walk the parts with the numbers `left`. Each of them is first in turn ("Any order")."""
     if not left:
         yield from rest(link)
         return
@@ -209,20 +214,20 @@ def _any_order(
 
 
 def _can_be_empty(node: ir.Node) -> bool:
-    """Say whether `node` can be gone through without an event: try it."""
+    """Return whether there is a way through `node` without an event."""
     start = Link()
     through = Way(start, None, lambda link: iter(()))
     return any(way.variable is None for way in ways(node, (), start, lambda link: iter((through,))))
 
 
 def _first_taken(node: ir.Node) -> frozenset[str]:
-    """Return the variables the first event of `node` can be taken as."""
+    """Return the variables as which the first event of `node` can be taken."""
     taken = (way.variable for way in ways(node, (), Link(), lambda link: iter(())))
     return frozenset(name for name in taken if name is not None)
 
 
-def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link, rest: Rest) -> Iterator[Way]:
-    """Go through the loop, `done` repetitions lying behind ("Loops")."""
+def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link, rest: Rest) -> Iterator[Way]:  # noqa: C901 - a case for each quantifier
+    """Walk the loop after `done` repetitions ("Loops")."""
     least = 0 if _can_be_empty(node.body) else node.min
 
     def more() -> Iterator[Way]:
@@ -231,26 +236,26 @@ def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link,
             entered = replace(link, joint=Joint(place, node.contiguity, begins(node.body), node.gap))
             if node.contiguity is not ir.Contiguity.STRICT:
                 entered = entered.past_arrow()
-            for item in node.behind:  # "Absence": what is absent behind a loop is so between its repetitions
+            for item in node.behind:  # "Absence": an absence behind a loop holds between its repetitions too
                 assert isinstance(item.node, ir.Absent)
                 if item.contiguity is not ir.Contiguity.STRICT:
-                    entered = replace(entered, bars=entered.bars | {item.node.variable})
+                    entered = replace(entered, not_followed_by=entered.not_followed_by | {item.node.variable})
                 elif done >= least:
-                    entered = replace(entered, guards=entered.guards | {item.node.variable})
+                    entered = replace(entered, not_next=entered.not_next | {item.node.variable})
         if node.until is not None and done > 0:
-            entered = entered.fenced(Fence(frozenset({node.until})))
+            entered = entered.with_exclusion(Exclusion(frozenset({node.until})))
         elif node.until is not None:
-            entered = replace(entered, vetoes=entered.vetoes | {node.until})
+            entered = replace(entered, take_exclusions=entered.take_exclusions | {node.until})
         return ways(node.body, (*place, 0), entered, after)
 
     def after(reached: Link) -> Iterator[Way]:
         if reached.n_taken == link.n_taken:
-            return  # a repetition without an event is none
+            return  # a repetition without an event does not count
         yield from _repetitions(node, done + 1, place, reached, rest)
 
     def leave() -> Iterator[Way]:
         if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:
-            return rest(link.fenced(Fence(_first_taken(node.body), node.until)))
+            return rest(link.with_exclusion(Exclusion(_first_taken(node.body), node.until)))
         return rest(link)
 
     if done < least:
@@ -267,7 +272,7 @@ def _repetitions(node: ir.Repeat, done: int, place: tuple[int, ...], link: Link,
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """A complete reading: what it took, when it became complete, the `match_end` it gives."""
+    """A complete reading of the pattern: the events taken, the instant it was complete, its `match_end`."""
 
     assignment: Assignment
     instant: Instant
@@ -275,11 +280,12 @@ class Derivation:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A run waited: it was open after instant i if `since` <= i < `until` (None: for ever).
+class OpenState:
+    """A state of a run and the time for which it was open.
 
-    While it is open all it can bring is preferred to the derivations from number `preference` on.
-    `limit_us` is the time of the limit that ended it, None: no limit did ("Timeouts").
+    It was open after instant i if `since` <= i < `until`. If `until` is None, it stays open for ever. While
+    it is open, each derivation that can come from it is preferred to the derivations from number `preference`
+    on. `limit_us` is the time of the limit that ended the state ("Timeouts"), or None if no limit ended it.
     """
 
     assignment: Assignment
@@ -296,7 +302,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Limit:
-    """An instant after which a wait is over, and the time it stands for."""
+    """An instant after which a state is closed, and the time that the instant stands for."""
 
     instant: Instant
     time_us: int
@@ -304,18 +310,18 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """From where a wait begins: an instant, and the time it stands for."""
+    """The instant at which a state begins, and the time that the instant stands for."""
 
     instant: Instant
     time_us: int
 
 
 class TooManyRunsError(Exception):
-    """This rule has so many runs in these events that following each of them takes too long."""
+    """The rule has too many runs in these events to follow each of them."""
 
 
 def events_by_name(rule: ir.Rule, events: Sequence[Event], assignment: Assignment) -> dict[str, list[Event]]:
-    """Return the events taken as each variable, as any member of each subset, and all ("Subsets")."""
+    """Return the events taken as each variable, as a member of each subset, and all events ("Subsets")."""
     names = [variable.name for variable in rule.variables] + [subset.name for subset in rule.subsets]
     return {
         name: [events[position] for variable, position in assignment if variable in rule.members(name)]
@@ -326,7 +332,7 @@ def events_by_name(rule: ir.Rule, events: Sequence[Event], assignment: Assignmen
 class Derivations:
     """All derivations from the start `start` over the ordered events of one key, most preferred first.
 
-    After `all` has been called, `waits` holds every wait on the way, for "When a run is open".
+    After a call of `all`, `states` holds every state of the runs, for "When a run is open".
     """
 
     def __init__(self, rule: ir.Rule, times: Sequence[int], events: Sequence[Event], start: int) -> None:
@@ -335,18 +341,18 @@ class Derivations:
         self.events = events
         self.start = start
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
-        self.waits: list[Wait] = []
+        self.states: list[OpenState] = []
         self._found: dict[tuple[Assignment, Instant], Derivation] = {}
 
     def _record(
         self, assignment: Assignment, since: Moment, until: Instant | None, limit_us: int | None = None
     ) -> None:
-        self.waits.append(Wait(assignment, since.instant, until, len(self._found), limit_us))
-        if len(self.waits) > MAX_WAITS:
+        self.states.append(OpenState(assignment, since.instant, until, len(self._found), limit_us))
+        if len(self.states) > MAX_STATES:
             raise TooManyRunsError
 
     def _record_end(self, assignment: Assignment, since: Moment, limit: Limit | None) -> None:
-        """A limit ended the wait, perhaps before it began; without one it goes on for ever."""
+        """Record a state that a limit ended, perhaps before it began, or that stays open without a limit."""
         if limit is None:
             self._record(assignment, since, None)
         else:
@@ -354,21 +360,25 @@ class Derivations:
             self._record(assignment, since, until, max(limit.time_us, since.time_us))
 
     def all(self) -> list[Derivation]:
-        """Return the derivations, each assignment and instant once."""
+        """Return the derivations. Each pair of assignment and instant is there once."""
         for way in ways(self.rule.pattern, (), Link(), _end):
             assert way.variable is not None, "a pattern takes at least one event"
-            if any(self._lies_before(look) for look in way.link.looks):
+            if any(self._lies_before(look_behind) for look_behind in way.link.look_behinds):
                 continue
-            if self._is_fenced((), way.link, self.start) or self._is_vetoed((), way.link, self.start):
+            if self._is_excluded((), way.link, self.start) or self._is_take_excluded(
+                (), way.link, self.start
+            ):
                 continue
-            if self.holds(way.variable, self.start, ()):  # "Starts": no joint is read before the first event
+            if self.holds(way.variable, self.start, ()):  # "Starts": the first event has no joint before it
                 for derivation in self._after_take(((way.variable, self.start),), way):
                     self._found.setdefault((derivation.assignment, derivation.instant), derivation)
         return list(self._found.values())
 
     def holds(self, variable: str, position: int, assignment: Assignment) -> bool:
-        """Say whether the event may be taken as `variable`: it has its role ("Streams and keys"), and the
-        predicate is TRUE, not NULL ("Predicates").
+        """Return whether the event can be taken as `variable`.
+
+        The event must have the role of the variable ("Streams and keys"), and the predicate must be TRUE, not
+        NULL ("Predicates").
         """
         role = self.predicates[variable].role
         if role >= 0 and role not in self.events[position][ROLES]:
@@ -380,18 +390,21 @@ class Derivations:
         return evaluate(predicate, self.events[position], taken) is True
 
     def taken(self, assignment: Assignment) -> dict[str, list[Event]]:
-        """Return the events by variable."""
+        """Return the events of `assignment` by variable."""
         return events_by_name(self.rule, self.events, assignment)
 
-    def _lies_before(self, look: Look) -> bool:
-        """Say whether an event that must not lie before the first one does ("Absence at the start")."""
-        absent = look.absent
-        is_silence = isinstance(absent, ir.Silence)
-        names = absent.variables if isinstance(absent, ir.Silence) else (absent.variable,)
-        within = absent.period if isinstance(absent, ir.Silence) else self.rule.window
+    def _lies_before(self, look_behind: LookBehind) -> bool:
+        """Return whether an event lies before the first one that `look_behind` forbids there.
+
+        Carries out "Absence at the start".
+        """
+        absent = look_behind.absent
+        is_timed = isinstance(absent, ir.TimedAbsence)
+        names = absent.variables if isinstance(absent, ir.TimedAbsence) else (absent.variable,)
+        within = absent.period if isinstance(absent, ir.TimedAbsence) else self.rule.window
         for position in range(self.start):
             is_adjacent = position == self.start - 1
-            if not is_silence and not look.past_arrow and not is_adjacent:
+            if not is_timed and not look_behind.past_arrow and not is_adjacent:
                 continue
             if isinstance(within, ir.EventWindow):
                 is_inside = self.start - position <= within.count - 1
@@ -403,7 +416,10 @@ class Derivations:
         return False
 
     def _end_of(self, window: ir.Window | ir.EventWindow, first: int) -> Limit | None:
-        """Return when a window closes that the event at `first` opened ("Window"); None: not in sight."""
+        """Return when the window closes that the event at `first` opened ("Window").
+
+        Return None if it counts events and there are not enough of them.
+        """
         if isinstance(window, ir.Window):
             begin_us = self.times[first]
             return Limit((begin_us + window.span_us, 1, 0), begin_us + window.length_us)
@@ -412,11 +428,11 @@ class Derivations:
 
     @property
     def close(self) -> Limit | None:
-        """When the window closes: after all events of its last moment ("Window")."""
+        """The limit at which the rule's window closes: after all events of its last moment ("Window")."""
         return None if self.rule.window is None else self._end_of(self.rule.window, self.start)
 
-    def _end_of_wait(self, assignment: Assignment, link: Link) -> Limit | None:
-        """Return the first of all limits of a wait, None: it has none ("Limits of a wait")."""
+    def _limit_of_state(self, assignment: Assignment, link: Link) -> Limit | None:
+        """Return the first of all limits of a state, or None if it has no limit ("Limits of a state")."""
         groups = link.running().groups
         ends = [self.close, *(self._end_of(group.window, assignment[group.n_taken][1]) for group in groups)]
         gap = None if link.joint is None else link.joint.gap
@@ -430,71 +446,75 @@ class Derivations:
         return (self.times[position], 0, position)
 
     def _after_take(self, assignment: Assignment, way: Way) -> Iterator[Derivation]:
-        """Go on behind an event just taken."""
+        """Continue after the event taken last."""
         last = assignment[-1][1]
         moment = Moment(self.at(last), self.times[last])
         return self._onward(assignment, way.rest(Link(len(assignment), groups=way.link.groups)), moment)
 
     def _onward(self, assignment: Assignment, onward: Iterator[Way], since: Moment) -> Iterator[Derivation]:
-        """Go on from a moment: one wait after another ("Waits")."""
-        for (variable, pause, link), group in groupby(onward, key=_wait_of):
-            if pause is not None:
+        """Continue from a moment with one state after another ("States")."""
+        for (variable, absence, link), group in groupby(onward, key=_state_of):
+            if absence is not None:
                 for way in group:
-                    yield from self._pause(assignment, way, pause, since)
+                    yield from self._absence_state(assignment, way, absence, since)
             elif variable is None:
-                yield from self._ending(assignment, link, since)
+                yield from self._end_state(assignment, link, since)
             else:
-                yield from self._wait(assignment, link, list(group), since)
+                yield from self._variable_state(assignment, link, list(group), since)
 
     def _candidates(self, since: Moment, limit: Limit | None) -> Iterator[int]:
-        """Yield the positions of the events that happen after an instant and not after a limit."""
+        """Yield the positions of the events that happen after `since` and not after `limit`."""
         for position in range(len(self.events)):
             if limit is not None and self.at(position) > limit.instant:
                 return
             if self.at(position) > since.instant:
                 yield position
 
-    def _is_fenced(self, assignment: Assignment, link: Link, position: int) -> bool:
-        """Say whether a fence keeps the event off ("Possessive loops", "Closed loops")."""
+    def _is_excluded(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Return whether an exclusion keeps the event from the state ("Possessive loops", "Closed loops")."""
         return any(
-            any(self.holds(name, position, assignment) for name in fence.claims)
-            and not self._is_lifted(assignment, fence, position)
-            for fence in link.fences
+            any(self.holds(name, position, assignment) for name in exclusion.variables)
+            and not self._is_released(assignment, exclusion, position)
+            for exclusion in link.exclusions
         )
 
-    def _is_lifted(self, assignment: Assignment, fence: Fence, position: int) -> bool:
-        """Say whether the event closes the loop that the fence is of."""
-        return fence.until is not None and self.holds(fence.until, position, assignment)
+    def _is_released(self, assignment: Assignment, exclusion: Exclusion, position: int) -> bool:
+        """Return whether the event closes the loop of the exclusion, and so releases the exclusion."""
+        return exclusion.until is not None and self.holds(exclusion.until, position, assignment)
 
-    def _is_vetoed(self, assignment: Assignment, link: Link, position: int) -> bool:
-        """Say whether the event would begin a loop that it closes."""
-        return any(self.holds(name, position, assignment) for name in link.vetoes)
+    def _is_take_excluded(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Return whether the event closes the loop that it would begin."""
+        return any(self.holds(name, position, assignment) for name in link.take_exclusions)
 
-    def _after_lifts(self, assignment: Assignment, link: Link, position: int) -> Link:
-        """Return `link` without the fences of loops that the event closes."""
-        kept = {fence for fence in link.fences if not self._is_lifted(assignment, fence, position)}
-        return replace(link, fences=frozenset(kept))
+    def _after_releases(self, assignment: Assignment, link: Link, position: int) -> Link:
+        """Return `link` without the exclusions that the event releases."""
+        kept = {
+            exclusion
+            for exclusion in link.exclusions
+            if not self._is_released(assignment, exclusion, position)
+        }
+        return replace(link, exclusions=frozenset(kept))
 
-    def _is_guarded(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
-        """Say whether a strict absence forbids the event: it looks at the very next one ("Absence")."""
+    def _violates_not_next(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
+        """Return whether the event is the very next one and a strict absence forbids it ("Absence")."""
         is_next = position == next(self._candidates(since, None))
-        return is_next and any(self.holds(name, position, assignment) for name in link.guards)
+        return is_next and any(self.holds(name, position, assignment) for name in link.not_next)
 
     def _is_forbidden(self, assignment: Assignment, link: Link, position: int, since: Moment) -> bool:
-        """Say whether the wait ends with the event, whatever it could do with it."""
-        return self._is_fenced(assignment, link, position) or self._is_guarded(
+        """Return whether the event ends the state, even if the state could take or ignore the event."""
+        return self._is_excluded(assignment, link, position) or self._violates_not_next(
             assignment, link, position, since
         )
 
     def _may_take(self, assignment: Assignment, link: Link, position: int) -> bool:
-        """Say whether the gap before the event is long enough ("Gaps")."""
+        """Return whether the gap before the event is long enough ("Gaps")."""
         assert link.joint is not None
         gap = link.joint.gap
         return gap is None or self.times[position] - self.times[assignment[-1][1]] >= gap.low_us
 
-    def _may_skip(self, assignment: Assignment, link: Link, position: int) -> bool:
-        """Say whether the wait may pass over the event ("What an arrow skips", "Absence")."""
-        if any(self.holds(name, position, assignment) for name in link.bars):
+    def _may_ignore(self, assignment: Assignment, link: Link, position: int) -> bool:
+        """Return whether the state may ignore the event ("What an arrow ignores", "Absence")."""
+        if any(self.holds(name, position, assignment) for name in link.not_followed_by):
             return False
         assert link.joint is not None
         match link.joint.contiguity:
@@ -508,13 +528,16 @@ class Derivations:
             case _:
                 assert_never(link.joint.contiguity)
 
-    def _wait(
+    def _variable_state(
         self, assignment: Assignment, link: Link, group: list[Way], since: Moment
     ) -> Iterator[Derivation]:
-        """Wait by one joint: at each event take, in the order of the ways, before skipping."""
-        limit = self._end_of_wait(assignment, link)
+        """Yield the derivations of a state that leads to variables.
+
+        At each event the state takes the event, in the order of its ways, before it ignores the event.
+        """
+        limit = self._limit_of_state(assignment, link)
         for position in self._candidates(since, limit):
-            link = self._after_lifts(assignment, link, position)
+            link = self._after_releases(assignment, link, position)
             if self._is_forbidden(assignment, link, position, since):
                 self._record(assignment, since, self.at(position))
                 return
@@ -522,64 +545,67 @@ class Derivations:
                 assert way.variable is not None
                 if not self._may_take(assignment, link, position):
                     continue
-                if self._is_vetoed(assignment, link, position):
+                if self._is_take_excluded(assignment, link, position):
                     continue
                 if self.holds(way.variable, position, assignment):
                     yield from self._after_take((*assignment, (way.variable, position)), way)
-            if not self._may_skip(assignment, link, position):
+            if not self._may_ignore(assignment, link, position):
                 self._record(assignment, since, self.at(position))
                 return
         self._record_end(assignment, since, limit)
 
-    def _pause(
-        self, assignment: Assignment, way: Way, silence: ir.Silence, since: Moment
+    def _absence_state(
+        self, assignment: Assignment, way: Way, absence: ir.TimedAbsence, since: Moment
     ) -> Iterator[Derivation]:
-        """Wait until a timed absence is certain, then go on ("Absence for a time")."""
-        link = replace(way.link, bars=way.link.bars.union(silence.variables))
-        period = silence.period
+        """Yield the derivations behind a timed absence, which begin when it ends ("Absence for a time")."""
+        link = replace(way.link, not_followed_by=way.link.not_followed_by.union(absence.variables))
+        period = absence.period
         end = Limit((since.time_us + period.span_us, 1, 0), since.time_us + period.length_us)
-        limit = self._end_of_wait(assignment, replace(link, joint=None))
+        limit = self._limit_of_state(assignment, replace(link, joint=None))
         is_first = limit is None or end.instant <= limit.instant
         lying_between = list(self._candidates(since, end if is_first else limit))
         for position in lying_between:
-            link = self._after_lifts(assignment, link, position)
+            link = self._after_releases(assignment, link, position)
             forbidden = self._is_forbidden(assignment, link, position, since)
-            if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
+            if forbidden or any(self.holds(name, position, assignment) for name in link.not_followed_by):
                 self._record(assignment, since, self.at(position))
                 return
         if not is_first:
             self._record_end(assignment, since, limit)
             return
         self._record(assignment, since, end.instant)
-        guards = way.link.guards if not lying_between else frozenset()
-        onward = way.rest(replace(way.link, joint=None, guards=guards, fences=link.fences))
+        not_next = way.link.not_next if not lying_between else frozenset()
+        onward = way.rest(replace(way.link, joint=None, not_next=not_next, exclusions=link.exclusions))
         yield from self._onward(assignment, onward, Moment(end.instant, end.time_us))
 
-    def _ending(self, assignment: Assignment, link: Link, since: Moment) -> Iterator[Derivation]:
-        """Complete the derivation: at once, or when an absence is certain ("Absence at the end")."""
-        if not link.bars and not link.guards:
+    def _end_state(self, assignment: Assignment, link: Link, since: Moment) -> Iterator[Derivation]:
+        """Yield the complete derivation, with an absence at the end only when the absence is certain.
+
+        Carries out "Absence at the end".
+        """
+        if not link.not_followed_by and not link.not_next:
             yield Derivation(assignment, since.instant, since.time_us)
             return
         close = self.close
         for position in self._candidates(since, close):
-            link = self._after_lifts(assignment, link, position)
+            link = self._after_releases(assignment, link, position)
             forbidden = self._is_forbidden(assignment, link, position, since)
-            if forbidden or any(self.holds(name, position, assignment) for name in link.bars):
+            if forbidden or any(self.holds(name, position, assignment) for name in link.not_followed_by):
                 self._record(assignment, since, self.at(position))
                 return
-            if not link.bars:  # the very next event was not the forbidden one: that is all there is to know
+            if not link.not_followed_by:  # only the very next event was forbidden, and this is another one
                 self._record(assignment, since, self.at(position))
                 yield Derivation(assignment, self.at(position), self.times[position])
                 return
         self._record_end(assignment, since, close)
-        decided = not link.guards or any(True for _ in self._candidates(since, close))
+        decided = not link.not_next or any(True for _ in self._candidates(since, close))
         if close is not None and decided:
             yield Derivation(assignment, close.instant, close.time_us)
 
 
-def _wait_of(way: Way) -> tuple[str | None, ir.Silence | None, Link]:
-    """Return what neighbouring ways of one wait share."""
-    return ("" if way.variable is not None else None, way.pause, way.link.running())
+def _state_of(way: Way) -> tuple[str | None, ir.TimedAbsence | None, Link]:
+    """Return a value that the neighbouring ways of one state share."""
+    return ("" if way.variable is not None else None, way.absence, way.link.running())
 
 
 def _end(link: Link) -> Iterator[Way]:

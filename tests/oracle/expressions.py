@@ -1,4 +1,4 @@
-"""Expressions for one event at a time (docs/semantics.md, "Predicates" and "Expressions")."""
+"""Evaluation of expressions for one event at a time (docs/semantics.md, "Predicates" and "Expressions")."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, assert_never
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type
 
 Event = Mapping[str, Any]
 """Column name to value. Timestamps are int microseconds, None is NULL."""
@@ -22,23 +22,28 @@ _INTEGERS = (Type.BIGINT, Type.TIMESTAMP, Type.INTERVAL)
 
 
 def evaluate(expression: Expression, event: Event | None, taken: Taken) -> Any:
-    """Return the value of `expression` (None: NULL) for the event under test and what was taken so far."""
+    """Return the value of `expression` for the event under test and the events taken so far.
+
+    None stands for NULL.
+    """
     match expression:
         case Literal(value=value):
             return value
         case Column(name=name):
             assert event is not None, "a measure has no event under test"
-            return event.get(name)  # of another stream than the event: NULL
+            return event.get(name)  # a column of another stream is NULL
         case Aggregate():
             return _aggregate(expression, taken.get(expression.variable, ()))
         case Call():
             return _call(expression, event, taken)
+        case RegisterRef() | RoleTest():
+            raise AssertionError("of compiled rules only")
         case _:
             assert_never(expression)
 
 
-def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:
-    """Carry out "Aggregates": NULLs do not count, but FIRST and LAST point at events, not at values."""
+def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:  # noqa: C901, PLR0912 - a case for each aggregate
+    """Carry out "Aggregates". NULLs are ignored, except by FIRST and LAST, which choose an event first."""
     argument = aggregate.argument
     if argument is None:
         return len(events)
@@ -73,7 +78,7 @@ def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:
 
 
 def _total(values: list[Any], kind: Type) -> Any:
-    """Add in the order of taking; an integer total that leaves 64 bits stays NULL."""
+    """Add the values in the order of taking. An integer total that once leaves 64 bits is NULL."""
     total = values[0]
     for value in values[1:]:
         total += value
@@ -83,7 +88,7 @@ def _total(values: list[Any], kind: Type) -> Any:
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """Order of values: NaN is greater than every number and equal to itself."""
+    """Return a sort key in which NaN is greater than every number and equal to itself."""
     return (True, 0) if value != value else (False, value)
 
 
@@ -147,7 +152,7 @@ def _like(text: str, pattern: str) -> bool:
 
 
 def _rlike(text: str, pattern: str) -> bool:
-    """Search with Python's regular expressions; ``(?i)`` is right for ASCII letters only."""
+    """Search with Python's regular expressions. ``(?i)`` is correct only for ASCII letters."""
     python, in_brackets = "", False
     for part in re.findall(r"\\.|.", pattern, re.DOTALL):
         in_brackets = part == "[" or (in_brackets and part != "]")
@@ -176,6 +181,31 @@ def _power(x: float, y: float) -> float:
         return math.copysign(math.inf, x) if y % 2 == 1 else math.inf
 
 
+def _trigonometric(compute: Callable[[float], float]) -> Callable[[float], float]:
+    def of(x: float) -> float:
+        try:
+            return compute(x)
+        except ValueError:  # infinity, or beyond -1 and 1
+            return math.nan
+
+    return of
+
+
+def _distance_km(*degrees: float) -> float | None:
+    """Carry out the haversine formula. A latitude beyond a pole or a number that is not finite gives NULL."""
+    latitude, longitude, to_latitude, to_longitude = degrees
+    if not all(map(math.isfinite, degrees)) or max(abs(latitude), abs(to_latitude)) > 90:
+        return None
+    between = to_longitude - longitude
+    if math.isinf(between):
+        return None
+    sin_north = math.sin(math.radians(to_latitude - latitude) / 2)
+    sin_east = math.sin(math.radians(between) / 2)
+    cosines = math.cos(math.radians(latitude)) * math.cos(math.radians(to_latitude))
+    haversine = min(1.0, sin_north * sin_north + cosines * sin_east * sin_east)
+    return 2 * 6371.0088 * math.asin(math.sqrt(haversine))
+
+
 def _round(x: float, places: int) -> float:
     power = 10.0**places
     scaled = abs(x) * power
@@ -193,7 +223,7 @@ def _exp(x: float) -> float:
 
 
 def _day(time_us: int) -> tuple[date, int]:
-    """Return the date of the same day in the first 400 years of the calendar, and the years left out."""
+    """Return the date of the same day in the first 400 years of the calendar, and the years to add."""
     cycles, ordinal = divmod(time_us // _DAY_US + date(1970, 1, 1).toordinal() - 1, 146_097)
     return date.fromordinal(ordinal + 1), 400 * cycles
 
@@ -243,9 +273,9 @@ def _date_trunc(unit: str, time_us: int) -> int:
 
 
 def _substring(text: str, position: int, length: int) -> str:
-    """Letter i, counted from 1, is in if it is at the position or less than `length` letters after.
+    """Return the `length` letters from `position` on. Letters are counted from 1.
 
-    Both numbers are cut to 32 bits.
+    A negative position counts from the end. Both numbers are limited to 32 bits.
     """
     position, length = (max(1 - 2**31, min(number, 2**31 - 1)) for number in (position, length))
     first = position if position > 0 else len(text) + position + 1 if position < 0 else 1
@@ -279,6 +309,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log2": _logarithm(lambda x: math.log(x) / math.log(2)),
     "log10": _logarithm(math.log10),
     "power": _power,
+    "sin": _trigonometric(math.sin),
+    "cos": _trigonometric(math.cos),
+    "tan": _trigonometric(math.tan),
+    "asin": _trigonometric(math.asin),
+    "acos": _trigonometric(math.acos),
+    "atan": math.atan,
+    "atan2": lambda y, x: math.atan2(y + 0.0, x + 0.0),
+    "distance_km": _distance_km,
     "trim": lambda text: text.strip(" "),
     "ltrim": lambda text: text.lstrip(" "),
     "rtrim": lambda text: text.rstrip(" "),

@@ -1,4 +1,4 @@
-"""Matches of a rule: events in order, derivations of every start, selection and skip."""
+"""Matches of a rule: order the events, find the derivations of every start, select and skip."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cep.compiler import ir
-from cep.schema import Stream
+from cep.schema.stream import Stream
 from tests.oracle.derivations import (
-    MAX_WAITS,
+    MAX_STATES,
     Assignment,
     Derivation,
     Derivations,
     Instant,
+    OpenState,
     TooManyRunsError,
-    Wait,
     events_by_name,
 )
 from tests.oracle.expressions import Event, evaluate
@@ -24,7 +24,7 @@ from tests.oracle.partitions import TIME, columns_of, partition
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One match. Positions count the ordered events of the key, from 0."""
+    """One match. A position is the number of an event in the order of its key, from 0."""
 
     key: tuple[Any, ...]
     assignment: Assignment
@@ -37,7 +37,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A derivation with the order in which candidates of one instant are considered."""
+    """A derivation with its start and preference, which order the candidates of one instant."""
 
     start: int
     preference: int
@@ -46,17 +46,18 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Resume:
-    """From `instant` on, starts before `position` are pruned."""
+    """A skip: from `instant` on, starts before `position` are pruned."""
 
     instant: Instant
     position: int
 
 
 def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequence[Event]) -> list[Match]:
-    """Return the matches of `rule` in `events` (in order of arrival, none late), key by key.
+    """Return the matches of `rule` in `events`, key by key.
 
-    Events of several streams, given in the order of declaration, are those of `partitions.event_of`. Within a
-    key matches are in the order in which they are reported.
+    The events are in order of arrival, and none is late. Several streams are in the order of declaration, and
+    then `partitions.event_of` makes the events. The matches of a key are in the order in which they are
+    reported.
     """
     read = (streams,) if isinstance(streams, Stream) else streams
     return [
@@ -69,37 +70,37 @@ def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequ
 def _matches_of_key(rule: ir.Rule, key: tuple[Any, ...], events: Sequence[Event]) -> list[Match]:
     times = [event[TIME] for event in events]
     candidates: list[_Candidate] = []
-    waits: list[Wait] = []
+    states: list[OpenState] = []
     for start in range(len(events)):
         derivations = Derivations(rule, times, events, start)
         for preference, derivation in enumerate(derivations.all()):
             candidates.append(_Candidate(start, preference, derivation))
-        waits += derivations.waits
-        if len(waits) > MAX_WAITS:
+        states += derivations.states
+        if len(states) > MAX_STATES:
             raise TooManyRunsError
     resumes: list[_Resume] = []
     if rule.selection is ir.Selection.EARLIEST:
         chosen = _earliest(rule.skip, candidates, resumes)
     elif rule.selection is ir.Selection.PREFERRED:
         instants = {(time, 0, position) for position, time in enumerate(times)}
-        instants |= {wait.until for wait in waits if wait.until is not None}
-        chosen = _preferred(rule.skip, candidates, waits, sorted(instants))
+        instants |= {state.until for state in states if state.until is not None}
+        chosen = _preferred(rule.skip, candidates, states, sorted(instants))
     elif rule.skip.kind is ir.SkipKind.NO_SKIP:
         chosen = sorted(candidates, key=lambda c: (c.derivation.instant, c.start, c.preference))
     else:
         instants = {(time, 0, position) for position, time in enumerate(times)}
-        instants |= {wait.until for wait in waits if wait.until is not None}
-        chosen = _held(rule.skip, candidates, waits, sorted(instants), resumes)
+        instants |= {state.until for state in states if state.until is not None}
+        chosen = _pending(rule.skip, candidates, states, sorted(instants), resumes)
     derivations_reported = _unsuppressed(rule.report.suppress_us, [c.derivation for c in chosen])
     found = [_match(rule, key, times, events, derivation) for derivation in derivations_reported]
     if rule.report.timeouts:
-        late = _timeouts(candidates, waits, resumes)
+        late = _timeouts(candidates, states, resumes)
         found += [replace(_match(rule, key, times, events, each), is_timeout=True) for each in late]
     return found
 
 
 def _unsuppressed(length_us: int, found: Sequence[Derivation]) -> list[Derivation]:
-    """Leave out what is suppressed ("Suppression"), given the matches in the order found."""
+    """Return the matches that are not suppressed ("Suppression"). `found` has them in the order found."""
     reported: list[Derivation] = []
     for derivation in found:
         if not reported or not length_us or derivation.end_us >= reported[-1].end_us + length_us:
@@ -108,20 +109,22 @@ def _unsuppressed(length_us: int, found: Sequence[Derivation]) -> list[Derivatio
 
 
 def _timeouts(
-    candidates: Sequence[_Candidate], waits: Sequence[Wait], resumes: Sequence[_Resume]
+    candidates: Sequence[_Candidate], states: Sequence[OpenState], resumes: Sequence[_Resume]
 ) -> list[Derivation]:
-    """Return what was taken by runs of which a limit ended the last wait ("Timeouts"), each once."""
+    """Return each assignment once whose last open state was ended by a limit ("Timeouts")."""
     complete = {(each.derivation.assignment, each.derivation.instant) for each in candidates}
-    waits_of: dict[Assignment, list[Wait]] = {}
-    for wait in waits:
-        waits_of.setdefault(wait.assignment, []).append(wait)
+    states_of: dict[Assignment, list[OpenState]] = {}
+    for state in states:
+        states_of.setdefault(state.assignment, []).append(state)
     found = []
-    for assignment, of_assignment in waits_of.items():
-        ends = [wait.until for wait in of_assignment if wait.until is not None]
+    for assignment, of_assignment in states_of.items():
+        ends = [state.until for state in of_assignment if state.until is not None]
         if len(ends) < len(of_assignment):
-            continue  # one of them waits for ever
+            continue  # one of its states stays open for ever
         last = max(ends)
-        limits = [wait.limit_us for wait in of_assignment if wait.until == last and wait.limit_us is not None]
+        limits = [
+            state.limit_us for state in of_assignment if state.until == last and state.limit_us is not None
+        ]
         is_event = last[1] == 0
         before = [each for each in resumes if each.instant < last or (is_event and each.instant == last)]
         resume = max((each.position for each in before), default=0)
@@ -146,7 +149,7 @@ def _match(
 
 
 def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate], resumes: list[_Resume]) -> list[_Candidate]:
-    """Carry out "MATCH EARLIEST": decide at each instant, never look ahead."""
+    """Carry out "MATCH EARLIEST": decide at each instant, without looking ahead."""
     chosen = []
     resume = 0  # starts before this position are pruned
     for instant in sorted({candidate.derivation.instant for candidate in candidates}):
@@ -166,30 +169,30 @@ def _earliest(skip: ir.Skip, candidates: Sequence[_Candidate], resumes: list[_Re
     return chosen
 
 
-def _held(
+def _pending(
     skip: ir.Skip,
     candidates: Sequence[_Candidate],
-    waits: Sequence[Wait],
+    states: Sequence[OpenState],
     instants: Sequence[Instant],
     resumes: list[_Resume],
 ) -> list[_Candidate]:
-    """Carry out "MATCH ALL with a skip clause": a match is held while a run of an earlier start is open."""
+    """Carry out "MATCH ALL with a skip clause": a match pends while a run of an earlier start is open."""
     chosen: list[_Candidate] = []
-    held: list[_Candidate] = []
+    pending: list[_Candidate] = []
     resume = 0
     for instant in instants:
-        held += [candidate for candidate in candidates if candidate.derivation.instant == instant]
-        while held := [candidate for candidate in held if candidate.start >= resume]:
-            first = min(held, key=lambda c: (c.start, c.derivation.instant, c.preference))
+        pending += [candidate for candidate in candidates if candidate.derivation.instant == instant]
+        while pending := [candidate for candidate in pending if candidate.start >= resume]:
+            first = min(pending, key=lambda c: (c.start, c.derivation.instant, c.preference))
             is_open = any(
-                resume <= wait.start < first.start
-                and wait.since <= instant
-                and (wait.until is None or instant < wait.until)
-                for wait in waits
+                resume <= state.start < first.start
+                and state.since <= instant
+                and (state.until is None or instant < state.until)
+                for state in states
             )
             if is_open:
                 break
-            held.remove(first)
+            pending.remove(first)
             chosen.append(first)
             target = _skip_target(skip, first.derivation.assignment)
             if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
@@ -201,30 +204,32 @@ def _held(
 
 
 def _preferred(
-    skip: ir.Skip, candidates: Sequence[_Candidate], waits: Sequence[Wait], instants: Sequence[Instant]
+    skip: ir.Skip, candidates: Sequence[_Candidate], states: Sequence[OpenState], instants: Sequence[Instant]
 ) -> list[_Candidate]:
-    """Carry out "MATCH PREFERRED": a match is reported when its start has no better one to come."""
+    """Carry out "MATCH PREFERRED": report a match when its start can have no better match any more."""
     chosen: list[_Candidate] = []
     resume = 0
     in_order = skip.kind not in (ir.SkipKind.NO_SKIP, ir.SkipKind.TO_NEXT)
-    for instant in (*instants, None):  # None: nothing follows any more
+    for instant in (*instants, None):  # None: the end of all events
 
         def has_happened(other: Instant, instant: Instant | None = instant) -> bool:
             return instant is None or other <= instant
 
-        for start in sorted({candidate.start for candidate in candidates} | {wait.start for wait in waits}):
+        for start in sorted(
+            {candidate.start for candidate in candidates} | {state.start for state in states}
+        ):
             if start < resume or any(match.start == start for match in chosen):
                 continue
             complete = [each for each in candidates if each.start == start]
             complete = [each for each in complete if has_happened(each.derivation.instant)]
             best = min(complete, key=lambda each: each.preference, default=None)
             is_open = any(
-                wait.start == start
+                state.start == start
                 and instant is not None
-                and wait.since <= instant
-                and (wait.until is None or instant < wait.until)
-                and (best is None or wait.preference <= best.preference)
-                for wait in waits
+                and state.since <= instant
+                and (state.until is None or instant < state.until)
+                and (best is None or state.preference <= best.preference)
+                for state in states
             )
             if is_open and in_order:
                 break
@@ -238,7 +243,7 @@ def _preferred(
 
 
 def _skip_target(skip: ir.Skip, assignment: Assignment) -> int | None:
-    """Return the position the skip clause names ("Where matching resumes"); None: it names none."""
+    """Return the position that the skip clause names ("Where matching resumes"), or None."""
     if skip.kind is ir.SkipKind.PAST_LAST:
         return assignment[-1][1] + 1
     if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):

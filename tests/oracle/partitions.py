@@ -1,4 +1,4 @@
-"""Which events a rule sees together, and in which order ("Events and their order", "Streams and keys")."""
+"""The events that a rule sees together, in their order ("Events and their order", "Streams and keys")."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cep.compiler import ir
-from cep.schema import Role, Stream, qualified
+from cep.schema.stream import Role, Stream, qualified
 from tests.oracle.expressions import Event
 
 STREAM = "#stream"
-"""Of an event of several streams: the name of its own."""
+"""Column of an event in a rule over several streams: the name of the event's stream."""
 
 TIME = "#time"
-"""Of an event in a partition: its event time."""
+"""Column of an event in a partition: its event time."""
 
 ROLES = "#roles"
-"""Of an event in a partition: the numbers of the roles in which it is there."""
+"""Column of an event in a partition: the numbers of the roles by which it takes part."""
 
 Partitions = dict[tuple[Any, ...], list[Event]]
 
 
 def event_of(stream: Stream, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event of one of several streams, with its columns called as rules over these do."""
+    """Return an event of `stream` with the column names of a rule over several streams."""
     return {STREAM: stream.name, **{qualified(stream.name, name): value for name, value in event.items()}}
 
 
 def columns_of(event: Event) -> dict[str, Any]:
-    """Return an event in a partition without what it has only there."""
+    """Return an event of a partition without the columns that only partitions have."""
     return {name: value for name, value in event.items() if not name.startswith("#")}
 
 
 def partition(rule: ir.Rule, streams: Sequence[Stream], events: Sequence[Event]) -> Partitions:
     """Return the events of each key in order.
 
-    An event is in every partition that one of its roles has a key for, once.
+    An event is once in each partition for which one of its roles gives the key.
     """
     roles = rule.roles or (Role(streams[0].name, rule.key),)
     partitions: Partitions = {}
@@ -63,7 +63,7 @@ def _namer(stream: Stream, streams: Sequence[Stream]) -> Any:
 
 def _in_order(events: Sequence[Event], streams: Sequence[Stream]) -> list[Event]:
     def place(event: Event) -> tuple[Any, ...]:
-        # NULL before every value. sorted() is stable: what is left is the order of arrival.
+        # NULL comes before every value. sorted() is stable, so remaining ties keep the order of arrival.
         stream = _stream_of(event, streams)
         column = _namer(stream, streams)
         ties = (event[column(name)] for name in stream.tie_break)

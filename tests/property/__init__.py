@@ -1,1 +1,1 @@
-"""Random rules over random streams: the engine is held to the oracle."""
+"""Random rules over random streams. The engine must report the same matches as the oracle."""

@@ -1,6 +1,6 @@
-"""``python -m tests.property``: see `tests.property.fuzz`.
+"""``python -m tests.property`` runs `tests.property.fuzz`.
 
-Processes that multiprocessing starts anew never import a package's ``__main__``: the work is elsewhere.
+The code is not here, because processes that multiprocessing starts never import a package's ``__main__``.
 """
 
 import sys

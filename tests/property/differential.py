@@ -1,4 +1,4 @@
-"""Both sides of a comparison: the matches that the engine and the oracle report, in one form."""
+"""Both sides of a comparison: the matches of the engine and of the oracle, in one form."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
-from cep.engine.event_blocks import BLOCK_ROWS
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import prepare
-from cep.program import ARROW_TYPES, EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
-from cep.schema import Stream, qualified
+from cep.engine.order.event_blocks import BLOCK_ROWS
+from cep.engine.prepare.predicates import prepare
+from cep.program.program import EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.stream import Stream, qualified
 from tests.oracle import Match, find_matches
 from tests.property.strategies import Case, Step
 
 Row = tuple[Any, ...]
-"""What a match is compared by: rule, key, start, end, outcome, measures; number, variable, event of a row."""
+"""Compared values: rule, key, start, end, outcome, measures of a match; number, variable, event of a row."""
 
 
 def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -34,7 +35,7 @@ def stream_table(stream: Stream, events: Sequence[Mapping[str, Any]]) -> pa.Tabl
 
 
 def canonical(value: Any) -> Any:
-    """Make floats comparable: NaN as a word, and without the last bits, where a STDDEV may differ."""
+    """Make floats comparable: NaN becomes a word, and the last bits are cut, because STDDEV may differ."""
     if isinstance(value, datetime):
         return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     if isinstance(value, list):
@@ -55,13 +56,13 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def oracle_rows(case: Case) -> list[Row]:
-    """Return what the oracle reports."""
+    """Return the matches that the oracle reports."""
     found = [(rule, find_matches(rule, case.stream, case.events)) for rule in case.rules]
     return in_order([row for rule, matches in found for row in rows_of_matches(rule, matches)])
 
 
 def rows_of_matches(rule: ir.Rule, matches: Sequence[Match]) -> list[Row]:
-    """Return matches that the oracle found in the form of `Row`."""
+    """Return the matches of the oracle in the form of `Row`."""
     rows: list[Row] = []
     for match in matches:
         measures = tuple((name, canonical(value)) for name, value in match.measures.items())
@@ -108,16 +109,21 @@ def rows_of(table: pa.Table, rules: Sequence[ir.Rule]) -> list[Row]:
 def deliver(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
     """Push the events of `case` in `steps`, finish, and return the matches.
 
-    Three cases of four are so small that kernels get blocks of a few events, as they do of large batches.
+    In three of four cases a block has only a few events, so kernels see many blocks, as in large batches. In
+    half of the cases rules hand over two matches at a time.
     """
     block_rows = (1, 2, 5, BLOCK_ROWS)[len(case.events) % 4]
-    with mock.patch("cep.engine.matcher.BLOCK_ROWS", block_rows):
-        return _delivered(program, case, steps)
+    with (
+        mock.patch("cep.engine.matcher.BLOCK_ROWS", block_rows),
+        mock.patch("cep.engine.matcher.MOST_PENDING", 2),
+    ):
+        return _delivered(program, case, steps, hands_over=len(case.events) % 8 < 4)
 
 
-def _delivered(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
+def _delivered(program: Program, case: Case, steps: Sequence[Step], *, hands_over: bool) -> pa.Table:
     matcher = Matcher(program)
-    tables = []
+    tables: list[pa.Table] = []
+    emit = tables.append if hands_over else None
     seen, newest_us = 0, 0
     for step in steps:
         batch = case.events[seen : seen + step.n_events]
@@ -126,25 +132,25 @@ def _delivered(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
         assert late.num_rows == 0, "no event of a case is late"
         newest_us = max(newest_us, *(event["ts"] for event in batch))
         if step.advances:
-            tables.append(matcher.advance(reachable_us(case, seen, newest_us, ahead=step.ahead)))
+            tables.append(matcher.advance(reachable_us(case, seen, newest_us, ahead=step.ahead), emit))
         if step.restores:
             matcher = Matcher.restore(program, matcher.snapshot())
-    tables.append(matcher.advance(newest_us))
-    tables.append(matcher.finish())
+    tables.append(matcher.advance(newest_us, emit))
+    tables.append(matcher.finish(emit))
     for table in tables:
         assert_ordered(table)
     return pa.concat_tables(tables)
 
 
 def reachable_us(case: Case, seen: int, newest_us: int, *, ahead: bool) -> int:
-    """Return how far the watermark can move after `seen` events so that none of the others comes too late."""
+    """Return how far the watermark can advance after `seen` events without making a later event late."""
     if not ahead:
         return newest_us - max(case.stream.lateness_us, 1)
     return min((event["ts"] - 1 for event in case.events[seen:]), default=newest_us)
 
 
 def assert_ordered(table: pa.Table) -> None:
-    """Matches of one call come by end, then start, then rule."""
+    """Check that the matches of one call are ordered by end, then start, then rule."""
     names = ("match_end", "match_start", "rule")
     order = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
     assert order == sorted(order)
@@ -161,13 +167,13 @@ def programs_of(case: Case, *, optimize: bool = True) -> tuple[Program, ...]:
 
 
 def rows_by(programs: Sequence[Program], case: Case) -> list[Row]:
-    """Return what the engine reports with these `programs` of the rules of `case`."""
+    """Return the matches of `case` that the engine reports with `programs`, compiled from its rules."""
     tables = [deliver(program, case, case.steps) for program in programs]
     return in_order([row for table in tables for row in rows_of(table, case.rules)])
 
 
 def engine_rows(case: Case, steps: Sequence[Step] | None = None) -> list[Row]:
-    """Return what the engine reports."""
+    """Return the matches that the engine reports."""
     tables = engine_tables(case, case.steps if steps is None else steps)
     return in_order([row for table in tables for row in rows_of(table, case.rules)])
 

@@ -1,4 +1,4 @@
-"""Texts drawn from the grammar that the documentation gives (docs/grammar.md), so that both stay true."""
+"""Random texts of the documented grammar (docs/grammar.md). They keep the grammar and the parser in step."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _PAGE = Path(__file__).parents[2] / "docs/grammar.md"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the alternatives."""
+    """A choice: one of the alternatives."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All parts, one after the other."""
+    """A sequence: all parts, one after the other."""
 
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The body up to `most` times."""
+    """A repetition: the body up to `most` times."""
 
     body: Part
     most: int
@@ -35,7 +35,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A rule of the grammar, of the block of the page that it is used in."""
+    """A use of a rule of the grammar, with the block of the page in which it is used."""
 
     block: int
     name: str
@@ -64,18 +64,21 @@ _WORDS = {
     "text": ("'x'", "''", "'it''s'", "'5'", "'2024-01-31'", "'2024-01-31 10:00:00'", "'%a_'", "'(a+)+'"),
     "integer": ("1", "2", "3", "0", "5", "64", "1000", "999999999999999999"),
     "decimal": ("2.5", ".5", "1e3", "1e308"),
+    "amount": ("1", "90", "2.0", "999999999999999999"),
+    "amount_text": ("'5'", "'.0'", "'1.0'"),
+    "duration_text": ("'10 minutes'", "'1h30m'", "' 1.5 hours 1 s'"),
 }
-"""What stands for the words of the language, which the page spells out character by character."""
+"""Texts for the words of the language, which the page describes character by character."""
 
-_TYPED = {"TIMESTAMP": "2024-01-31 10:00:00", "DATE": "2024-01-31", "INTERVAL": "5"}
-"""What the text behind a word must be: the grammar does not say."""
+_TYPED = {"TIMESTAMP": "2024-01-31 10:00:00", "DATE": "2024-01-31"}
+"""The text behind a word. The grammar does not say what it must be."""
 
 
 @cache
 def _rules() -> dict[Use, Part]:
     blocks = re.findall(r"^```ebnf\n(.*?)^```", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
     found: dict[Use, Part] = {}
-    for number, block in enumerate(blocks[1:]):  # the first spells words out
+    for number, block in enumerate(blocks[1:]):  # the first block describes words character by character
         text = re.sub(r"\(\*.*?\*\)", "", block)
         for name, body in re.findall(r"^(\w+) *= (.*?) ;\s*$", text, re.MULTILINE | re.DOTALL):
             pieces = re.findall(r'"[^"]*"|\w+|[^\s\w]', body)
@@ -116,7 +119,7 @@ def _body(use: Use) -> Part:
 
 @cache
 def _depths() -> dict[Use, int]:
-    """Return how deep the shallowest text of each rule is."""
+    """Return the depth of the shallowest text of each rule."""
     depths = dict.fromkeys(_rules(), 99)
     for _ in range(30):
         depths = {use: 1 + _depth(body, depths) for use, body in _rules().items()}
@@ -142,7 +145,7 @@ def start(name: str) -> Use:
 
 
 def draw_from(use: Use, random: Random, budget: int) -> str:
-    """Return a text of a rule of the grammar; after `budget` choices everything ends as soon as it can."""
+    """Return a text of a rule of the grammar. After `budget` choices it ends as soon as possible."""
     left = budget
     depths = _depths()
 
@@ -174,7 +177,7 @@ def draw_from(use: Use, random: Random, budget: int) -> str:
 
 
 def draw_rule(random: Random, budget: int) -> str:
-    """Return a rule file: mostly one rule that has what a rule needs, and more clauses in any order."""
+    """Return a rule file. Mostly it is one rule with all necessary clauses, and more clauses in any order."""
     if random.random() < 0.2:
         return draw_from(start("file"), random, budget)
     clauses = ["FROM payments", "PARTITION BY card", f"PATTERN {draw_from(start('pattern'), random, budget)}"]

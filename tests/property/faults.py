@@ -1,7 +1,7 @@
-"""``python -m tests.property.faults``: plant known faults in a copy, see that `make fuzz` finds each of them.
+"""``python -m tests.property.faults`` plants known faults in a copy and checks that the fuzzers find each.
 
-A comparison that finds nothing may be blind. Each fault is a line of the compiler or the engine made wrong in
-the way in which somebody might write it.
+A comparison that finds nothing may be blind. Each fault changes a line of the compiler, the engine or a
+reader into a mistake that somebody could make.
 """
 
 from __future__ import annotations
@@ -24,34 +24,40 @@ TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`right` stands once in `file`; with `wrong` instead, matches differ."""
+    """A fault. `right` occurs once in `file`; with `wrong` instead, `module` must find a difference."""
 
     name: str
     file: str
     right: str
     wrong: str
+    module: str = "tests.property"
 
 
-_GRAPH = "cep/compiler/pattern_graph.py"
-_NFA, _LOWER, _KERNELS = "cep/compiler/nfa.py", "cep/compiler/lower.py", "cep/engine/kernels"
+_GRAPH = "cep/compiler/automaton/pattern_graph.py"
+_JSON, _READERS = "cep/formats/text/json_lines.py", "tests.property.readers"
+_NFA, _LOWER, _KERNELS = (
+    "cep/compiler/automaton/nfa.py",
+    "cep/compiler/lowering/lower.py",
+    "cep/engine/kernels",
+)
 
 FAULTS = (
     Fault(
-        "an event that no event skips is not looked at",
+        "a run that must look at every event is not offered each",
         "cep/engine/packed_rule.py",
-        "ALWAYS_WALKS: int(rule.tables.state_always[1:].any())",
-        "ALWAYS_WALKS: 0",
+        '"always_walks": int(rule.tables.state_always[1:].any())',
+        '"always_walks": 0',
     ),
     Fault(
         "an absence is dropped where `->` follows",
         _NFA,
-        "bars = () if joint.contiguity is ir.Contiguity.STRICT else path.bars",
-        "bars = path.bars if joint.contiguity is ir.Contiguity.ANY else ()",
+        "not_followed_by = () if joint.contiguity is ir.Contiguity.STRICT else path.not_followed_by",
+        "not_followed_by = path.not_followed_by if joint.contiguity is ir.Contiguity.ANY else ()",
     ),
     Fault(
         "an absence behind a loop does not hold in it",
         _GRAPH,
-        "after = self.add(Mark.BAR, after, value=item.node.variable)",
+        "after = self.add(Mark.NOT_FOLLOWED_BY, after, value=item.node.variable)",
         "pass",
     ),
     Fault(
@@ -68,7 +74,7 @@ FAULTS = (
     ),
     Fault(
         "rows are dropped although the next event counts",
-        "cep/compiler/relevance.py",
+        "cep/compiler/lowering/relevance.py",
         "return tuple(_reasons(rule, automaton, undecided))",
         "return ()",
     ),
@@ -92,56 +98,133 @@ FAULTS = (
     ),
     Fault(
         "an absence at the start reaches one microsecond less far",
-        f"{_KERNELS}/step.py",
-        "keys[slot, memory] + rule[look + LOOK_US] >= time_us",
-        "keys[slot, memory] + rule[look + LOOK_US] > time_us",
+        f"{_KERNELS}/conditions.py",
+        "keys[slot, last] + rule[look_behind + at.LOOK_BEHIND_US] >= time_us",
+        "keys[slot, last] + rule[look_behind + at.LOOK_BEHIND_US] > time_us",
     ),
     Fault(
         "a match prunes nothing",
         f"{_KERNELS}/selection.py",
-        "floor = max(floor, skip_target(rule, runs, run))",
-        "floor = max(floor, NONE)",
+        "prune_before = max(prune_before, skip_target(rule, runs, run))",
+        "prune_before = max(prune_before, at.NONE)",
     ),
     Fault(
-        "`->` skips what it could take",
-        f"{_KERNELS}/step.py",
-        "if stays and mode == _NEXT and not early:",
-        "if stays and mode == _NEXT and early:",
+        "`->` ignores an event that it could take",
+        f"{_KERNELS}/conditions.py",
+        "if mode == _NEXT and not early",
+        "if mode == _NEXT and early",
     ),
     Fault(
-        "UNTIL does not open a fence",
-        f"{_KERNELS}/step.py",
-        "            until != NONE\n            and holds(",
-        "            until < NONE\n            and holds(",
+        "UNTIL does not release an exclusion",
+        f"{_KERNELS}/conditions.py",
+        "until != at.NONE and holds(",
+        "until < at.NONE and holds(",
     ),
     Fault(
         "ties are left as they arrived",
-        "cep/engine/ordering.py",
+        "cep/engine/order/ordering.py",
         "rows[places] = rows[places][order]",
         "rows[places] = rows[places]",
     ),
     Fault(
-        "what a key remembers is forgotten with its last run",
+        "a key forgets its look-behinds with its last run",
         "cep/engine/matcher.py",
-        "live = live | remembers(self.rule.tables, self.pool.keys, watermark_us)",
+        "live = live | has_open_look_behinds(self.rule.tables, self.pool.keys, watermark_us)",
         "pass",
     ),
     Fault(
         "suppression ends too early",
-        "cep/engine/suppression.py",
+        "cep/engine/state/suppression.py",
         "return self.until_us > watermark_us if self.length_us else False",
         "return False",
+    ),
+    Fault(
+        "-0 has no sign in few lines",
+        _JSON,
+        "return _MinusZero()",
+        "return 0",
+        _READERS,
+    ),
+    Fault(
+        "Arrow's own numbers are read",
+        _JSON,
+        'or (b"N" in block and b"-NaN" in block)',
+        "",
+        _READERS,
+    ),
+    Fault(
+        "among many lines there is no limit to nesting",
+        _JSON,
+        "if n_opened - len(lines) >= MAX_NESTING:",
+        "if False:",
+        _READERS,
+    ),
+    Fault(
+        "whole numbers beside fractions are not exact",
+        _JSON,
+        "is_event &= ~_inexact(values)",
+        "pass",
+        _READERS,
+    ),
+    Fault(
+        "a line out of place stays there",
+        _JSON,
+        "if (np.diff(rows) < 0).any():",
+        "if False:",
+        _READERS,
+    ),
+    Fault(
+        "Arrow's year 0 is a year",
+        "cep/schema/time_values.py",
+        "is_sound = _are_within(values, FIRST_US + 2 * _DAY_US, END_US)",
+        "is_sound = True",
+        _READERS,
+    ),
+    Fault(
+        "a byte order mark inside a file is dropped",
+        "cep/formats/text/csv_lines.py",
+        "block = _BOM + block",
+        "pass",
+        _READERS,
+    ),
+    Fault(
+        "a record that goes over two blocks is cut",
+        "cep/formats/text/csv_lines.py",
+        "if n_lines == 0 and not is_last:",
+        "if False:",
+        _READERS,
+    ),
+    Fault(
+        "text of Parquet is not checked",
+        "cep/schema/arrow_values.py",
+        "bad[row] = value is not None and not _is_utf8(value)",
+        "pass",
+        _READERS,
+    ),
+    Fault(
+        "times of Parquet overflow",
+        "cep/schema/time_values.py",
+        "bad = ~((plain >= low) & (plain < high))",
+        "bad = plain != plain",
+        _READERS,
+    ),
+    Fault(
+        "a reason shows what the line has",
+        "cep/formats/dead_letter.py",
+        "if shown.isprintable():",
+        "if True:",
+        _READERS,
     ),
 )
 
 
 def find(fault: Fault, copy: Path, examples: int, seed: int) -> str | None:
-    """Return after how many cases `fault` was found, or None."""
+    """Return the number of cases after which `fault` was found, or None if it was not found."""
     target = copy / fault.file
     right = target.read_text()
     before = target.stat()
     target.write_text(right.replace(fault.right, fault.wrong))
-    command = [sys.executable, "-m", "tests.property", "--examples", str(examples), "--seed", str(seed)]
+    command = [sys.executable, "-m", fault.module, "--examples", str(examples), "--seed", str(seed)]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     try:
         done = subprocess.run(
@@ -150,16 +233,16 @@ def find(fault: Fault, copy: Path, examples: int, seed: int) -> str | None:
         )  # fmt: skip
     finally:
         target.write_text(right)
-        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))  # kernels on disk stay good
+        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))  # kernels on disk stay valid
     if done.returncode == 0:
         return None
-    after = re.search(r"after ([\d,]+) cases", done.stderr)
+    after = re.search(r"after ([\d,]+) (?:cases|examples)", done.stderr)
     assert after is not None, done.stderr[-3000:]
     return after[1]
 
 
 def main() -> int:
-    """Plant one fault after the other; the exit code says whether all were found."""
+    """Plant one fault after the other. The exit code says whether all were found."""
     parser = argparse.ArgumentParser(prog="python -m tests.property.faults", description=__doc__)
     parser.add_argument("--examples", type=int, default=10_000, help="cases for each fault")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,9 +1,9 @@
 """``python -m tests.property --examples N`` or ``--minutes M`` draws new cases until one differs.
 
-A case is a set of rules, a stream of events, and a way to deliver it: in which batches, with the watermark
-moved and the state saved and restored in between. Hypothesis draws the rules and a first stream; more streams
-and deliveries are derived from it, because drawing and compiling take most of the time. Every fourth case
-also runs with the optimizations of the compiler off.
+A case is a set of rules, a stream of events, and a way to deliver them: the batches, and the places at which
+the watermark advances or the state is saved and restored. Hypothesis draws the rules and a first stream. More
+streams and deliveries are derived from it, because drawing and compiling take most of the time. Every fourth
+case also runs without the optimizations of the compiler.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from random import Random
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from cep.program import Program
+from cep.program.program import Program
 from tests.oracle import TooManyRunsError
 from tests.property.differential import oracle_rows, programs_of, rows_by
 from tests.property.strategies import MAX_EVENTS, Case, cases
 from tests.property.variants import Pool, fill, smaller, variants
 
 ROUND = 10
-"""Drawn rule sets of one seed."""
+"""Rule sets that are drawn from one seed."""
 
 VARIANTS = 15
-"""Derived cases for each drawn one."""
+"""Cases that are derived from each drawn case."""
 
 
 class DifferenceError(AssertionError):
-    """The engine and the oracle do not agree."""
+    """The engine and the oracle report different matches."""
 
 
 def compare(case: Case, programs: Sequence[Program], tally: Counter[str], kind: str) -> bool:
-    """Compare the engine on `case` with the oracle; False: the case is too large for the oracle."""
+    """Compare the engine with the oracle on `case`. Return False if the case is too large for the oracle."""
     try:
         expected = oracle_rows(case)
     except TooManyRunsError:
@@ -55,7 +55,7 @@ def compare(case: Case, programs: Sequence[Program], tally: Counter[str], kind: 
 
 
 def check(case: Case, pool: Pool, random: Random, tally: Counter[str]) -> None:
-    """Compare the engine with the oracle on a drawn case and on others of the same rules."""
+    """Compare the engine with the oracle on a drawn case and on derived cases of the same rules."""
     fill(pool, case)
     programs = programs_of(case)
     plain: Sequence[Program] | None = None
@@ -71,7 +71,7 @@ def check(case: Case, pool: Pool, random: Random, tally: Counter[str]) -> None:
 
 
 def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
-    """Draw and check cases in rounds; on a difference, print the seed and raise."""
+    """Draw and check cases in rounds. On a difference, print the seed and raise the error."""
     tally: Counter[str] = Counter()
     pool: Pool = {}
     started = time.monotonic()
@@ -85,7 +85,7 @@ def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
             max_examples=ROUND,
             deadline=None,
             database=None,
-            phases=[Phase.generate],  # `smaller` makes the events fewer; rules stay as they were drawn
+            phases=[Phase.generate],  # `smaller` removes events; rules stay as they were drawn
             suppress_health_check=list(HealthCheck),
         )(seed(first_seed + round_)(given(drawn)(lambda case: check(case, pool, random, tally))))  # noqa: B023
         try:
@@ -98,7 +98,7 @@ def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
 
 
 def _on_spark(n: int, first_seed: int) -> Counter[str]:
-    from spark_runtime.session import session
+    from spark_runtime import session
     from tests.property.on_spark import compare_on_spark
 
     settings_of_spark = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
@@ -110,10 +110,10 @@ def _on_spark(n: int, first_seed: int) -> Counter[str]:
 
 
 def main() -> int:
-    """Try cases in one or more processes; print how many, and what was in them."""
+    """Try cases in one or more processes. Print the number of cases, and the counts of their features."""
     parser = argparse.ArgumentParser(prog="python -m tests.property", description=__doc__)
-    parser.add_argument("--examples", type=int, default=0, help="stop after so many cases")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes")
+    parser.add_argument("--examples", type=int, default=0, help="stop after this many cases")
+    parser.add_argument("--minutes", type=float, default=0.0, help="stop after this many minutes")
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Rule files and streams files that nobody would write on purpose, and some that somebody would.
+"""Random hostile rule files and streams files.
 
-A text is drawn from a grammar, or is a file of this repository, and is then damaged: whole clauses, single
-tokens or bytes. Bombs are short texts that grow: nesting, repetition and what multiplies when unrolled.
+A text is drawn from a grammar or is a file of this repository. Then whole clauses, single tokens or bytes are
+damaged. Bombs are short texts that grow: by nesting, by repetition, or by loops that multiply when unrolled.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The bytes of a file; `is_rules`: a rule file, else a streams file; `kind` says how it was made."""
+    """The bytes of a rule file (`is_rules`) or a streams file. `kind` says how it was made."""
 
     kind: str
     is_rules: bool
     data: bytes
 
 
-# In a grammar each word in <> is one of the alternatives after its colon. The first of them leads to an end,
-# so that a text that grew long enough can be closed. "|" is the sign, \\n the end of a line.
+# In a grammar each word in <> stands for one of the alternatives after its colon. The first alternative leads
+# to an end, so that a long text can be closed. "|" is the character, \\n the end of a line.
 GRAMMAR = (Path(__file__).parent / "rule_grammar.txt").read_text()
 STREAMS_GRAMMAR = (Path(__file__).parent / "streams_grammar.txt").read_text()
 
 
 @cache
 def _alternatives(grammar: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """Return, for each word of `grammar`, its alternatives as pieces: text or ``<word>``."""
+    """Return the alternatives of each word of `grammar` as pieces. A piece is a text or a ``<word>``."""
     found = {}
     for word, lines in re.findall(r"^<(\w+)>:(.*(?:\n +\|.*)*)", grammar, re.MULTILINE):
         choices = re.sub(r"\n +\|", " |", lines).replace('"|"', "\0").split("|")
@@ -51,7 +51,7 @@ def _alternatives(grammar: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
 
 
 def expand(grammar: str, random: Random, budget: int = 60) -> str:
-    """Return a text of `grammar`; after `budget` choices every word becomes its first line."""
+    """Return a text of `grammar`. After `budget` choices every word becomes its first alternative."""
     alternatives = _alternatives(grammar)
     left = budget
     out: list[str] = []
@@ -163,7 +163,7 @@ _ODD_BYTES = (b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n"
 
 
 def damage_tokens(text: str, pool: tuple[str, ...], random: Random) -> str:
-    """Return `text` with a few tokens dropped, doubled, swapped, replaced, wrapped or made odd."""
+    """Return `text` with a few tokens dropped, doubled, swapped, wrapped, or replaced, also by odd ones."""
     pieces = _PIECE.findall(text)
     for _ in range(random.randint(1, 5)):
         if not pieces:
@@ -213,7 +213,7 @@ def move_clauses(text: str, pool: tuple[str, ...], random: Random) -> str:
 
 
 def damage_bytes(data: bytes, random: Random) -> bytes:
-    """Return `data` with bits flipped, bytes put in, or an end cut off."""
+    """Return `data` with bits flipped, bytes inserted, or the end cut off."""
     damaged = bytearray(data)
     for _ in range(random.randint(1, 6)):
         at = random.randrange(len(damaged) + 1)
@@ -364,6 +364,24 @@ BOMBS: Mapping[str, Callable[[int], str]] = {
     "equal rules": lambda n: _rule() * n,
     "bad rules": lambda n: "RULE " * n,
     "bad clauses": lambda n: _HEAD + "PATTERN " * n,
+    "clauses again": lambda n: _rule("a") + "WITHIN 1 s " * n,
+    "rules without RULE": lambda n: _rule("a") + "FROM x PARTITION BY y PATTERN a " * n,
+    "reserved words": lambda n: _rule("from -> " * n + "a"),
+    "foreign words": lambda n: _rule("every " + "followed by " * n + "a"),
+    "foreign signs": lambda n: _rule("a " + "=> b " * n),
+    "undefined": lambda n: _rule(_named(n, "v@", " -> "), "v1 AS TRUE"),
+    "half defined": lambda n: _rule(
+        _named(n, "variable@ -> another@", " -> "), _named(n, "another@ AS items = 1", ", ")
+    ),
+    "guarded loops": lambda n: _rule("a" + " -> !b -> c->{2}" * n),
+    "guarded deep loops": lambda n: _rule("a -> " + "(a -> !b -> " * n + "c->{2}" + ")->{2}" * n),
+    "absences that begin branches": lambda n: _rule("a" + " -> (b | !c)" * n),
+    "spans": lambda n: _rule("a") + "SUPPRESS FOR " + "1 h " * n,
+    "long span": lambda n: _rule("a") + "SUPPRESS FOR " + "1h" * n,
+    "long amount": lambda n: _rule("a") + f"SUPPRESS FOR 1.{'0' * n}1 h",
+    "intervals": lambda n: _rule("a", "a AS " + "2 * (" * n + "1 s" + ")" * n + " > 1 s"),
+    "distances": lambda n: _rule("a", "a AS " + "DISTANCE_KM(1, 2, 3, " * n + "4" + ")" * n + " > 1"),
+    "arrows of comments": lambda n: _rule("a " + "--> b\n" * n),
     "bad streams": lambda n: "".join(
         f"RULE r{i} FROM paymets PARTITION BY card PATTERN a\n" for i in range(n)
     ),
@@ -406,6 +424,13 @@ STREAMS_BOMBS: Mapping[str, Callable[[int], str]] = {
     "comments": lambda n: "# x\n" * n + "streams:\n",
     "blank lines": lambda n: "\n" * n,
     "tabs": lambda n: "\t" * n + "streams:",
+    "formats": lambda n: _STREAM + ', a: {type: timestamp, format: "' + "%Y%m%d" * n + '"}}\n',
+    "format signs": lambda n: _STREAM + ', a: {type: timestamp, format: "%Y%m%d' + "(.*" * n + '"}}\n',
+    "bad zones": lambda n: _STREAM + _named(n, ", z@: {type: timestamp, zone: Europe/Berln@}", "") + "}\n",
+    "places": lambda n: _STREAM + ", a: {type: int, field: " + "a." * n + "b}}\n",
+    "quoted places": lambda n: _STREAM + ", a: {type: int, field: '" + "`a``" * n + "'}}\n",
+    "ddl": lambda n: "streams: {s: {event_time: ts, schema: '" + "ts timestamp, " * n + "a int'}}\n",
+    "variables": lambda n: _STREAM + "}\n    lateness: " + "${" * n + "}\n",
     "duration": lambda n: _STREAM + "}\n    lateness: " + "9" * n + " weeks\n",
     "literal": lambda n: "streams: |\n" + "  x\n" * n,
     "directives": lambda n: "%TAG ! tag:x,2000:\n" * n + "---\nstreams:\n",
@@ -418,7 +443,7 @@ STREAMS_BOMBS: Mapping[str, Callable[[int], str]] = {
 
 
 def draw(random: Random) -> Text:
-    """Return a text of one kind or another."""
+    """Return a text of a random kind."""
     is_rules = random.random() < 0.7
     pool = seeds(rules=is_rules)
     text = random.choice(pool)

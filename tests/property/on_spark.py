@@ -1,4 +1,4 @@
-"""Drawn rules over drawn events in a batch on Spark: the matches are those of the oracle."""
+"""Drawn rules over drawn events in a batch on Spark. Spark must report the same matches as the oracle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from cep.text_values import event_table_schema
+from cep.rule_set import RuleSet
+from cep.schema.text_values import event_table_schema
 from tests.oracle import TooManyRunsError
 from tests.property.differential import Row, in_order, oracle_rows, programs_of, rows_of
 from tests.property.strategies import Case, cases
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def without_ties(case: Case) -> Case:
-    """Return `case` with one event for each time and tie breakers: Spark keeps no order of arrival."""
+    """Return `case` with one event for each time and tie breakers: Spark does not keep the arrival order."""
     names = (case.stream.event_time, *case.stream.tie_break)
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in case.events:
@@ -29,7 +30,7 @@ def without_ties(case: Case) -> Case:
 
 
 def spark_rows(session: SparkSession, case: Case) -> list[Row]:
-    """Return what Spark reports for `case` in a batch."""
+    """Return the matches of `case` that Spark reports in a batch."""
     from spark_runtime import detect
 
     table = pa.Table.from_pylist(list(case.events), schema=event_table_schema(case.stream))
@@ -38,7 +39,7 @@ def spark_rows(session: SparkSession, case: Case) -> list[Row]:
     table = table.set_column(table.schema.get_field_index(time), time, instants)
     columns = [f"CAST({field.name} AS {field.ddl}) AS {field.name}" for field in case.stream.fields]
     frame = session.createDataFrame(table).selectExpr(*columns).repartition(3)
-    found = detect(frame, programs_of(case), streams={case.stream.name: case.stream}).toArrow()
+    found = detect(frame, RuleSet(programs_of(case)), streams={case.stream.name: case.stream}).toArrow()
     return in_order(rows_of(found, case.rules))
 
 
@@ -54,7 +55,7 @@ def draw(n: int, first_seed: int, check: Callable[[Case], None]) -> None:
 
 
 def compare_on_spark(session: SparkSession, n: int, first_seed: int) -> Counter[str]:
-    """Compare Spark with the oracle on `n` drawn cases; return what was in them."""
+    """Compare Spark with the oracle on `n` drawn cases. Return the counts of their features."""
     tally: Counter[str] = Counter()
 
     def check(drawn: Case) -> None:

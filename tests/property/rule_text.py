@@ -1,4 +1,4 @@
-"""A drawn rule as the text an author would write, to hold the language's front end to the oracle as well."""
+"""The text of a drawn rule as an author would write it, so that parser and analyzer are compared too."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rule_text(rule: ir.Rule) -> str:
 
 
 def _is_bound(rule: ir.Rule) -> bool:
-    """Say whether variables have columns for the key."""
+    """Return whether variables of the rule have their own columns for the key."""
     return bool(rule.roles) and rule.roles[0].key != rule.key
 
 
@@ -62,7 +62,7 @@ def _key(rule: ir.Rule) -> str:
 
 
 def _definition(rule: ir.Rule, variable: ir.Variable) -> str:
-    """Return the definition of a variable; its name alone if it needs none."""
+    """Return the definition of a variable, or only its name if it needs no definition."""
     text = variable.name
     if variable.role >= 0:
         role = rule.roles[variable.role]
@@ -77,9 +77,9 @@ def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
             return name
         case ir.Absent(variable=name):
             return f"!{name}"
-        case ir.Silence(variables=(name,), period=period):
+        case ir.TimedAbsence(variables=(name,), period=period):
             return f"!{name} FOR {_window(period)}"
-        case ir.Silence(variables=names, period=period):
+        case ir.TimedAbsence(variables=names, period=period):
             return f"!({' | '.join(names)}) FOR {_window(period)}"
         case ir.Group(body=body, window=window):
             return f"({_pattern(body, untils)} WITHIN {_window(window)})"
@@ -144,8 +144,23 @@ def _expression(expression: Expression, prefix: str = "") -> str:
             return f"{kind}({_expression(argument, name + '.')}{place})"
         case Call(function="coalesce", args=(Column(name=name), *_)) if "." in name:  # of any of its streams
             return prefix + name.rpartition(".")[2]
+        case Call(function="floor", args=(Call(args=(quotient, _)),), type=Type.INTERVAL):
+            assert isinstance(quotient, Call)
+            return _of_interval(quotient, prefix)
+        case Call(function="/", args=(Call(function="double", args=(time,)), _)) if (
+            time.type is Type.INTERVAL
+        ):
+            return _of_interval(expression, prefix)
         case Call():
             return _call(expression.function, [_expression(arg, prefix) for arg in expression.args])
+
+
+def _of_interval(call: Call, prefix: str) -> str:
+    """Return the text of a product or quotient of INTERVALs, which is computed in DOUBLE."""
+    sides = [
+        part.args[0] if isinstance(part, Call) and part.function == "double" else part for part in call.args
+    ]
+    return _call(call.function, [_expression(side, prefix) for side in sides])
 
 
 def _literal(literal: Literal) -> str:

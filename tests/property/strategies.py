@@ -1,21 +1,24 @@
-"""What hypothesis draws: rules as `ir.Rule`, streams of events, and ways to deliver them.
+"""Strategies of hypothesis: rules as `ir.Rule`, streams of events, and ways to deliver them.
 
-Sizes are bounded so that under MATCH ALL both sides stay small: at most 12 events a stream.
-Values are few, so that predicates hold often and ties, repeats and NULLs are common.
+A stream has at most 12 events, so that engine and oracle have few runs even under MATCH ALL. There are only a
+few different values, so that predicates hold often and ties, repeats and NULLs are common.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
 
-from cep.compiler import ir, nfa
-from cep.compiler.absences import hold_in_loops
+from cep.compiler import ir
+from cep.compiler.automaton import nfa
+from cep.compiler.rewrite import repeat_absences
+from cep.compiler.typing.checker import as_interval
 from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
-from cep.schema import Field, Stream
+from cep.schema.stream import Field, Stream
 from tests.function_calls import EXACT, call, constant
 from tests.regular_expressions import some_pattern
 
@@ -25,14 +28,14 @@ MAX_SIZE = 6
 """Steps of a pattern, before its loops are unrolled."""
 
 HUGE = 2**62
-"""Two of these are more than 64 bits hold."""
+"""The sum of two of these does not fit into 64 bits."""
 
 FIELDS = (
     Field("k", "bigint"),
     Field("g", "string"),
     Field("ts", "timestamp"),
     Field("t", "int"),
-    Field("w", "bigint"),  # a power of two for each event: SUM(v.w) tells which were taken
+    Field("w", "bigint"),  # a power of two for each event, so SUM(v.w) tells which events were taken
     Field("i", "bigint"),
     Field("d", "double"),
     Field("s", "string"),
@@ -43,9 +46,10 @@ COLUMNS = {field.name: Column(field.name, field.type) for field in FIELDS}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One delivery: `n_events` more events; then the watermark may move, the matcher be restored.
+    """One delivery of `n_events` events. After it the watermark may advance and the matcher be restored.
 
-    It moves as far as the events that came allow, or, `ahead`, up to just before the next one that comes.
+    The watermark advances as far as the events so far allow. With `ahead` it advances to just before the
+    smallest time of all later events.
     """
 
     n_events: int
@@ -94,7 +98,7 @@ def _column(kind: Type) -> st.SearchStrategy[Expression]:
 
 @st.composite
 def _argument(draw: st.DrawFn, kind: Type) -> Expression:
-    """Draw what an aggregate is over: a column, seldom an expression of one event."""
+    """Draw the argument of an aggregate: mostly a column, rarely an expression over one event."""
     column = draw(_column(kind))
     if kind in (Type.BIGINT, Type.DOUBLE) and draw(st.integers(0, 4)) == 0:
         return Call(draw(st.sampled_from("+-*")), (column, draw(_column(kind))), kind)
@@ -123,7 +127,7 @@ def _aggregate(draw: st.DrawFn, kind: Type, names: list[str], approximate: bool)
 
 
 def _leaf(kind: Type, names: list[str], *, bare: bool, approximate: bool) -> st.SearchStrategy[Expression]:
-    """Draw a value without an operator. `bare`: of the event under test; `names`: of these variables."""
+    """Draw a value without an operator, of the event under test (`bare`) or of the variables `names`."""
     leaves = [_literal(kind)]
     if kind is not Type.INTERVAL:
         leaves += [_column(kind)] * 2 if bare else []
@@ -132,7 +136,7 @@ def _leaf(kind: Type, names: list[str], *, bare: bool, approximate: bool) -> st.
 
 
 @st.composite
-def values(
+def values(  # noqa: C901, PLR0912 - a case for each type
     draw: st.DrawFn, kind: Type, names: list[str], *, bare: bool, depth: int, approximate: bool = False
 ) -> Expression:
     """Draw an expression of type `kind`."""
@@ -156,7 +160,7 @@ def values(
         case Type.TIMESTAMP:
             return Call(draw(st.sampled_from("+-")), (again(kind), again(Type.INTERVAL)), kind)
         case Type.INTERVAL:
-            return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
+            return draw(_intervals(again))
     function = draw(
         st.sampled_from(
             ["+", "-", "*", "%", "negate", "abs", "coalesce", "case", "least", "greatest", "cast", "call"]
@@ -180,6 +184,9 @@ def values(
         case "cast":
             if draw(st.booleans()):
                 return Call("/", (again(kind), again(kind)), kind)
+            if draw(st.integers(0, 3)) == 0:
+                times = (again(Type.INTERVAL), again(Type.INTERVAL))
+                return Call("/", tuple(_double(time) for time in times), kind)
             if draw(st.booleans()):
                 return Call("sqrt", (again(kind),), kind)
             return Call("double", (again(Type.BIGINT),), kind)
@@ -187,15 +194,39 @@ def values(
             return Call(function, (again(kind), again(kind)), kind)
 
 
+def _double(value: Expression) -> Expression:
+    return Call("double", (value,), Type.DOUBLE)
+
+
+@st.composite
+def _intervals(draw: st.DrawFn, again: Callable[[Type], Expression]) -> Expression:
+    """Draw an operation that gives an INTERVAL, in the form that the analyzer makes."""
+    kind = Type.INTERVAL
+    match draw(st.integers(0, 5)):
+        case 0:
+            return Call("*", (again(kind), again(Type.BIGINT)), kind)
+        case 1:
+            number = again(draw(st.sampled_from([Type.BIGINT, Type.DOUBLE])))
+            operator = "*" if number.type is Type.DOUBLE and draw(st.booleans()) else "/"
+            sides = (_double(again(kind)), number if number.type is Type.DOUBLE else _double(number))
+            return as_interval(Call(operator, sides, Type.DOUBLE))
+        case 2:
+            return Call(draw(st.sampled_from("+-")), (again(kind), again(kind)), kind)
+        case 3:
+            return Call(draw(st.sampled_from(["negate", "abs"])), (again(kind),), kind)
+        case _:
+            return Call("-", (again(Type.TIMESTAMP), again(Type.TIMESTAMP)), kind)
+
+
 _OF_NUMBERS = [shape for shape in EXACT if Type.STRING not in (shape[1], *shape[2])]
-"""Functions that runs can compute, too."""
+"""Functions that correlated predicates can call too."""
 
 _COMPARISONS = ["=", "<>", "<", "<=", ">", ">="]
 
 
 @st.composite
 def conditions(draw: st.DrawFn, names: list[str], *, bare: bool, depth: int) -> Expression:
-    """Draw a predicate over the event under test and, where `names` are given, what those variables took."""
+    """Draw a predicate over the event under test and over the events taken as the variables `names`."""
     shape = draw(st.integers(0, 9))
     if depth > 0 and shape < 4:
         parts = [draw(conditions(names, bare=bare, depth=depth - 1)) for _ in range(2)]
@@ -221,7 +252,7 @@ def conditions(draw: st.DrawFn, names: list[str], *, bare: bool, depth: int) -> 
 
 @st.composite
 def local_expressions(draw: st.DrawFn) -> Expression:
-    """Draw any expression over one event, functions of text included."""
+    """Draw any expression over one event, including functions of text."""
     kind = draw(st.sampled_from([Type.BOOLEAN, Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING]))
     if kind is not Type.STRING and draw(st.booleans()):
         return draw(values(kind, [], bare=True, depth=3))
@@ -248,7 +279,7 @@ def local_expressions(draw: st.DrawFn) -> Expression:
 
 
 def _is_complete(pattern: str) -> bool:
-    """A quoting backslash stands before the letter it quotes."""
+    """Return whether each quoting backslash is followed by the letter that it quotes."""
     return not pattern.replace("\\\\", "").endswith("\\")
 
 
@@ -281,7 +312,7 @@ def _equals(column: str, value: Any) -> Expression:
 
 @st.composite
 def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | None:
-    """Draw when an event may be taken: mostly a letter, often more."""
+    """Draw the condition of a variable: mostly a letter, often with more conditions."""
     letter = _equals("i", number)
     shape = draw(st.integers(0, 13))
     if shape <= 6:
@@ -300,7 +331,7 @@ def predicates(draw: st.DrawFn, names: list[str], number: int) -> Expression | N
 
 @st.composite
 def _closings(draw: st.DrawFn, names: list[str]) -> Expression:
-    """Draw when a loop is closed: mostly at a letter."""
+    """Draw the condition that closes a loop: mostly a letter."""
     if draw(st.booleans()):
         return _equals("i", draw(st.integers(0, 3)))
     return draw(conditions(names, bare=True, depth=1))
@@ -314,7 +345,7 @@ _ARROWS = st.sampled_from([ir.Contiguity.NEXT, ir.Contiguity.ANY])
 
 @st.composite
 def _gaps(draw: st.DrawFn) -> ir.Gap | None:
-    """Draw bounds of the time between two events, seldom any."""
+    """Draw bounds of the time between two events. Mostly there are none."""
     if draw(st.integers(0, 4)):
         return None
     low_us = draw(st.sampled_from([0, 0, 1, SECOND_US, 2 * SECOND_US]))
@@ -326,7 +357,7 @@ def _gaps(draw: st.DrawFn) -> ir.Gap | None:
 
 @st.composite
 def _periods(draw: st.DrawFn) -> ir.Window:
-    """Draw for how long nothing must come."""
+    """Draw the period of a timed absence."""
     return ir.Window(draw(st.sampled_from([1, 2, 2, 3, 5])) * SECOND_US, draw(st.booleans()))
 
 
@@ -338,21 +369,21 @@ def _group_windows(draw: st.DrawFn) -> ir.Window | ir.EventWindow:
 
 
 def _item(draw: st.DrawFn, node: ir.Node) -> ir.Item:
-    """Draw the joint of `node`; that of an absence FOR a time is an arrow."""
+    """Draw the joint of `node`. The joint of a timed absence is always an arrow."""
     if isinstance(node, ir.Absent):
         return ir.Item(draw(_JOINTS), node)
-    if isinstance(node, ir.Silence):
+    if isinstance(node, ir.TimedAbsence):
         return ir.Item(draw(_ARROWS), node)
     return ir.Item(draw(_JOINTS), node, draw(_gaps()))
 
 
 @st.composite
-def _absences(draw: st.DrawFn, names: list[str]) -> ir.Absent | ir.Silence:
-    """Draw an absence, of one variable or, for a time, perhaps of two."""
+def _absences(draw: st.DrawFn, names: list[str]) -> ir.Absent | ir.TimedAbsence:
+    """Draw an absence of one variable, or a timed absence of one or two variables."""
     if draw(st.integers(0, 2)):
         return ir.Absent(draw(st.sampled_from(names)))
     several = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
-    return ir.Silence(tuple(several), draw(_periods()))
+    return ir.TimedAbsence(tuple(several), draw(_periods()))
 
 
 _QUANTIFIERS: list[tuple[int, int | None]] = [
@@ -414,7 +445,7 @@ def _repeated(draw: st.DrawFn, body: ir.Node) -> ir.Node:
 def untils_of(node: ir.Node) -> set[str]:
     """Return the variables that close loops of a pattern."""
     match node:
-        case ir.Take() | ir.Absent() | ir.Silence():
+        case ir.Take() | ir.Absent() | ir.TimedAbsence():
             return set()
         case ir.Sequence(items=items):
             return set().union(*(untils_of(item.node) for item in items))
@@ -431,7 +462,7 @@ def variables_of(node: ir.Node) -> set[str]:
     match node:
         case ir.Take(variable=name) | ir.Absent(variable=name):
             return {name}
-        case ir.Silence(variables=names):
+        case ir.TimedAbsence(variables=names):
             return set(names)
         case ir.Sequence(items=items):
             return set().union(*(variables_of(item.node) for item in items))
@@ -447,7 +478,7 @@ def _taken_variables(node: ir.Node) -> set[str]:
     match node:
         case ir.Take(variable=name):
             return {name}
-        case ir.Absent() | ir.Silence():
+        case ir.Absent() | ir.TimedAbsence():
             return set()
         case ir.Sequence(items=items):
             return set().union(*(_taken_variables(item.node) for item in items))
@@ -461,7 +492,7 @@ def _taken_variables(node: ir.Node) -> set[str]:
 
 @st.composite
 def _plain_sequences(draw: st.DrawFn) -> ir.Node:
-    """Draw what rules mostly look like: different steps one after another, an absence among them, a loop."""
+    """Draw a typical pattern: different steps one after another, with an absence and a loop among them."""
     names = list("abcd"[: draw(st.integers(3, 4))])
     absent = draw(st.sampled_from([None, *names[1:]]))
     items = [ir.Item(draw(_JOINTS), ir.Take(names[0]))]
@@ -481,7 +512,7 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
         pattern = draw(_plain_sequences())
     else:
         pattern = draw(nodes(names, draw(st.integers(1, max_size))))
-    if nfa.can_be_empty(pattern):
+    if ir.summary(pattern).nullable:
         first = ir.Item(ir.Contiguity.STRICT, ir.Take(draw(st.sampled_from(names))))
         pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
     if draw(st.integers(0, 9)) == 0:
@@ -490,7 +521,7 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
 
 
 def _after_absence(draw: st.DrawFn, names: list[str], pattern: ir.Node) -> ir.Node:
-    """Draw one absence or two before the first event, seldom of one branch only."""
+    """Draw one or two absences before the first event, rarely in only one branch."""
     first = ir.Item(ir.Contiguity.STRICT, draw(_absences(names)))
     more = [_item(draw, draw(_absences(names)))] if draw(st.booleans()) else []
     found = ir.Sequence((first, *more, ir.Item(draw(_JOINTS), pattern)))
@@ -502,7 +533,7 @@ def _after_absence(draw: st.DrawFn, names: list[str], pattern: ir.Node) -> ir.No
 
 @st.composite
 def windows(draw: st.DrawFn) -> ir.Window | ir.EventWindow:
-    """Draw a window that some of the streams' events do not fit into."""
+    """Draw a window that is too short for some streams."""
     if draw(st.integers(0, 4)) == 0:
         return ir.EventWindow(draw(st.integers(1, 8)))
     length_us = draw(st.sampled_from([2, 4, 8, 12, 20])) * SECOND_US
@@ -512,7 +543,7 @@ def windows(draw: st.DrawFn) -> ir.Window | ir.EventWindow:
 @st.composite
 def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     """Draw a rule."""
-    pattern = hold_in_loops(draw(patterns(max_size)))
+    pattern = repeat_absences(draw(patterns(max_size)))
     names = sorted(variables_of(pattern))
     taken = sorted(_taken_variables(pattern))
     subsets: tuple[ir.Subset, ...] = ()
@@ -521,10 +552,12 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         subsets = (ir.Subset("u", tuple(members)),)
     unions = ["u" for _ in subsets]
     automaton = nfa.build(pattern)
-    needs_window = any(state.closes and state.bars for state in automaton.states) or any(
-        look.period is None for edge in automaton.states[0].takes for look in edge.looks
+    needs_window = any(state.closes and state.not_followed_by for state in automaton.states) or any(
+        look_behind.period is None for edge in automaton.states[0].takes for look_behind in edge.look_behinds
     )
-    looked_for = {look.variable for edge in automaton.states[0].takes for look in edge.looks}
+    looked_for = {
+        look_behind.variable for edge in automaton.states[0].takes for look_behind in edge.look_behinds
+    }
     variables = tuple(
         ir.Variable(name, draw(predicates([] if name in looked_for else [*names, *unions], number)))
         for number, name in enumerate(names)
@@ -581,7 +614,7 @@ def _has_limits(automaton: nfa.Nfa) -> bool:
 
 @st.composite
 def reports(draw: st.DrawFn, *, may_time_out: bool) -> ir.Report:
-    """Draw what is reported: mostly matches only. (Runs are too few to reach a limit.)"""
+    """Draw the report clauses: mostly none. (There are too few runs to reach a limit.)"""
     timeouts = may_time_out and draw(st.integers(0, 2)) == 0
     suppress_us = draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8])) * SECOND_US
     return ir.Report(timeouts, suppress_us, all_rows=draw(st.integers(0, 4)) == 0)
@@ -603,7 +636,9 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
     few_keys = draw(st.sampled_from([[1], [1], [1], [1, 1, 1, 2], [1, 1, 2, None]]))
     for number in range(draw(st.integers(min(6, max_events), max_events))):
         now_us += draw(st.sampled_from([0, 1, 1, 1, 1, 2, 4])) * SECOND_US
-        letter = (letter + draw(st.sampled_from([0, 1, 1, 1, 2, 3]))) % 4  # patterns go on in this direction
+        letter = (
+            letter + draw(st.sampled_from([0, 1, 1, 1, 2, 3]))
+        ) % 4  # patterns mostly have the letters in this order
         event = {
             "k": draw(st.sampled_from(few_keys)),
             "g": draw(st.sampled_from(["x"] * 6 + ["y"])),
@@ -621,7 +656,7 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
 
 @st.composite
 def crowds(draw: st.DrawFn, n_keys: int) -> Case:
-    """Draw a case of many keys that come and go, most with few events, and many different strings."""
+    """Draw a case with many different strings and many keys that come and go. Most keys have few events."""
     random = Random(draw(st.integers(0, 2**32)))
     rule = replace(draw(rules("rule_0", 3)), key=("k",), window=draw(windows()))
     events = []
@@ -638,7 +673,7 @@ def crowds(draw: st.DrawFn, n_keys: int) -> Case:
 
 @st.composite
 def streams(draw: st.DrawFn) -> Stream:
-    """Draw how events of equal time are ordered and how late an event may come."""
+    """Draw a stream: the order of events of equal time, and its lateness."""
     tie_break = draw(st.sampled_from([(), (), ("t",), ("s", "t")]))
     return Stream(
         name="events",
@@ -651,7 +686,7 @@ def streams(draw: st.DrawFn) -> Stream:
 
 
 def copies_agree(events: list[dict[str, Any]], stream: Stream) -> list[dict[str, Any]]:
-    """Give events that count as one event the same values: the stream promises it."""
+    """Give equal values to the copies of an event, because the stream promises that copies are equal."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:
         first.setdefault(tuple(event[name] for name in (stream.event_time, *stream.tie_break)), event)
@@ -669,7 +704,7 @@ def _keys_of(event: dict[str, Any]) -> dict[str, Any]:
 def cases(
     draw: st.DrawFn, max_rules: int = 2, max_events: int = MAX_EVENTS, max_size: int = MAX_SIZE
 ) -> Case:
-    """Draw a case. No event comes late: each is held up by less than the lateness."""
+    """Draw a case. Each event is delayed by less than the lateness, so no event is late."""
     stream = draw(streams())
     drawn = tuple(
         draw(rules(f"rule_{number}", max_size)) for number in range(draw(st.integers(1, max_rules)))

@@ -1,16 +1,16 @@
-"""What the analyzer lets through can be compiled: no type or function gets stuck on its way to bytecode."""
+"""Each rule that the analyzer accepts can be compiled, so each type and function has a way to bytecode."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cep.compiler.analyze import analyze
+from cep.compiler.analysis.analyze import analyze
 from cep.compiler.compile import compile_rules
+from cep.diagnostics.diagnostic import render
+from cep.documents.schema_file import load_streams
 from cep.errors import Source
-from cep.language.diagnostics import render
 from cep.language.parser import parse
-from cep.schema_file import load_streams
 from tests.golden.errors_cases import FOLDER
 
 _STREAMS = load_streams(FOLDER / "streams.yaml")
@@ -77,6 +77,6 @@ def test_a_rule_without_errors_compiles(condition, measure):
     rules, problems = parse(Source("test.cep", text))
     assert not problems, render(problems)
     typed, problems = analyze(rules, _STREAMS)
-    # Well typed by construction: what may still be refused is text of other events, and columns of no event.
+    # The texts are well typed. Only texts of other events and columns of no event may still be refused.
     assert {problem.code for problem in problems if problem.is_error} <= {"E0209", "E0211"}
-    assert len(compile_rules(typed, _STREAMS)) == len(typed)  # most of the examples get here
+    assert len(compile_rules(typed, _STREAMS)) == len(typed)  # most examples reach this line

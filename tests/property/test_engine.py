@@ -1,6 +1,6 @@
 """The engine reports what the oracle reports, however the events are delivered.
 
-These are the same examples each time, in well under a minute; `python -m tests.property` draws new ones.
+The examples are the same each time and take less than a minute. `python -m tests.property` draws new ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
-from cep.engine.columns import whole
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import Batch, evaluate, prepare
+from cep.engine.prepare.columns import whole
+from cep.engine.prepare.predicates import Batch, evaluate, prepare
 from cep.expression import Expression
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.expressions import evaluate as evaluate_one
@@ -48,7 +48,7 @@ FEW = settings(GATE, max_examples=60)
 
 
 def is_small(case: Case) -> bool:
-    """Say whether the oracle can follow every run of the case."""
+    """Return whether the oracle can follow every run of the case."""
     try:
         oracle_rows(case)
     except TooManyRunsError:
@@ -57,7 +57,7 @@ def is_small(case: Case) -> bool:
 
 
 def check_engine_agrees_with_oracle(case: Case) -> bool:
-    """Compare the two; False: the case is too large to compare."""
+    """Compare the engine with the oracle. Return False if the case is too large to compare."""
     try:
         expected = oracle_rows(case)
     except TooManyRunsError:
@@ -97,6 +97,28 @@ def test_deliveries_snapshots_and_restores_change_nothing(case: Case) -> None:
 
 
 @FEW
+@given(cases(max_rules=3))
+def test_the_same_rules_in_another_order_go_on_from_a_snapshot(case: Case) -> None:
+    assume(len(case.rules) > 1 and is_small(case))
+    streams_of_case = {case.stream.name: case.stream}
+    others = {program.fingerprint: program for program in compile_rules(case.rules[::-1], streams_of_case)}
+    rows = []
+    for program in compile_rules(case.rules, streams_of_case):
+        turns = (program, others.pop(program.fingerprint))
+        matcher = Matcher(program)
+        tables = []
+        for number, event in enumerate(case.events, 1):
+            matcher.push(prepare(matcher.program, stream_table(case.stream, [event])))
+            newest_us = max(event["ts"] for event in case.events[:number])
+            tables.append(matcher.advance(reachable_us(case, number, newest_us, ahead=number % 2 == 0)))
+            matcher = Matcher.restore(turns[number % 2], matcher.snapshot())
+        tables.append(matcher.finish())
+        rows += [row for table in tables for row in rows_of(table, case.rules)]
+    assert not others
+    assert in_order(rows) == oracle_rows(case)
+
+
+@FEW
 @given(cases())
 def test_nothing_happens_before_the_next_deadline(case: Case) -> None:
     assume(is_small(case))
@@ -115,7 +137,7 @@ def test_nothing_happens_before_the_next_deadline(case: Case) -> None:
         while (due_us := matcher.next_deadline_us()) is not None:
             found.append(matcher.advance(due_us))
         found.append(matcher.finish())
-        # Where no time ends the runs, only the end of the input decides which match is preferred.
+        # If no time ends the runs, only the end of the input decides which match is preferred.
         waits = [rule for rule in case.rules if not isinstance(rule.window, ir.Window)]
         assert found[-1].num_rows == 0 or any(rule.selection is ir.Selection.PREFERRED for rule in waits)
         rows = in_order([row for table in found for row in rows_of(table, case.rules)])
@@ -172,7 +194,7 @@ def test_late_events_are_handed_back_and_change_nothing(data: st.DataObject) -> 
 
 @FEW
 @given(local_expressions(), event_lists(), streams())
-def test_columns_and_single_events_give_one_expression_one_value(
+def test_an_expression_has_the_same_value_over_columns_and_over_single_events(
     expression: Expression, events: Sequence[dict[str, Any]], stream: Any
 ) -> None:
     batch = Batch(stream_table(stream, events))
@@ -186,7 +208,7 @@ def test_columns_and_single_events_give_one_expression_one_value(
 def test_texts_that_come_as_dictionaries_give_the_same_values(
     expression: Expression, events: Sequence[dict[str, Any]], stream: Any
 ) -> None:
-    # Copies make each text frequent: what depends on it alone is computed once for each.
+    # Copies make each text frequent, so a value that depends only on the text is computed once for each text.
     table = pa.concat_tables([stream_table(stream, events)] * COPIES)
     coded = Batch(coded_texts(table))
     expected = evaluate(expression, Batch(table)).to_arrow().to_pylist()
@@ -208,7 +230,7 @@ def coded_texts(table: pa.Table) -> pa.Table:
 
 @FEW
 @given(cases())
-def test_events_with_texts_as_dictionaries_are_prepared_alike(case: Case) -> None:
+def test_events_with_texts_as_dictionaries_are_prepared_in_the_same_way(case: Case) -> None:
     for program in compile_rules(case.rules, {case.stream.name: case.stream}):
         table = pa.concat_tables([stream_table(case.stream, case.events)] * COPIES)
         plain, coded = prepare(program, table), prepare(program, coded_texts(table))

@@ -1,4 +1,4 @@
-"""`make fuzz` runs."""
+"""`make fuzz` runs without an error."""
 
 import subprocess
 import sys

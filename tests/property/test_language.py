@@ -1,4 +1,4 @@
-"""Whatever a syntax tree says, its text says; and whatever a text is, it is read or refused in order."""
+"""The printed text of a syntax tree gives the same tree, and any text is read or refused with diagnostics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cep.compiler.analyze import analyze
+from cep.compiler.analysis.analyze import analyze
+from cep.diagnostics.diagnostic import in_order, render, to_json
+from cep.documents.schema_file import load_streams, parse_streams
 from cep.errors import Source, Span
 from cep.language import ast
-from cep.language.diagnostics import in_order, render, to_json
 from cep.language.grammar import tokens
 from cep.language.parser import SEVERITIES, parse
 from cep.language.printer import print_rule, print_rules
-from cep.schema_file import load_streams, parse_streams
 from tests.golden.errors_cases import FOLDER
 
 _GATE = settings(
@@ -207,7 +207,7 @@ _rules = st.builds(
 
 @_GATE
 @given(st.lists(_rules, min_size=1, max_size=2))
-def test_the_text_of_a_rule_says_what_its_tree_says(rules):
+def test_the_printed_text_of_a_rule_gives_the_same_tree(rules):
     text = print_rules(rules)
     found, problems = parse(Source("printed.cep", text))
     assert problems == [], render(problems)
@@ -221,7 +221,7 @@ _PIECES = sorted({token.text for text in _EXAMPLES for token in tokens(text)})
 
 @st.composite
 def _damaged(draw: st.DrawFn) -> str:
-    """An example with a few pieces changed: near enough to a rule to get far into the parser."""
+    """Draw an example with a few pieces changed. It is similar to a rule, so the parser reads far into it."""
     text = draw(st.sampled_from(_EXAMPLES))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))

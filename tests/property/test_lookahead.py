@@ -1,4 +1,4 @@
-"""What looking ahead leaves out changes no match: random streams in random batches, with and without it."""
+"""Look-ahead changes no match: random streams in random batches, with look-ahead and without."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
-from cep.engine.lookahead import Lookahead, final_mask
 from cep.engine.matcher import Matcher
-from cep.program import Program
+from cep.engine.order.lookahead import Lookahead, final_mask
+from cep.program.program import Program
 from tests.unit.engine.events import SECOND, prepared, program
 
 PATTERNS = ("a -> b", "a -> b -> c", "a->{2,} -> b", "a -> (b | c)", "a -> b->* -> c", "a -> b -> a")
@@ -24,7 +24,7 @@ CLAUSES = (
 
 
 def found(compiled: Program, rows: list[tuple[Any, ...]], watermarks: list[int]) -> list[list[Any]]:
-    """Return the matches of each advance, and the runs dropped."""
+    """Return the matches of each advance, and the number of dropped runs."""
     matcher = Matcher(compiled)
     result: list[list[Any]] = []
     before = -1

@@ -1,4 +1,4 @@
-"""The matches do not depend on what the compiler makes faster, nor on whether the kernels are compiled."""
+"""The matches do not depend on the optimizations of the compiler, nor on whether the kernels are compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a rule means what the drawn rule means: parser and analyzer are held to the oracle."""
+"""The text of a drawn rule has the same matches as the rule, so parser and analyzer agree with the oracle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 
 from cep.compiler.compile import check_sources
+from cep.diagnostics.diagnostic import render
 from cep.errors import Source
-from cep.language.diagnostics import render
 from tests.property.differential import oracle_rows
 from tests.property.rule_text import rule_text
 from tests.property.strategies import Case, cases
@@ -22,7 +22,7 @@ REFUSED = {
     "E0310",  # a skip to the first event of the match
     "E0322",  # an absence at the end of a group with a window
 }
-"""What a drawn rule may have that the language rightly refuses."""
+"""Codes of drawn rules that the language rightly refuses."""
 
 
 @settings(GATE, max_examples=120)

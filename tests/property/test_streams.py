@@ -1,6 +1,6 @@
-"""Rules over several streams, and with keys that differ per variable: the engine against the oracle.
+"""Rules over several streams, and with different key columns for variables: the engine against the oracle.
 
-A drawn case over one stream becomes one of these: its variables get a stream and columns to find the key in,
+Such a case is made from a drawn case over one stream: its variables get a stream and columns for the key, and
 its events are dealt out to the streams.
 """
 
@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import check_sources, compile_rules
+from cep.diagnostics.diagnostic import render
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import prepare
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.expression import Aggregate, Call, Column, Expression
-from cep.language.diagnostics import render
-from cep.schema import Role, Stream, qualified
+from cep.schema.stream import Role, Stream, qualified
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.partitions import event_of
 from tests.property.differential import Row, in_order, rows_of, rows_of_matches, stream_table
@@ -34,7 +34,7 @@ GATE = settings(max_examples=150, deadline=None, derandomize=True, database=None
 FEW = settings(GATE, max_examples=30)
 
 KEYS = (("k",), ("t",), ("i",))
-"""Columns of one type that a key may stand in."""
+"""Columns of one type that may hold the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Dealt:
 
 
 StreamsOf = dict[str, tuple[str, ...]]
-"""Names of the streams that the events of a variable, or of a subset, are of."""
+"""Variable or subset -> names of the streams of its events."""
 
 
 def in_streams(expression: Expression, own: tuple[str, ...], streams_of: StreamsOf) -> Expression:
-    """Return `expression` with its columns called as those of the streams of their variable."""
+    """Return `expression` with each column renamed to the column of the streams of its variable."""
     match expression:
         case Column(name=name, type=kind):
             columns = tuple(Column(qualified(stream, name), kind) for stream in own)
@@ -66,7 +66,7 @@ def in_streams(expression: Expression, own: tuple[str, ...], streams_of: Streams
 
 
 def first_steps(node: ir.Node) -> dict[str, str]:
-    """Return, for each condition that closes a loop, the first variable in the loop: it is of its stream."""
+    """Return the first variable of the loop that each condition closes. Both have the same stream."""
     found: dict[str, str] = {}
     for loop in loops(node):
         if loop.until is not None:
@@ -102,7 +102,7 @@ def steps(node: ir.Node) -> Iterator[str]:
 
 @st.composite
 def dealt(draw: st.DrawFn) -> Dealt:
-    """Draw a rule over one to three streams whose variables differ in stream or in the key's column."""
+    """Draw a rule over one to three streams. Its variables differ in the stream or in the key column."""
     case: Case = draw(cases(max_rules=1))
     (rule,) = case.rules
     n_streams = draw(st.sampled_from([1, 2, 2, 3]))
@@ -114,7 +114,7 @@ def dealt(draw: st.DrawFn) -> Dealt:
     first = first_steps(rule.pattern)
     stream_of |= {until: stream_of[step] for until, step in first.items()}
     is_bound = n_streams == 1 or draw(st.booleans())
-    if is_bound:  # by different columns: every stream has a variable
+    if is_bound:  # different key columns, so every stream has a variable
         read = tuple(stream for stream in read if stream.name in stream_of.values())
         key_of = {name: draw(st.sampled_from(KEYS)) for name in names}
         key_of |= {until: key_of[step] for until, step in first.items()}
@@ -155,7 +155,7 @@ def dealt(draw: st.DrawFn) -> Dealt:
 
 
 def _agreed(event: dict[str, Any], read: tuple[Stream, ...]) -> dict[str, Any]:
-    """Make events differ in a tie breaker where copies would count as one event: only copies agree."""
+    """Make events differ in a tie breaker if copies count as one event, so that only copies agree in all."""
     return event if not any(stream.deduplicate for stream in read) else {**event, "t": event["w"] % 2**31}
 
 
@@ -201,7 +201,7 @@ def test_the_engine_reports_what_the_oracle_reports_of_several_streams_and_keys(
 
 @FEW
 @given(dealt())
-def test_a_snapshot_on_the_way_changes_nothing(case: Dealt) -> None:
+def test_a_snapshot_between_events_changes_nothing(case: Dealt) -> None:
     assume(is_small(case))
     at_once, on_the_way = (engine_table(case, one_by_one=way) for way in (False, True))
     ids = [sorted(table.column("match_id").to_pylist()) for table in (at_once, on_the_way)]
@@ -211,7 +211,7 @@ def test_a_snapshot_on_the_way_changes_nothing(case: Dealt) -> None:
 
 @FEW
 @given(dealt())
-def test_the_text_of_the_rule_says_the_same(case: Dealt) -> None:
+def test_the_text_of_the_rule_is_read_as_the_same_rule(case: Dealt) -> None:
     declared = {stream.name: stream for stream in case.streams}
     rules, problems = check_sources([Source("rule.cep", rule_text(case.rule))], declared)
     errors = [problem for problem in problems if problem.is_error]

@@ -1,6 +1,6 @@
-"""Whatever a file says, it is read or refused in order, soon and in little memory.
+"""Any file is read, or refused with diagnostics, in a short time and with little memory.
 
-These are the same texts each time; ``make fuzz-text`` draws new ones.
+The texts are the same each time. ``make fuzz-text`` draws new ones.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from cep.diagnostics.diagnostic import render
 from cep.errors import Source
-from cep.language.diagnostics import render
 from cep.language.parser import parse
 from tests.property.documented_grammar import draw_rule
 from tests.property.hostile_text import Text, draw, every_bomb
@@ -22,7 +22,7 @@ GATE = 2_000
 def test_hostile_texts_do_no_harm() -> None:
     tally = try_texts(seed=20, examples=GATE, minutes=0)
     assert sum(tally.kinds.values()) == GATE
-    assert len(tally.codes) > 50  # they get far
+    assert len(tally.codes) > 50  # the texts reach every stage of the compiler
 
 
 def test_the_parser_reads_what_the_documented_grammar_allows() -> None:
@@ -30,7 +30,8 @@ def test_the_parser_reads_what_the_documented_grammar_allows() -> None:
     for _ in range(400):
         text = draw_rule(random, random.choice((3, 10, 30, 80)))
         _, problems = parse(Source("drawn.cep", text))
-        # What no grammar says: clauses that a rule needs or has once, UNTIL behind a loop, and limits.
+        # A grammar cannot say which clauses a rule needs or may have only once, that UNTIL stands behind a
+        # loop, or the limits.
         assert {problem.code for problem in problems} <= {"E0105", "E0106", "E0314", "E0902"}, render(
             problems
         )

@@ -1,7 +1,7 @@
 """``python -m tests.property.text --examples N`` or ``--minutes M`` reads hostile files until one does harm.
 
-Each text goes the way of a file: bytes, text, syntax tree, typed rule, program, and what is said about it.
-Nothing but our own diagnostics may come out, in 200 ms of processor time and with 100 MB at most.
+Each text becomes a text, a syntax tree, a typed rule, a program and diagnostics, as the file of a user does.
+It must give only our own diagnostics, within 200 ms of processor time and 100 MB of memory.
 """
 
 from __future__ import annotations
@@ -21,37 +21,39 @@ from random import Random
 from types import FrameType
 
 from cep.compiler.compile import check_sources, compile_rules
+from cep.diagnostics.codes import PAGES
+from cep.diagnostics.diagnostic import in_order, render, to_json
+from cep.diagnostics.limits import MAX_BYTES
+from cep.documents.schema_file import load_streams, parse_streams
+from cep.documents.source_file import source_of
+from cep.documents.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from cep.errors import Diagnostic, RuleError
-from cep.language.codes import CODES
-from cep.language.diagnostics import in_order, render, to_json
-from cep.language.limits import MAX_BYTES
-from cep.language.source_file import source_of
-from cep.schema import Stream
-from cep.schema_file import load_streams, parse_streams
-from cep.yaml_document import MAX_BYTES as MAX_YAML_BYTES
+from cep.schema.stream import Stream
 from tests.property.hostile_text import Text, draw, every_bomb
 
+CODES = PAGES["docs/errors.md"]
+
 MAX_SECONDS = 0.2
-"""On a machine that does `_effort` in `USUAL_EFFORT`; one that is slower or busy may take longer."""
+"""Limit on a machine that does `_effort` in `USUAL_EFFORT`. A slower or busy machine may take longer."""
 
 USUAL_EFFORT = 0.0065
-"""Seconds, on two cores of 2026."""
+"""Seconds on two cores of the year 2026."""
 
 GIVE_UP_SECONDS = 20
-"""What takes so long is taken to go on for ever."""
+"""After this time, reading counts as endless."""
 
 MAX_MEMORY = 100 << 20
 MEMORY_SAMPLE = 200
-"""One text in so many is also watched for memory, which makes it several times slower."""
+"""Memory is measured for one text in this many, because measuring is several times slower."""
 
 WITHOUT_PLACE = frozenset(("E0107", "E0402", "E0901"))
-"""What can be said about a file as a whole."""
+"""Codes of problems that concern a whole file, so they have no place."""
 
 _ROOT = Path(__file__).parents[2]
 
 
 class HarmError(Exception):
-    """A text did something it must not."""
+    """A text did harm: an exception, a wrong place, too much time or too much memory."""
 
 
 @cache
@@ -61,7 +63,7 @@ def _streams() -> dict[str, Stream]:
 
 
 def read(text: Text) -> list[Diagnostic]:
-    """Read `text` as the command reads a file and return what is said about it."""
+    """Read `text` as the command reads a file and return its problems."""
     problems: list[Diagnostic] = []
     try:
         source = source_of("text", text.data, MAX_BYTES if text.is_rules else MAX_YAML_BYTES)
@@ -83,7 +85,7 @@ def read(text: Text) -> list[Diagnostic]:
 
 
 def _read_in_time(text: Text) -> tuple[list[Diagnostic], float]:
-    """Return what is said about `text` and the seconds it took; raises HarmError when it does not end."""
+    """Return the problems of `text` and the seconds it took. Raises HarmError if reading takes too long."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise HarmError(f"it was not read after {GIVE_UP_SECONDS} seconds")
@@ -100,7 +102,7 @@ def _read_in_time(text: Text) -> tuple[list[Diagnostic], float]:
 
 
 def _effort() -> float:
-    """Return the processor time of a fixed piece of work: more where cores and caches are shared."""
+    """Return the processor time of a fixed piece of work. It is longer if cores and caches are shared."""
     started = time.process_time()
     counts: dict[int, tuple[int, int]] = {}
     for number in range(100_000):
@@ -109,7 +111,7 @@ def _effort() -> float:
 
 
 def examine(text: Text) -> tuple[list[Diagnostic], float]:
-    """Return what is said about `text` and the seconds it took; raises HarmError."""
+    """Return the problems of `text` and the seconds that reading took. Raises HarmError if it does harm."""
     for _ in range(5):
         problems, seconds = _read_in_time(text)
         if seconds >= MAX_SECONDS:
@@ -130,7 +132,7 @@ def examine(text: Text) -> tuple[list[Diagnostic], float]:
 
 
 def memory_of(text: Text) -> int:
-    """Return the most memory that was in use while `text` was read; raises HarmError."""
+    """Return the most memory that reading `text` used. Raises HarmError if it is too much."""
     tracemalloc.start()
     try:
         read(text)
@@ -144,7 +146,7 @@ def memory_of(text: Text) -> int:
 
 @dataclass
 class Tally:
-    """What was tried and the worst that was seen."""
+    """Counts of the texts that were tried, and the largest time and memory."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     sound: Counter[str] = field(default_factory=Counter)
@@ -164,7 +166,7 @@ class Tally:
             self.largest = max(self.largest, (memory_of(text), text.kind))
 
     def merge(self, other: Tally) -> None:
-        """Add what another process saw."""
+        """Add the tally of another process."""
         self.kinds += other.kinds
         self.sound += other.sound
         self.codes += other.codes
@@ -172,7 +174,7 @@ class Tally:
         self.largest = max(self.largest, other.largest)
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to know."""
+        """Return the tally as lines of text."""
         for kind, count in sorted(self.kinds.items()):
             yield f"  {count:>9,} {kind} ({self.sound[kind]:,} of them read without an error)"
         unseen = ", ".join(sorted(set(CODES) - set(self.codes)))
@@ -182,7 +184,7 @@ class Tally:
 
 
 def try_texts(seed: int, examples: int, minutes: float) -> Tally:
-    """Draw and examine texts from `seed` on; the text that does harm is written to the error output."""
+    """Draw and examine texts from `seed` on. A text that does harm is written to standard error."""
     random = Random(seed)
     tally = Tally()
     started = time.monotonic()
@@ -203,10 +205,10 @@ def try_texts(seed: int, examples: int, minutes: float) -> Tally:
 
 
 def main() -> int:
-    """Try texts in one or more processes; print how many of which kind, and the worst."""
+    """Try texts in one or more processes. Print the counts, and the largest time and memory."""
     parser = argparse.ArgumentParser(prog="python -m tests.property.text", description=__doc__)
-    parser.add_argument("--examples", type=int, default=0, help="stop after so many texts")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after so many minutes")
+    parser.add_argument("--examples", type=int, default=0, help="stop after this many texts")
+    parser.add_argument("--minutes", type=float, default=0.0, help="stop after this many minutes")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--bombs", action="store_true", help="every bomb in many sizes, nothing else")
@@ -217,7 +219,7 @@ def main() -> int:
         for text in every_bomb((1, 10, 64, 100, 1_000, 10_000, 50_000, 100_000)):
             try:
                 tally.add(text, watch_memory=True)
-            except Exception as error:  # noqa: BLE001 - all of them are findings
+            except Exception as error:  # noqa: BLE001 - every exception is a finding
                 print(f"{text.kind}: {type(error).__name__}: {str(error)[:200]}")
     elif not options.examples and not options.minutes:
         parser.error("give --examples, --minutes or --bombs")

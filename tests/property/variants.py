@@ -1,4 +1,4 @@
-"""More streams for rules that are drawn and compiled already, which is what takes the time."""
+"""More streams for drawn and compiled rules, because drawing and compiling rules take most of the time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.property.strategies import SECOND_US, Case, Step, copies_agree
 
 Pool = dict[str, list[Any]]
-"""Column -> values that were drawn for it, as often as they were."""
+"""Column -> values that were drawn for it. A value that was drawn often is there often."""
 
 _MAX_POOL = 500
 
@@ -25,7 +25,7 @@ def fill(pool: Pool, case: Case) -> None:
 
 
 def variants(case: Case, pool: Pool, random: Random, n: int) -> Iterator[Case]:
-    """Yield `n` cases of the rules of `case`, with other events in another delivery; none comes late."""
+    """Yield `n` cases of the rules of `case` with other events in another delivery. No event is late."""
     for _ in range(n):
         events = _events(case, pool, random)
         if case.stream.deduplicate:
@@ -66,7 +66,7 @@ def _steps(n_events: int, random: Random) -> tuple[Step, ...]:
 
 
 def smaller(case: Case, fails: Callable[[Case], bool]) -> Case:
-    """Return `case` without the events and deliveries that it fails without, too."""
+    """Return a smaller `case` that still fails, with fewer events and simpler deliveries."""
     at_once = replace(case, steps=(Step(len(case.events), advances=False, restores=False),))
     one_by_one = replace(case, steps=tuple(Step(1, advances=True, restores=True) for _ in case.events))
     for delivered, is_single in ((at_once, False), (one_by_one, True)):

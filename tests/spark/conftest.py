@@ -15,7 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    from spark_runtime.session import session
+    from spark_runtime import session
 
     conf = {
         "spark.master": "local[2]",

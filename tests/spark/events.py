@@ -12,13 +12,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cep.compiler.compile import compile_sources
-from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.errors import Source
-from cep.files import Chunk
-from cep.local import match_chunks
-from cep.program import Program
-from cep.schema import Field, Stream
-from cep.text_values import event_table_schema
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.match_file import match_chunks
+from cep.program.program import Program
+from cep.rule_set import RuleSet
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import event_table_schema
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000
@@ -115,8 +116,8 @@ SUPPRESS FOR 2 MINUTES
 """
 
 
-def compiled(*texts: str, stream: Stream = STREAM) -> tuple[Program, ...]:
-    return compile_sources([Source("rules", text) for text in texts], {stream.name: stream}).programs
+def compiled(*texts: str, stream: Stream = STREAM) -> RuleSet:
+    return compile_sources([Source("rules", text) for text in texts], {stream.name: stream}).rule_set
 
 
 def random_events(seed: int, n: int, *, n_sensors: int = 7, shuffle: bool = True) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -160,6 +161,23 @@ def test_a_missing_column_is_named(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
+def test_a_column_that_is_there_twice_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    message = (
+        "error[E0604]: the events have column {} more than once\n"
+        "help: drop or rename one of them first: events.drop(other[name])"
+    )
+    joined = frame.alias("a").join(frame.select("id", "value").alias("b"), F.expr("a.id = b.id"))
+    with pytest.raises(InputError) as caught:
+        detect(joined, compiled(RULES))
+    assert str(caught.value) == message.format("`id`, `value`")
+    with pytest.raises(InputError) as caught:
+        detect(frame.withColumn("x", F.lit(1)).toDF(*frame.columns, "Value"), compiled(RULES))
+    assert str(caught.value) == message.format("`value`")
+    other = frame.select("*", F.lit(1).alias("x"), F.lit(2).alias("x"))  # not a column of the stream
+    assert detect(other, compiled(RULES)).columns[0] == "rule"
+
+
 def test_a_column_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
     frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
     with pytest.raises(
@@ -180,6 +198,90 @@ def test_an_event_time_must_be_given_and_be_a_timestamp(spark: SparkSession, tmp
         detect(frame, RULES, event_time="ts", lateness="soon")
 
 
+def test_events_that_are_no_dataframe_are_refused_with_what_to_write(spark: SparkSession) -> None:
+    frame = spark.range(3)
+    pandas = "write spark.createDataFrame(events); without Spark: cep.find_matches"
+    path = "read it first: spark.read.json(path), spark.read.parquet(path), spark.table(name)"
+    dictionary = "give a DataFrame, or a dictionary of them: {'logins': logins, 'payments': payments}"
+    for events, kind, instead in (
+        (pd.DataFrame({"id": [1]}), "pandas.core.frame.DataFrame", pandas),
+        ("events.jsonl", "str", path),
+        (Path("events.jsonl"), "pathlib.PosixPath", path),
+        ([{"id": 1}], "list", "write spark.createDataFrame(events)"),
+        (
+            None,
+            "NoneType",
+            "show() and the methods of a writer return None; give the DataFrame itself",
+        ),
+        (
+            frame.groupBy("id"),
+            "pyspark.sql.group.GroupedData",
+            "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
+        ),
+        (
+            spark.readStream,
+            "pyspark.sql.streaming.readwriter.DataStreamReader",
+            "give the DataFrame that readStream returns after load()",
+        ),
+        (5, "int", dictionary),
+    ):
+        for given, of_stream in ((events, ""), ({"readings": events}, " of `readings`")):
+            with pytest.raises(InputError) as caught:
+                detect(given, compiled(RULES))  # type: ignore[arg-type]
+            assert str(caught.value) == (
+                f"error[E0823]: the events{of_stream} are of type {kind}, not a DataFrame of Spark\n"
+                f"help: {instead}"
+            )
+
+
+def test_arguments_of_a_wrong_type_and_arguments_that_would_count_for_nothing_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
+    rules = "rule text, a .cep file, a directory of them, a RuleSet, or several of these in a list"
+    many: list[object] = [RULES, 5]
+    for given, arguments, expected in (
+        (None, {}, f"error[E0827]: rules is None\nhelp: give {rules}"),
+        ([], {}, f"error[E0827]: rules is []\nhelp: give {rules}"),
+        (many, {}, f"error[E0827]: rules is 5\nhelp: give {rules}"),
+        (
+            frame,
+            {},
+            f"error[E0827]: rules is of type pyspark.sql.classic.dataframe.DataFrame\nhelp: give {rules}",
+        ),
+        (
+            RULES,
+            {"streams": 5},
+            "error[E0827]: streams is 5\nhelp: give the path of a streams file, or what load_streams returns",
+        ),
+        (
+            compiled(RULES),
+            {"key_groups": 0},
+            "error[E0827]: key_groups is 0\nhelp: give a positive number of groups",
+        ),
+        (
+            RULES,
+            {"streams": {"readings": STREAM}, "event_time": "ts", "lateness": "1 minute"},
+            "error[E0828]: event_time, lateness cannot be given here\n"
+            "help: `streams` says it already; leave it out",
+        ),
+        (
+            compiled(RULES),
+            {"tie_break": "id", "deduplicate": True},
+            "error[E0828]: tie_break, deduplicate cannot be given here\n"
+            "help: a RuleSet has it in it; leave it out",
+        ),
+        (
+            RULES,
+            {"event_time": "ts", "lateness": 10},
+            "error[E0821]: lateness `10` is not a duration\nhelp: write a number and a unit: 10 seconds",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            detect(frame, given, **arguments)  # type: ignore[arg-type]
+        assert str(caught.value) == expected
+
+
 def test_problems_of_the_rules_are_all_reported(spark: SparkSession, tmp_path: Path) -> None:
     frame = write_files(spark, tmp_path / "events", random_events(8, 10), 1)
     with pytest.raises(RuleError) as caught:
@@ -196,6 +298,42 @@ def test_too_many_runs_end_a_query_with_rule_and_key(spark: SparkSession, tmp_pa
     assert isinstance(error, StateError)
     assert error.code == "E0707"
     assert "rule `whole` has more than 1 open runs for the key sensor = " in str(error)
+
+
+def test_other_rules_end_a_stream_that_goes_on_from_the_checkpoint_of_some(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_files(spark, tmp_path / "events", random_events(1, 200), 1)
+    stream = stream_of_files(spark, tmp_path / "events")
+    drain(detect(stream, compiled(RULES)), "some", tmp_path / "checkpoint")
+    write_files(spark, tmp_path / "more", random_events(2, 50), 1).write.mode("append").parquet(
+        str(tmp_path / "events")
+    )
+    with pytest.raises(PySparkException) as caught:
+        drain(detect(stream, compiled(STRICT_RULE)), "others", tmp_path / "checkpoint")
+    error = as_cep_error(caught.value)
+    assert (error.code, error.args[0]) == (
+        "E0701",
+        "the stored state was written by other rules: "
+        "rule `neighbours` is new; rule `rise` is gone; rule `silence` is gone",
+    )
+
+
+def test_of_three_rules_the_changed_one_is_named_by_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(spark, tmp_path / "events", random_events(1, 200), 1)
+    stream = stream_of_files(spark, tmp_path / "events")
+    drain(detect(stream, compiled(RULES, ROOM_RULE)), "three", tmp_path / "checkpoint")
+    write_files(spark, tmp_path / "more", random_events(2, 50), 1).write.mode("append").parquet(
+        str(tmp_path / "events")
+    )
+    changed = compiled(RULES.replace("AVG(low.value) AS average, ", ""), ROOM_RULE)
+    with pytest.raises(PySparkException) as caught:
+        drain(detect(stream, changed), "one", tmp_path / "checkpoint")
+    assert str(as_cep_error(caught.value)) == (
+        "error[E0701]: the stored state was written by other rules: "
+        "rule `rise` has changed: its measures\n"
+        "help: restore the rules as they were, or start from a new checkpoint"
+    )
 
 
 def test_rlike_is_searched_beside_everything_else_in_a_batch_and_in_a_stream(

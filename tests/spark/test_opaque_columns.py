@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cep.compiler.compile import compile_sources
 from cep.errors import Source
-from cep.local import match_file
+from cep.local.match_file import match_file
 from spark_runtime import detect
-from spark_runtime.schema import stream_of_frame
+from spark_runtime.plan.schema import stream_of_frame
 from tests.spark.events import comparable, drain, spark_rows
 
 DDL = (
@@ -50,7 +50,7 @@ def test_a_batch_and_a_stream_report_what_a_local_run_does(spark: SparkSession, 
     frame.coalesce(1).write.parquet(str(tmp_path / "events"))
     stream = stream_of_frame(frame, "events", "ts")
     assert [field.ddl for field in stream.fields][-1].startswith("struct<id:bigint,at:timestamp,day:date,")
-    programs = compile_sources([Source("rules", RULE)], {"events": stream}).programs
+    programs = compile_sources([Source("rules", RULE)], {"events": stream}).rule_set
     expected = match_file(programs, tmp_path / "events").matches.to_pylist()
     assert [row["n"] for row in expected] == [1, 1, 1, 1]
     assert expected[0]["event"]["price"] == Decimal("0.10")

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cep.engine import predicates as local
+from cep.compiler.compile import check_sources
+from cep.engine.prepare import predicates as local
+from cep.errors import Source
 from cep.expression import Call, Column, Expression, Literal, Type
-from spark_runtime.dataflow import spark_schema
-from spark_runtime.predicates import predicate_bits, spark_column
+from cep.schema.stream import Field, Stream
+from spark_runtime.plan.dataflow import spark_schema
+from spark_runtime.plan.predicates import predicate_bits, spark_column
 from tests.function_calls import CLOSE, EXACT, call, constant
 from tests.regular_expressions import some_pattern
 
@@ -278,3 +281,36 @@ def test_every_function_has_the_same_value_in_spark_and_in_the_engine(spark: Spa
             ):
                 continue
             assert plain(ours) == plain(theirs), (expression, rows.slice(row, 1).to_pylist(), ours, theirs)
+
+
+WRITTEN = [
+    *("(t1 - t2) * i1", "i1 * (t1 - t2)", "(t1 - t2) * d1", "d1 * 90 MINUTES", "(t1 - t2) / i1"),
+    *("(t1 - t2) / d1", "1 HOUR / i2", "(t1 - t2) / (t2 - t1)", "(t1 - t2) / 1 HOUR", "-(t1 - t2) * 0.5"),
+    *("RADIANS(i1)", "DEGREES(d1)", "d1 * PI()", "SIN(RADIANS(i1)) + COS(d1)", "ATAN2(d1, i1)"),
+    *("DISTANCE_KM(i1, d1, 48.85, 2.35)", "DISTANCE_KM(45, d1, -i1, d2) / ((t1 - t2) / 1 HOUR)"),
+]
+
+
+def test_expressions_as_written_have_the_same_value_in_spark_and_in_the_engine(spark: SparkSession) -> None:
+    fields = [Field("k", "string"), Field("ts", "timestamp")]
+    fields += [
+        Field(f"{name}{n}", kind) for name, kind in (("t", "timestamp"), ("i", "bigint")) for n in (1, 2)
+    ]
+    fields += [Field("d1", "double"), Field("d2", "double")]
+    conditions = ", ".join(f"v{n} AS ({text}) IS NOT NULL" for n, text in enumerate(WRITTEN))
+    pattern = " ".join(f"v{n}" for n in range(len(WRITTEN)))
+    text = f"RULE r FROM s PARTITION BY k PATTERN {pattern} DEFINE {conditions}"
+    (rule,), problems = check_sources([Source("r", text)], {"s": Stream("s", tuple(fields), "ts")})
+    assert not problems
+    expressions = [variable.predicate.args[0] for variable in rule.variables]  # type: ignore[union-attr]
+    rows = random_rows(11, 400)
+    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+    found = frame.select(
+        *(spark_column(expression).alias(f"e{number}") for number, expression in enumerate(expressions))
+    ).collect()
+    batch = local.Batch(rows)
+    for number, expression in enumerate(expressions):
+        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
+        assert any(value is not None for value in expected), WRITTEN[number]
+        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
+            assert plain(ours) == plain(theirs), (WRITTEN[number], rows.slice(row, 1).to_pylist())

@@ -15,14 +15,13 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.compiler.compile import compile_sources
-from cep.dead_letter import DEAD_LETTER_SCHEMA
 from cep.errors import Source
-from cep.files import Chunk
-from cep.local import match_chunks, match_file
-from cep.schema import Field, Stream
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.match_file import match_chunks, match_file
+from cep.schema.stream import Field, Stream
 from cep.testing import event_table
-from spark_runtime import detect
-from spark_runtime.pipeline import run
+from spark_runtime import detect, run_pipeline
 from tests.spark.events import START, comparable, drain, spark_rows, stream_of_files
 
 LOGINS = Stream(
@@ -94,7 +93,7 @@ PATTERN big -> !small FOR 10 SECONDS
 DEFINE big AS amount > 4, small AS amount < 3
 MEASURES big.id AS id
 """
-PROGRAMS = compile_sources([Source("rules", RULES)], STREAMS).programs
+PROGRAMS = compile_sources([Source("rules", RULES)], STREAMS).rule_set
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -236,7 +235,7 @@ def test_a_pipeline_with_several_sources_counts_and_reports_as_a_local_run(
             }
         )
     )
-    summary = run(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
+    summary = run_pipeline(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
     local = match_file(
         PROGRAMS, {"logins": tmp_path / "in" / "json", "payments": tmp_path / "in" / "payments"}
     )

@@ -12,7 +12,7 @@ import pytest
 
 from cep.compiler.compile import check_sources, compile_sources
 from cep.engine.matcher import Matcher
-from cep.engine.predicates import prepare
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.testing import event_table, find_matches, match_letters, read_letters, show_match
 from tests.letter_cases import LetterCase, read_cases

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from cep.errors import RuleError
-from cep.schema import Field, Stream
+from cep.schema.stream import Field, Stream
 from cep.testing import LetterRule, find_matches, match_letters, read_letters
 
 CARDS = Stream(
@@ -66,6 +69,59 @@ def test_a_row_without_event_time_is_refused() -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="no time zone"):
         find_matches(RULE, {"transactions": CARDS}, [{"card": "c1", "ts": at(1).replace(tzinfo=None)}])
+
+
+def test_times_may_be_texts_as_in_json_lines() -> None:
+    rows = [
+        {"card": "c1", "ts": "2024-05-01T10:00:10Z", "amount": 1},
+        {"card": "c1", "ts": "2024-05-01 12:00:20.5+02:00", "amount": 900},
+        {"card": "c2", "ts": "2024-05-01", "amount": 1.0},
+    ]
+    (match,) = find_matches(RULE, {"transactions": CARDS}, rows)
+    assert (match["match_start"], match["match_end"]) == (
+        at(10),
+        at(20).replace(microsecond=500_000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"ts": "10:00"}, "column `ts` is timestamp, and '10:00' is not"),
+        ({"ts": "2024-02-30T10:00:00Z"}, "column `ts` is timestamp, and '2024-02-30T10:00:00Z' is not"),
+        ({"amount": "much"}, "column `amount` is double, and 'much' is not"),
+        ({"amount": "1.5"}, "column `amount` is double, and '1.5' is not"),
+        ({"card": 17}, "column `card` is string, and 17 is not"),
+        ({"items": 2**70}, "column `items` is bigint, and 1180591620717411303424 is not"),
+        ({"items": 1.5}, "column `items` is bigint, and 1.5 is not"),
+        ({"tags": "x"}, "column `tags` is array<string>, and 'x' is not"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_column(row: dict[str, object], message: str) -> None:
+    fields = (*CARDS.fields, Field("items", "bigint"), Field("tags", "array<string>"))
+    rows = [{"card": "c1", "ts": at(1), "amount": 1.0}, {"card": "c1", "ts": at(2)} | row]
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        find_matches(RULE, {"transactions": replace(CARDS, fields=fields)}, rows)
+    assert str(raised.value) == message
+
+
+def test_rules_may_be_a_path(tmp_path: Path) -> None:
+    (tmp_path / "drain.cep").write_text(RULE)
+    rows = [{"card": "c1", "ts": at(1), "amount": 1.0}, {"card": "c1", "ts": at(2), "amount": 900.0}]
+    for path in (tmp_path / "drain.cep", str(tmp_path / "drain.cep"), tmp_path, str(tmp_path)):
+        assert [match["rule"] for match in find_matches(path, {"transactions": CARDS}, rows)] == ["drain"]
+    with pytest.raises(RuleError) as raised:
+        find_matches("no_such.cep", {"transactions": CARDS}, rows)
+    assert str(raised.value) == "error[E0611]: there is no rule file `no_such.cep`"
+    (tmp_path / "drain.cep").write_text(RULE.replace("small -> large", "small => large"))
+    with pytest.raises(RuleError, match=re.escape(f"{tmp_path}/drain.cep:5:15")):
+        find_matches(tmp_path, {"transactions": CARDS}, rows)
+
+
+@pytest.mark.parametrize("pattern", ["a -> (", "!a", "", "a => b", "a{0}", "PATTERN"])
+def test_a_wrong_pattern_of_letters_is_a_rule_error(pattern: str) -> None:
+    with pytest.raises(RuleError):
+        match_letters(LetterRule(pattern), "A")
 
 
 def test_letters_are_a_second_apart_and_take_names_and_values() -> None:

@@ -1,8 +1,8 @@
-"""The loops of rules with clocks: waits that end at times of their own, and timers.
+"""The loops of rules with clocks: runs have deadlines of their own, and timed absences end.
 
-The runs of a key are ordered by start; here that is not the order in which their waits end. `EARLIEST_US` of
-the key says when the next one may, so an event that comes before it scans nothing. What is due happens before
-an event of a later time is offered, the earliest first, each time an instant of its own.
+The runs of a key are ordered by start, and their deadlines are in another order. `EARLIEST_US` of the key
+says when the next one may be, so an event that comes before it scans nothing. Deadlines happen before an
+event of a later time is offered, the earliest first. Each such time is an instant of its own.
 """
 
 from __future__ import annotations
@@ -10,256 +10,213 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cep.engine.kernels.compiled import kernel, part
-from cep.engine.kernels.layout import (
-    CLOCK,
-    CLOSE_US,
-    EARLIEST_US,
-    END,
-    GROUP_CLOCK,
-    GROUP_LIMIT,
-    GROUP_US,
-    GROUP_WIDTH,
-    GROUPS,
-    HEAD,
-    HELD,
-    INSTANT,
-    INSTANT_OUT,
-    LAST_US,
-    MAX_RUNS,
-    MEMORY,
-    MOMENT_US,
-    N_EVENTS,
-    N_NODES,
-    N_OUT,
-    N_RUNS,
-    NEVER,
-    NEXT,
-    NODE_REGISTER,
-    NONE,
-    NOTED,
-    SLOT,
-    SPAN_US,
-    SPARE,
-    START_POS,
-    START_US,
-    STATE,
-    STATE_CLOSES,
-    STATE_HIGH,
-    STATE_LIMIT,
-    STATE_LIMITS,
-    STATE_TIMER,
-    STATE_TIMER_AFTERS,
-    STATE_TIMER_LENGTH,
-    TIME_US,
-    TIMEOUTS,
-    WAIT_US,
-    place_of,
-)
+from cep.arrays import I64
+from cep.engine.kernels import layout as at
+from cep.engine.kernels.compiled import inlined, kernel
+from cep.engine.kernels.conditions import set_deadline
+from cep.engine.kernels.layout import Pool
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
-from cep.engine.kernels.selection import complete, note, report_timeouts, settle
-from cep.engine.kernels.step import drop_runs, set_waits, step
-from cep.engine.kernels.windows import has_room, room_needed
-from cep.program import I64, U8, RuleTables
+from cep.engine.kernels.selection import complete, record_timeout, report_decided, report_timeouts
+from cep.engine.kernels.step import drop_runs, step
+from cep.engine.kernels.windows import has_room, has_room_for_nodes
+from cep.program.records import RuleTables
 
 
-@part
+@inlined
 def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bool:
-    """Say whether `run` is complete in `state` because the rule's window closed at or before `now_us`."""
+    """Return whether `run` is complete in `state` because the rule's window closed at or before `now_us`."""
     return (
-        rule[place_of(state) + STATE_CLOSES] != 0
-        and rule[SPAN_US] >= 0
-        and runs[run, START_US] + rule[SPAN_US] <= now_us
+        rule[at.place_of(state) + at.STATE_CLOSES] != 0
+        and rule[at.SPAN_US] >= 0
+        and runs[run, at.START_US] + rule[at.SPAN_US] <= now_us
     )
 
 
-@part
-def end_of_wait(rule: I64, runs: I64, run: int, state: int) -> int:
-    """Return the time of the limit that ended `run`'s wait in `state`, as it is written: 5 of `< 5`."""
-    clock, place = rule[CLOCK], place_of(state)
-    wait_us, end_us = runs[run, clock + WAIT_US], NEVER
-    if rule[SPAN_US] >= 0 and runs[run, START_US] + rule[SPAN_US] == wait_us:
-        end_us = runs[run, START_US] + rule[CLOSE_US]
-    last_us, high_us = runs[run, clock + LAST_US], rule[place + STATE_HIGH]
-    if high_us >= 0 and last_us + high_us == wait_us:
-        end_us = min(end_us, last_us + rule[place + STATE_LIMIT])
-    for at in range(rule[place + STATE_LIMITS], rule[place + STATE_LIMITS + END]):
-        group = rule[GROUPS] + GROUP_WIDTH * rule[at]
-        opened, span_us = runs[run, clock + GROUP_CLOCK + rule[at]], rule[group + GROUP_US]
-        if span_us >= 0 and opened + span_us == wait_us:
-            end_us = min(end_us, opened + rule[group + GROUP_LIMIT])
+@inlined
+def limit_end(rule: I64, runs: I64, run: int, state: int) -> int:
+    """Return the time of the limit that ended the wait of `run` in `state`, as it is written: 5 of `< 5`."""
+    clock, place = rule[at.CLOCK], at.place_of(state)
+    deadline_us, end_us = runs[run, clock + at.DEADLINE_US], at.NEVER
+    if rule[at.SPAN_US] >= 0 and runs[run, at.START_US] + rule[at.SPAN_US] == deadline_us:
+        end_us = runs[run, at.START_US] + rule[at.CLOSE_US]
+    last_us, high_us = runs[run, clock + at.LAST_US], rule[place + at.STATE_HIGH]
+    if high_us >= 0 and last_us + high_us == deadline_us:
+        end_us = min(end_us, last_us + rule[place + at.STATE_LIMIT])
+    for entry in range(rule[place + at.STATE_LIMITS], rule[place + at.STATE_LIMITS + at.END]):
+        group = rule[at.GROUPS] + at.GROUP_WIDTH * rule[entry]
+        opened, span_us = runs[run, clock + at.GROUP_CLOCK + rule[entry]], rule[group + at.GROUP_US]
+        if span_us >= 0 and opened + span_us == deadline_us:
+            end_us = min(end_us, opened + rule[group + at.GROUP_LIMIT])
     return end_us
 
 
-@part
-def fire(
-    rule: I64,
-    runs: I64,
-    keys: I64,
-    meta: I64,
-    matches: I64,
-    slot: int,
-    previous: int,
-    run: int,
-    now_us: int,
-    reported: int,
-    floor: int,
+@inlined
+def end_timed_absence(
+    pool: Pool, slot: int, previous: int, run: int, now_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """The time of `run`'s timed absence is over: give it its successors, behind `previous`.
+    """Put the successors of `run`, whose timed absence is over, behind `previous` in order of preference.
 
-    A successor whose wait is over at this instant too is dealt with at once, so that what is complete comes
-    in order of preference.
+    Returns
+    -------
+    The new `previous`, `reported` and `prune_before`.
     """
-    spare = meta[SPARE]
-    clock = rule[CLOCK]
-    place = place_of(runs[run, STATE])
-    copy_run(runs, run, spare)
-    runs[spare, clock + MOMENT_US] += rule[place + STATE_TIMER_LENGTH]
-    end_us = runs[spare, clock + MOMENT_US]
-    for at in range(rule[place + STATE_TIMER_AFTERS], rule[place + STATE_TIMER_AFTERS + END]):
-        state = rule[at]
-        if state == NONE:  # ACCEPT
-            previous, reported, floor = complete(
-                rule, runs, keys, meta, matches, slot, previous, spare, end_us, reported, floor
+    rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
+    scratch = meta[at.SCRATCH_RUN]
+    clock = rule[at.CLOCK]
+    place = at.place_of(runs[run, at.STATE])
+    copy_run(runs, run, scratch)
+    runs[scratch, clock + at.MOMENT_US] += rule[place + at.STATE_ABSENCE_LENGTH]
+    end_us = runs[scratch, clock + at.MOMENT_US]
+    for entry in range(rule[place + at.STATE_ABSENCE_AFTERS], rule[place + at.STATE_ABSENCE_AFTERS + at.END]):
+        state = rule[entry]
+        if state == at.NONE:  # ACCEPT
+            previous, reported, prune_before = complete(
+                pool, slot, previous, scratch, end_us, reported, prune_before
             )
             continue
-        set_waits(rule, runs, spare, state)
-        wait_us = runs[spare, clock + WAIT_US]
-        if wait_us <= now_us:
-            if window_closes(rule, runs, spare, state, now_us):
-                previous, reported, floor = complete(
-                    rule, runs, keys, meta, matches, slot, previous, spare,
-                    runs[spare, START_US] + rule[CLOSE_US], reported, floor,
-                )  # fmt: skip
-            elif rule[TIMEOUTS] != 0:
-                note(runs, meta, spare, state, max(end_of_wait(rule, runs, spare, state), end_us))
+        set_deadline(rule, runs, scratch, state)
+        deadline_us = runs[scratch, clock + at.DEADLINE_US]
+        # A successor that is due at this very instant is not put into the list: the next instant would report
+        # it behind the others, and matches come in order of preference.
+        if deadline_us <= now_us:
+            if window_closes(rule, runs, scratch, state, now_us):
+                previous, reported, prune_before = complete(
+                    pool,
+                    slot,
+                    previous,
+                    scratch,
+                    runs[scratch, at.START_US] + rule[at.CLOSE_US],
+                    reported,
+                    prune_before,
+                )
+            elif rule[at.TIMEOUTS] != 0:
+                record_timeout(runs, meta, scratch, state, max(limit_end(rule, runs, scratch, state), end_us))
             continue
-        keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], wait_us)
+        keys[slot, at.EARLIEST_US] = min(keys[slot, at.EARLIEST_US], deadline_us)
         successor = allocate(runs, meta)
-        copy_run(runs, spare, successor)
-        runs[successor, STATE] = state
+        copy_run(runs, scratch, successor)
+        runs[successor, at.STATE] = state
         insert_after(runs, keys, slot, previous, successor)
         previous = successor
-    return previous, reported, floor
+    return previous, reported, prune_before
 
 
-@part
-def expire(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
-    """Let happen what is due at the key's `EARLIEST_US`: one instant."""
-    now_us = keys[slot, EARLIEST_US]
-    keys[slot, EARLIEST_US] = NEVER
-    clock = rule[CLOCK]
-    meta[INSTANT] += 1
-    meta[INSTANT_OUT] = meta[N_OUT]
-    reported, floor = NONE, NONE
-    previous, run = NONE, keys[slot, HEAD]
-    while run != NONE:
-        following = runs[run, NEXT]
-        state = runs[run, STATE]
-        if state == HELD or runs[run, clock + WAIT_US] > now_us:
-            if state != HELD:
-                keys[slot, EARLIEST_US] = min(keys[slot, EARLIEST_US], runs[run, clock + WAIT_US])
+@inlined
+def expire(pool: Pool, slot: int) -> None:
+    """Let everything happen that is due at the key's `EARLIEST_US`; this is one instant."""
+    rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
+    now_us = keys[slot, at.EARLIEST_US]
+    keys[slot, at.EARLIEST_US] = at.NEVER
+    clock = rule[at.CLOCK]
+    meta[at.INSTANT] += 1
+    meta[at.INSTANT_OUT] = meta[at.N_OUT]
+    reported, prune_before = at.NONE, at.NONE
+    previous, run = at.NONE, keys[slot, at.HEAD]
+    while run != at.NONE:
+        following = runs[run, at.NEXT]
+        state = runs[run, at.STATE]
+        if state == at.PENDING or runs[run, clock + at.DEADLINE_US] > now_us:
+            if state != at.PENDING:
+                keys[slot, at.EARLIEST_US] = min(
+                    keys[slot, at.EARLIEST_US], runs[run, clock + at.DEADLINE_US]
+                )
             previous, run = run, following
             continue
-        if runs[run, START_POS] >= floor or rule[TIMEOUTS] != 0:
-            timer = rule[place_of(state) + STATE_TIMER]
-            if timer >= 0 and runs[run, clock + MOMENT_US] + timer <= now_us:
-                previous, reported, floor = fire(
-                    rule, runs, keys, meta, matches, slot, previous, run, now_us, reported, floor
+        # A pruned run can still time out: a limit in time takes effect before this instant's matches prune.
+        if runs[run, at.START_POS] >= prune_before or rule[at.TIMEOUTS] != 0:
+            absence_us = rule[at.place_of(state) + at.STATE_ABSENCE]
+            if absence_us >= 0 and runs[run, clock + at.MOMENT_US] + absence_us <= now_us:
+                previous, reported, prune_before = end_timed_absence(
+                    pool, slot, previous, run, now_us, reported, prune_before
                 )
             elif window_closes(rule, runs, run, state, now_us):
-                previous, reported, floor = complete(
-                    rule, runs, keys, meta, matches, slot, previous, run,
-                    runs[run, START_US] + rule[CLOSE_US], reported, floor,
-                )  # fmt: skip
-            elif rule[TIMEOUTS] != 0:
-                note(runs, meta, run, state, end_of_wait(rule, runs, run, state))
-            # else: here a limit in time ends a run
+                end_us = runs[run, at.START_US] + rule[at.CLOSE_US]
+                previous, reported, prune_before = complete(
+                    pool, slot, previous, run, end_us, reported, prune_before
+                )
+            elif rule[at.TIMEOUTS] != 0:
+                record_timeout(runs, meta, run, state, limit_end(rule, runs, run, state))
         remove_after(runs, keys, meta, slot, previous)
         run = following
-    if meta[NOTED] != 0:  # before this instant's matches prune anything
-        report_timeouts(runs, keys, meta, matches, slot, NONE)
-    prune(runs, keys, meta, slot, floor)
-    settle(rule, runs, keys, meta, matches, slot)
-    if keys[slot, N_RUNS] > rule[MAX_RUNS]:
+    if meta[at.PENDING_TIMEOUTS] != 0:  # before this instant's matches prune anything
+        report_timeouts(runs, keys, meta, pool.matches, slot, at.NONE)
+    prune(runs, keys, meta, slot, prune_before)
+    report_decided(pool, slot)
+    if keys[slot, at.N_RUNS] > rule[at.MAX_RUNS]:
         drop_runs(rule, runs, keys, meta, slot)
-    if keys[slot, HEAD] == NONE:
-        keys[slot, EARLIEST_US] = NEVER
+    if keys[slot, at.HEAD] == at.NONE:
+        keys[slot, at.EARLIEST_US] = at.NEVER
 
 
 @kernel
 def run_timed_events(
-    rule: I64,
-    events: I64,
-    bits: I64,
-    runs: I64,
-    keys: I64,
-    meta: I64,
-    matches: I64,
-    nodes: I64,
-    stack: I64,
-    null: U8,
-    rows: I64,
-    first: int,
-    base: int,
-    fan_out: int,
+    pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: int, fan_out: int
 ) -> int:
-    """Do what `run_events` does, for a rule with clocks."""
+    """Offer ``rows[first:]`` to a rule with clocks, as `run_events` does to one without.
+
+    Parameters
+    ----------
+    rows : (n,) int64
+        The events to offer, as columns of `events`, in order.
+    first : int
+        Index into `rows`.
+    base : int
+        Position of row 0.
+
+    Returns
+    -------
+    The index at which room is needed, or ``len(rows)``.
+    """
+    keys = pool.keys
     for index in range(first, rows.shape[0]):
         row = rows[index]
-        slot = events[SLOT, row]
-        while keys[slot, EARLIEST_US] < events[TIME_US, row]:
-            if not has_room(keys, meta, matches, slot, fan_out):
+        slot = events[at.SLOT, row]
+        while keys[slot, at.EARLIEST_US] < events[at.TIME_US, row]:
+            if not has_room(pool, slot, fan_out):
                 return index
-            expire(rule, runs, keys, meta, matches, slot)
-        if not has_room(keys, meta, matches, slot, fan_out):
+            expire(pool, slot)
+        if not has_room(pool, slot, fan_out) or not has_room_for_nodes(pool, slot, fan_out):
             return index
-        if rule[NODE_REGISTER] != NONE and nodes.shape[0] - meta[N_NODES] < room_needed(keys, slot, fan_out):
-            return index
-        step(
-            rule,
-            events,
-            bits,
-            runs,
-            keys,
-            meta,
-            matches,
-            nodes,
-            stack,
-            null,
-            slot,
-            row,
-            base + row,
-            True,
-        )
-        if keys[slot, HEAD] == NONE:
-            keys[slot, EARLIEST_US] = NEVER
+        step(pool, events, bits, slot, row, base + row, True)
+        if keys[slot, at.HEAD] == at.NONE:
+            keys[slot, at.EARLIEST_US] = at.NEVER
     return rows.shape[0]
 
 
 @kernel
-def expire_all(
-    rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int, bound_us: int, fan_out: int
-) -> int:
-    """Let happen what is due up to `bound_us`, from slot `first` on; return where room is needed."""
+def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
+    """Let everything happen that is due up to `bound_us`, from slot `first` on.
+
+    Parameters
+    ----------
+    first : int
+        The slot to begin with.
+
+    Returns
+    -------
+    The slot at which room is needed, or the number of slots.
+    """
+    keys = pool.keys
     for slot in range(first, keys.shape[0]):
-        while keys[slot, EARLIEST_US] <= bound_us:
-            if not has_room(keys, meta, matches, slot, fan_out):
+        while keys[slot, at.EARLIEST_US] <= bound_us:
+            if not has_room(pool, slot, fan_out):
                 return slot
-            expire(rule, runs, keys, meta, matches, slot)
+            expire(pool, slot)
     return keys.shape[0]
 
 
 def earliest_due(keys: I64) -> int:
-    """Return a time before which no wait of any key ends; the largest int64: none ever does."""
-    return int(keys[:, EARLIEST_US].min(initial=NEVER))
+    """Return a time before which no run of any key has a deadline; the largest int64: none has one."""
+    return int(keys[:, at.EARLIEST_US].min(initial=at.NEVER))
 
 
-def remembers(tables: RuleTables, keys: I64, watermark_us: int) -> npt.NDArray[np.bool_]:
-    """Return which keys remember an event that a run may still not begin after."""
+def has_open_look_behinds(tables: RuleTables, keys: I64, watermark_us: int) -> npt.NDArray[np.bool_]:
+    """Return which keys remember an event after which a run must still not begin."""
     result = np.zeros(len(keys), np.bool_)
-    for memory, span_us, n_events in zip(tables.look_memory, tables.look_us, tables.look_events, strict=True):
-        column = MEMORY + 2 * int(memory)
+    for last, span_us, n_events in zip(
+        tables.look_behind_last, tables.look_behind_us, tables.look_behind_events, strict=True
+    ):
+        column = at.LAST_MET + 2 * int(last)
         in_time = keys[:, column] + span_us > watermark_us
-        result |= in_time & (keys[:, column + 1] + n_events > keys[:, N_EVENTS])
+        result |= in_time & (keys[:, column + 1] + n_events > keys[:, at.N_EVENTS])
     return result

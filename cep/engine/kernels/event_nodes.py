@@ -1,39 +1,59 @@
 """Compiled loops over the events that runs have taken: a forest of nodes that all runs of a rule share.
 
-A node is an event taken as a variable, and the node before it. Runs that went on in several ways share what
-they had taken before, as in the versioned buffer of Agrawal et al., "Efficient Pattern Matching over Event
-Streams" (SIGMOD 2008). A run holds its last node, plus 1, in a register; 0: it has taken nothing. A node is
-behind its parent in the array, so that one pass compacts it.
+A node is an event taken as a variable, and the node before it. Runs that went on in several ways share the
+nodes of what they had taken before, as in the versioned buffer of Agrawal et al., "Efficient Pattern
+Matching over Event Streams" (SIGMOD 2008). A register of each run holds its last node, plus 1; 0: the run has
+taken nothing. A node lies behind its parent in the array, so one pass compacts it.
 """
 
 from __future__ import annotations
 
+from cep.arrays import I64, U8
+from cep.engine.kernels import layout as at
 from cep.engine.kernels.compiled import kernel
-from cep.engine.kernels.layout import NODE_EVENT, NODE_PARENT, NODE_VARIABLE
-from cep.program import I64, U8
 
 
 @kernel
 def mark_nodes(nodes: I64, last: I64, marks: U8) -> None:
-    """Mark what can be reached from the nodes in `last` (registers)."""
+    """Mark the nodes that can be reached from those in `last`.
+
+    Parameters
+    ----------
+    last : (runs,) int64
+        The register with the last node, of each run.
+    marks : (nodes,) uint8
+        1: reached; written.
+    """
     for register in last:
         node = register - 1
         while node >= 0 and marks[node] == 0:
             marks[node] = 1
-            node = nodes[node, NODE_PARENT]
+            node = nodes[node, at.NODE_PARENT]
 
 
 @kernel
 def compact_nodes(nodes: I64, marks: U8, moved: I64) -> int:
-    """Keep the marked nodes only; write where each is now to `moved`, return how many there are."""
+    """Move the marked nodes to the front, in order.
+
+    Parameters
+    ----------
+    marks : (nodes,) uint8
+        1: keep the node.
+    moved : (nodes,) int64
+        The new row of each node that is kept; written.
+
+    Returns
+    -------
+    The number of nodes kept.
+    """
     kept = 0
     for node in range(marks.shape[0]):
         if marks[node] == 0:
             continue
-        parent = nodes[node, NODE_PARENT]
-        nodes[kept, NODE_PARENT] = moved[parent] if parent >= 0 else -1
-        nodes[kept, NODE_EVENT] = nodes[node, NODE_EVENT]
-        nodes[kept, NODE_VARIABLE] = nodes[node, NODE_VARIABLE]
+        parent = nodes[node, at.NODE_PARENT]
+        nodes[kept, at.NODE_PARENT] = moved[parent] if parent >= 0 else -1
+        nodes[kept, at.NODE_EVENT] = nodes[node, at.NODE_EVENT]
+        nodes[kept, at.NODE_VARIABLE] = nodes[node, at.NODE_VARIABLE]
         moved[node] = kept
         kept += 1
     return kept
@@ -41,21 +61,39 @@ def compact_nodes(nodes: I64, marks: U8, moved: I64) -> int:
 
 @kernel
 def count_taken(nodes: I64, last: I64, counts: I64) -> None:
-    """Write how many events lead to each node in `last` (registers)."""
+    """Add to `counts` how many events lead to each node in `last`.
+
+    Parameters
+    ----------
+    last : (runs,) int64
+        The register with the last node, of each run.
+    counts : (runs,) int64
+        Zeros; written.
+    """
     for row in range(last.shape[0]):
         node = last[row] - 1
         while node >= 0:
             counts[row] += 1
-            node = nodes[node, NODE_PARENT]
+            node = nodes[node, at.NODE_PARENT]
 
 
 @kernel
 def list_taken(nodes: I64, last: I64, ends: I64, positions: I64, variables: I64) -> None:
-    """Write event and variable of what leads to each node, oldest first; row r's end at ``ends[r]``."""
+    """List the events that lead to each node in `last`, oldest first.
+
+    Parameters
+    ----------
+    last : (runs,) int64
+        The register with the last node, of each run.
+    ends : (runs,) int64
+        Where the list of each run ends.
+    positions, variables : (events,) int64
+        Position and variable of each event; written.
+    """
     for row in range(last.shape[0]):
-        node, at = last[row] - 1, ends[row]
+        node, entry = last[row] - 1, ends[row]
         while node >= 0:
-            at -= 1
-            positions[at] = nodes[node, NODE_EVENT]
-            variables[at] = nodes[node, NODE_VARIABLE]
-            node = nodes[node, NODE_PARENT]
+            entry -= 1
+            positions[entry] = nodes[node, at.NODE_EVENT]
+            variables[entry] = nodes[node, at.NODE_VARIABLE]
+            node = nodes[node, at.NODE_PARENT]

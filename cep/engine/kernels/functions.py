@@ -1,4 +1,4 @@
-"""Functions of numbers and of time: one definition for columns (`cep.engine.predicates`) and for bytecode.
+"""Functions of numbers and of time: one definition for columns (`prepare.predicates`) and for bytecode.
 
 Days are turned into dates by the arithmetic of the proleptic Gregorian calendar in eras of 400 years
 (Richards in "Explanatory Supplement to the Astronomical Almanac", 3rd ed., 15.11), so that no time is out of
@@ -7,32 +7,37 @@ its range.
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 
-from cep.engine.kernels.compiled import part
-from cep.program import I64, U8, Code
+from cep.arrays import I64, U8
+from cep.engine.kernels.compiled import inlined, kernel
+from cep.program.opcodes import Code
 
 _DAY_US = 86_400_000_000
 _INT64_MAX = np.iinfo(np.int64).max
 _INT64_MIN = np.iinfo(np.int64).min
 _LAST_DAY = _INT64_MAX // _DAY_US
 _LN_2 = np.log(2.0)
+_RADIANS = 0.017453292519943295  # of a degree
+_EARTH_RADIUS_KM = 6371.0088
 _WHOLE = 2.0**52
 """Numbers from here on have no fraction."""
 
-# Places in `cep.program.DATE_PARTS` and `TRUNC_UNITS`.
+# Places in `cep.program.opcodes.DATE_PARTS` and `TRUNC_UNITS`.
 _YEAR, _QUARTER, _MONTH, _DAY, _DAYOFWEEK, _WEEKDAY, _DAYOFYEAR, _HOUR, _MINUTE, _SECOND = range(10)
 _TO_YEAR, _TO_QUARTER, _TO_MONTH, _TO_WEEK = range(4)
 
 
-@part
+@inlined
 def as_f(value: int) -> float:
     """Return the double with the bits of `value`."""
     return np.int64(value).view(np.float64)
 
 
-@part
+@inlined
 def as_i(value: float) -> int:
     """Return the bits of a double."""
     return np.float64(value).view(np.int64)  # type: ignore[return-value]
@@ -64,25 +69,25 @@ def _date(days: int) -> tuple[int, int]:
 
 
 @numba.njit(nogil=True)
-def _date_part(time_us: int, part: int) -> int:
+def _date_part(time_us: int, inlined: int) -> int:
     days = time_us // _DAY_US
-    if part >= _HOUR:
+    if inlined >= _HOUR:
         seconds = (time_us - days * _DAY_US) // 1_000_000
-        if part == _HOUR:
+        if inlined == _HOUR:
             return seconds // 3600
-        return seconds // 60 % 60 if part == _MINUTE else seconds % 60
-    if part == _WEEKDAY:  # Monday is 0; 1970-01-01 was a Thursday
+        return seconds // 60 % 60 if inlined == _MINUTE else seconds % 60
+    if inlined == _WEEKDAY:  # Monday is 0; 1970-01-01 was a Thursday
         return (days + 3) % 7
-    if part == _DAYOFWEEK:  # Sunday is 1
+    if inlined == _DAYOFWEEK:  # Sunday is 1
         return (days + 4) % 7 + 1
     year, month = _date(days)
-    if part == _YEAR:
+    if inlined == _YEAR:
         return year
-    if part == _QUARTER:
+    if inlined == _QUARTER:
         return (month + 2) // 3
-    if part == _MONTH:
+    if inlined == _MONTH:
         return month
-    return days - _days_before(year, month if part == _DAY else 1) + 1
+    return days - _days_before(year, month if inlined == _DAY else 1) + 1
 
 
 @numba.njit(nogil=True)
@@ -125,8 +130,58 @@ def _power(x: float, y: float) -> float:
 
 
 @numba.njit(nogil=True)
-def compute(op: int, arg: int, i: I64, at: int) -> int:
-    """Compute ``at = op(at)``, or of ``at, at + 1``; return 1 where it has no result."""
+def _trigonometric(op: int, x: float) -> float:
+    """Compute by the C library, compiled or not: numpy has implementations of its own, by processor."""
+    if op == Code.ATAN_F:
+        return math.atan(x)
+    if op == Code.ASIN_F or op == Code.ACOS_F:
+        if not abs(x) <= 1.0:
+            return np.nan
+        return math.asin(x) if op == Code.ASIN_F else math.acos(x)
+    if not abs(x) < np.inf:
+        return np.nan
+    if op == Code.SIN_F:
+        return math.sin(x)
+    return math.cos(x) if op == Code.COS_F else math.tan(x)
+
+
+@numba.njit(nogil=True)
+def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longitude: float) -> float:
+    """Return the distance on a sphere of the Earth's mean radius (IUGG), by haversine; NaN: there is none.
+
+    R. W. Sinnott, "Virtues of the Haversine", Sky and Telescope 68 (1984).
+    """
+    eastward = float(to_longitude) - float(longitude)
+    if not (abs(latitude) <= 90.0 and abs(to_latitude) <= 90.0 and abs(eastward) < np.inf):
+        return np.nan
+    north = math.sin((to_latitude - latitude) * _RADIANS / 2.0)
+    east = math.sin(eastward * _RADIANS / 2.0)
+    across = math.cos(latitude * _RADIANS) * math.cos(to_latitude * _RADIANS) * east * east
+    haversine = north * north + across
+    if haversine > 1.0:  # by rounding
+        haversine = 1.0
+    return 2.0 * _EARTH_RADIUS_KM * math.asin(math.sqrt(haversine))
+
+
+@numba.njit(nogil=True)
+def compute(op: int, arg: int, i: I64, at: int) -> int:  # noqa: C901, PLR0912 - a case for each function
+    """Compute ``i[at] = op(i[at])``, or of ``i[at], i[at + 1]`` and so on.
+
+    Parameters
+    ----------
+    op : int
+        The function (`Code`).
+    arg : int
+        Its constant: a part of a date, a unit, a factor, digits.
+    i : (at + operands or more,) int64
+        Operands, doubles by their bits; the result is written.
+    at : int
+        The place of the first operand.
+
+    Returns
+    -------
+    1 if there is no result, else 0.
+    """
     a, x = i[at], as_f(i[at])
     if op == Code.DATE_PART:
         i[at] = _date_part(a, arg)
@@ -147,6 +202,15 @@ def compute(op: int, arg: int, i: I64, at: int) -> int:
         i[at] = as_i(np.exp(x))
     elif op == Code.POWER_F:
         i[at] = as_i(_power(x, as_f(i[at + 1])))
+    elif op >= Code.SIN_F and op <= Code.ATAN_F:
+        i[at] = as_i(_trigonometric(op, x))
+    elif op == Code.ATAN2_F:
+        i[at] = as_i(math.atan2(x + 0.0, as_f(i[at + 1]) + 0.0))
+    elif op == Code.DISTANCE_KM:
+        distance = _distance_km(x, as_f(i[at + 1]), as_f(i[at + 2]), as_f(i[at + 3]))
+        if np.isnan(distance):
+            return 1
+        i[at] = as_i(distance)
     elif x <= 0:
         return 1
     elif op == Code.LN_F:
@@ -158,10 +222,21 @@ def compute(op: int, arg: int, i: I64, at: int) -> int:
     return 0
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def compute_rows(op: int, arg: int, i: I64, null: U8) -> None:
-    """Compute every row: operands lie beside one another in `i`, the result takes the first one's place."""
-    step = len(i) // max(len(null), 1)
+    """Compute a function for every row.
+
+    Parameters
+    ----------
+    op, arg : int
+        As for `compute`.
+    i : (n * operands,) int64
+        The operands of each row beside one another, doubles by their bits. The result takes the place of the
+        first one.
+    null : (n,) uint8
+        1: an operand is NULL, or, written, there is no result.
+    """
+    n_operands = len(i) // max(len(null), 1)
     for row in range(len(null)):
         if null[row] == 0:
-            null[row] = compute(op, arg, i, row * step)
+            null[row] = compute(op, arg, i, row * n_operands)

@@ -1,33 +1,14 @@
-"""Registers and bytecode: what a run remembers, and predicates over it."""
+"""Registers and bytecode: the values that a run remembers, and the predicates over them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cep.engine.kernels.compiled import part
+from cep.arrays import I64, U8
+from cep.engine.kernels import layout as at
+from cep.engine.kernels.compiled import inlined
 from cep.engine.kernels.functions import as_f, as_i, compute
-from cep.engine.kernels.layout import (
-    CODE_ARG,
-    CODE_OP,
-    CODE_SECOND,
-    CODE_WIDTH,
-    END,
-    KEEPS,
-    N_VALUES,
-    OPERATION,
-    POPS,
-    PUSHED,
-    REGISTER,
-    SECOND,
-    UPDATE,
-    UPDATE_ARG2,
-    UPDATE_WIDTH,
-    VALID,
-    VALUE,
-    VARIABLE_CODE,
-    VARIABLE_UPDATES,
-)
-from cep.program import I64, U8, Code, Update
+from cep.program.opcodes import Code, Update
 
 _POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
 _INT64_MIN = np.iinfo(np.int64).min
@@ -38,7 +19,7 @@ _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 ONE, ZERO = np.uint64(1), np.uint64(0)
 
 
-@part
+@inlined
 def mix(value: np.uint64) -> np.uint64:
     """Return the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) of `value`."""
     value = (value ^ (value >> _S30)) * _MIX_A
@@ -46,7 +27,7 @@ def mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> _S31)
 
 
-@part
+@inlined
 def less_f(a: float, b: float) -> bool:
     """Spark's order of doubles: NaN is the greatest."""
     if np.isnan(a):
@@ -54,50 +35,56 @@ def less_f(a: float, b: float) -> bool:
     return np.isnan(b) or a < b
 
 
-@part
+@inlined
 def equal_f(a: float, b: float) -> bool:
     """Spark's equality of doubles: NaN equals NaN."""
     return a == b or (np.isnan(a) and np.isnan(b))
 
 
-@part
-def extend_chain(chain: int, variable_hash: int, identity: int) -> int:
+@inlined
+def extend_match_hash(chain: int, variable_hash: int, identity: int) -> int:
     """Return the hash of a run after one more (variable, event)."""
     value = mix((np.uint64(chain) + GOLDEN) ^ np.uint64(variable_hash))
     return np.int64(mix(value ^ np.uint64(identity)))  # type: ignore[return-value]
 
 
-@part
+@inlined
 def all_are_known(rule: I64, events: I64) -> bool:
-    """Say whether no value of these events is NULL: then there are no words of bits."""
-    return events.shape[0] == VALUE + rule[N_VALUES]
+    """Return whether no value of these events is NULL: then there are no words of known bits."""
+    return events.shape[0] == at.VALUE + rule[at.N_VALUES]
 
 
-@part
+@inlined
 def is_known(rule: I64, events: I64, row: int, column: int) -> bool:
-    """Say whether the value of an event is not NULL. The caller knows that there are words of bits."""
-    return events[VALUE + rule[N_VALUES] + (column >> 6), row] >> (column & 63) & 1 != 0
+    """Return whether the value of an event is not NULL; the caller knows that there are words of known bits.
+
+    Parameters
+    ----------
+    column : int
+        Index into `Program.columns`.
+    """
+    return events[at.VALUE + rule[at.N_VALUES] + (column >> 6), row] >> (column & 63) & 1 != 0
 
 
-@part
-def signed(bits: np.uint64) -> int:
+@inlined
+def signed(value: np.uint64) -> int:
     """Return the signed number of the same bits."""
-    return np.int64(bits)  # type: ignore[return-value]
+    return np.int64(value)  # type: ignore[return-value]
 
 
-@part
+@inlined
 def add_checked(a: int, b: int) -> tuple[int, bool]:
     """Return the 64-bit sum and whether it fits.
 
-    Here and below results that may wrap are computed unsigned: of a signed one LLVM assumes that it fits, and
-    drops the test.
+    Results that may wrap are computed unsigned, here and below: LLVM assumes that a signed sum fits, and
+    would drop the test.
     """
     total = signed(np.uint64(a) + np.uint64(b))
     return total, ((a ^ total) & (b ^ total)) >= 0
 
 
-@part
-def update_registers(
+@inlined
+def update_registers(  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
     rule: I64,
     events: I64,
     runs: I64,
@@ -106,51 +93,52 @@ def update_registers(
     row: int,
     position: int,
 ) -> None:
-    """Take event `row` as `variable`: bring the registers of `run` up to date."""
+    """Bring the registers of `run` up to date: it takes event `row` as `variable`."""
     all_known = all_are_known(rule, events)
-    valid = runs[run, VALID]
-    update, last = rule[variable + VARIABLE_UPDATES], rule[variable + VARIABLE_UPDATES + END]
+    valid = runs[run, at.VALID]
+    update, last = rule[variable + at.VARIABLE_UPDATES], rule[variable + at.VARIABLE_UPDATES + at.END]
+    # One word for all but one part: a load instead of four. An update of a rule like `b+` runs at each take.
     while update < last:
-        packed = rule[update + UPDATE]
+        packed = rule[update + at.UPDATE_WORD]
         op, register, arg, column = packed & 255, packed >> 8 & 255, packed >> 16 & 255, (packed >> 24) - 1
         bit = 1 << register
         known = valid & bit != 0
         is_value = all_known or column < 0 or is_known(rule, events, row, column)
         value = 0
         if column >= 0:
-            value = events[VALUE + column, row]
+            value = events[at.VALUE + column, row]
         if op == Update.LAST or (
-            op == Update.FIRST and runs[run, REGISTER + arg] == rule[update + UPDATE_ARG2]
+            op == Update.FIRST and runs[run, at.REGISTER + arg] == rule[update + at.UPDATE_ARG2]
         ):
-            runs[run, REGISTER + register] = value
+            runs[run, at.REGISTER + register] = value
             valid = valid | bit if is_value else valid & ~bit
         elif op == Update.SHIFT:
-            runs[run, REGISTER + register] = runs[run, REGISTER + arg]
+            runs[run, at.REGISTER + register] = runs[run, at.REGISTER + arg]
             valid = (valid & ~bit) | ((valid >> arg & 1) << register)
         elif op == Update.COUNT or (op == Update.COUNT_VALUE and is_value):
-            runs[run, REGISTER + register] += 1
-        elif op == Update.POSITION or (op == Update.POSITION_FIRST and runs[run, REGISTER + arg] == 0):
-            runs[run, REGISTER + register] = position
+            runs[run, at.REGISTER + register] += 1
+        elif op == Update.POSITION or (op == Update.POSITION_FIRST and runs[run, at.REGISTER + arg] == 0):
+            runs[run, at.REGISTER + register] = position
             valid |= bit
         elif op == Update.FIRST or op == Update.POSITION_FIRST or not is_value:
             pass
         elif op == Update.SUM_I:
             if known:
-                total, fits = add_checked(runs[run, REGISTER + register], value)
-                runs[run, REGISTER + register] = total
+                total, fits = add_checked(runs[run, at.REGISTER + register], value)
+                runs[run, at.REGISTER + register] = total
                 if not fits:
                     valid &= ~bit
-                    runs[run, REGISTER + register] = _POISON
-            elif runs[run, REGISTER + register] != _POISON:
-                runs[run, REGISTER + register] = value
+                    runs[run, at.REGISTER + register] = _POISON
+            elif runs[run, at.REGISTER + register] != _POISON:
+                runs[run, at.REGISTER + register] = value
                 valid |= bit
         elif op == Update.MIN_I or op == Update.MAX_I:
-            held = runs[run, REGISTER + register]
+            held = runs[run, at.REGISTER + register]
             if not known or (value < held if op == Update.MIN_I else value > held):
-                runs[run, REGISTER + register] = value
+                runs[run, at.REGISTER + register] = value
             valid |= bit
         else:
-            number, held_f = as_f(events[VALUE + column, row]), as_f(runs[run, REGISTER + register])
+            number, held_f = as_f(events[at.VALUE + column, row]), as_f(runs[run, at.REGISTER + register])
             result = number
             if not known:
                 result = 0.0 if op == Update.SQUARES_F else number
@@ -161,67 +149,82 @@ def update_registers(
             elif op == Update.MAX_F:
                 result = number if less_f(held_f, number) else held_f
             elif op == Update.MEAN_F:
-                result = held_f + (number - held_f) / runs[run, REGISTER + arg]
+                result = held_f + (number - held_f) / runs[run, at.REGISTER + arg]
             elif op == Update.SQUARES_F:
-                mean = as_f(runs[run, REGISTER + rule[update + UPDATE_ARG2]])
+                mean = as_f(runs[run, at.REGISTER + rule[update + at.UPDATE_ARG2]])
                 result = held_f + (number - mean) * (
-                    number - (mean + (number - mean) / runs[run, REGISTER + arg])
+                    number - (mean + (number - mean) / runs[run, at.REGISTER + arg])
                 )
-            runs[run, REGISTER + register] = as_i(result)
+            runs[run, at.REGISTER + register] = as_i(result)
             valid |= bit
-        update += UPDATE_WIDTH
-    runs[run, VALID] = valid
+        update += at.UPDATE_WIDTH
+    runs[run, at.VALID] = valid
 
 
-@part
+@inlined
 def operand(
     rule: I64, events: I64, runs: I64, all_known: bool, run: int, row: int, kind: int, arg: int
 ) -> tuple[int, int]:
-    """Return a value that the code pushes, and 1 if it is NULL."""
+    """Return a value that the code pushes, and 1 if it is NULL.
+
+    Parameters
+    ----------
+    all_known : bool
+        Whether no value of these events is NULL.
+    kind : int
+        What to push: one of the first codes of `Code`.
+    arg : int
+        The constant, the column or the register.
+    """
     if kind == Code.COLUMN:
-        return events[VALUE + arg, row], 0 if all_known or is_known(rule, events, row, arg) else 1
+        return events[at.VALUE + arg, row], 0 if all_known or is_known(rule, events, row, arg) else 1
     if kind == Code.REGISTER:
-        return runs[run, REGISTER + arg], 1 - (runs[run, VALID] >> arg & 1)
+        return runs[run, at.REGISTER + arg], 1 - (runs[run, at.VALID] >> arg & 1)
     return arg, 1 if kind == Code.CONST_NULL else 0
 
 
-@part
-def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int, run: int, row: int) -> bool:
+@inlined
+def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
-    INRIA report 117, 1990); `i` and `null` hold what lies below it. So a comparison of what the event has
-    with what the run has touches no memory but theirs.
+    INRIA report 117, 1990); `i` and `null` hold the operands below it. So to compare a value of the event
+    with one of the run touches no other memory.
+
+    Parameters
+    ----------
+    i : (depth,) int64
+        Operands, doubles by their bits; overwritten.
     """
     all_known = all_are_known(rule, events)
     top = -1
     value, missing = 0, 1
-    at, last = rule[variable + VARIABLE_CODE], rule[variable + VARIABLE_CODE + END]
-    while at < last:
-        op = rule[at + CODE_OP]
-        arg = rule[at + CODE_ARG]
-        pushed = op & PUSHED
+    address, last = rule[variable + at.VARIABLE_CODE], rule[variable + at.VARIABLE_CODE + at.END]
+    while address < last:
+        op = rule[address + at.CODE_OP]
+        arg = rule[address + at.CODE_ARG]
+        pushed = op & at.PUSHED
         below, below_missing = value, missing
-        if op & KEEPS != 0:
+        if op & at.KEEPS != 0:
             top += 1
             i[top] = value
             null[top] = missing
         if pushed != 0:
             value, missing = operand(rule, events, runs, all_known, run, row, pushed - 1, arg)
-            pushed = op >> SECOND & PUSHED
+            pushed = op >> at.SECOND & at.PUSHED
             if pushed != 0:
                 below, below_missing = value, missing
                 value, missing = operand(
-                    rule, events, runs, all_known, run, row, pushed - 1, rule[at + CODE_SECOND]
+                    rule, events, runs, all_known, run, row, pushed - 1, rule[address + at.CODE_SECOND]
                 )
-        elif op & POPS != 0:
+        elif op & at.POPS != 0:
             below, below_missing = i[top], null[top]
             top -= 1
-        at += CODE_WIDTH
-        op >>= OPERATION
+        address += at.CODE_WIDTH
+        op >>= at.OPERATION
         if op == 0:
             continue
-        if op >= Code.EQ_I and op <= Code.LE_F:  # first, for it is what most predicates are
+        if op >= Code.EQ_I and op <= Code.LE_F:  # first, because most predicates are comparisons
             missing |= below_missing
             if missing == 0:
                 value = _compared(op, below, value)
@@ -274,12 +277,15 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
                 else:
                     missing = 1
         elif op >= Code.DATE_PART:
-            if op == Code.POWER_F:
+            if op == Code.POWER_F or op == Code.ATAN2_F or op == Code.DISTANCE_KM:
                 missing |= below_missing
                 i[top + 1] = below
                 i[top + 2] = value
             else:
                 i[top + 1] = value
+            if op == Code.DISTANCE_KM:
+                missing |= null[top] | null[top - 1]
+                top -= 2
             if missing == 0:
                 missing = compute(op, arg, i, top + 1)
                 value = i[top + 1]
@@ -290,7 +296,7 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
     return missing == 0 and value == 1
 
 
-@part
+@inlined
 def _compared(op: int, a: int, b: int) -> int:
     """Return 1 if ``a op b``, else 0."""
     x, y = as_f(a), as_f(b)
@@ -307,9 +313,9 @@ def _compared(op: int, a: int, b: int) -> int:
     return 0 if less_f(y, x) else 1
 
 
-@part
+@inlined
 def _binary(op: int, a: int, b: int) -> tuple[int, int]:
-    """Compute ``a op b``; the second result is 1 where there is no first one."""
+    """Return ``a op b``, and 1 if there is no result (division by zero, overflow), else 0."""
     x, y = as_f(a), as_f(b)
     if op == Code.ADD_F:
         return as_i(x + y), 0
@@ -335,7 +341,9 @@ def _binary(op: int, a: int, b: int) -> tuple[int, int]:
     # MOD_I
     if b == 0:
         return 0, 1
-    remainder = 0 if b == -1 else a % b  # the sign of the divisor ...
+    # numba's remainder has the sign of the divisor, SQL's the sign of the dividend. -1 is apart, because the
+    # processor traps on the lowest number divided by it.
+    remainder = 0 if b == -1 else a % b
     if remainder != 0 and (a < 0) != (b < 0):
-        remainder -= b  # ... becomes that of the dividend
+        remainder -= b
     return remainder, 0

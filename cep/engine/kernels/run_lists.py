@@ -1,128 +1,132 @@
-"""The pool of runs and the list of runs of each key."""
+"""The pool of runs: rows that are free, and the list of runs of each key."""
 
 from __future__ import annotations
 
-from cep.engine.kernels.compiled import kernel, part
-from cep.engine.kernels.layout import (
-    CHAIN,
-    EVERY_BIT,
-    FREE,
-    HEAD,
-    INTEREST,
-    LAST_POS,
-    N_FREE,
-    N_RUNS,
-    NEXT,
-    NONE,
-    REGISTER,
-    SPARE,
-    START_POS,
-    START_US,
-    TAIL,
-    USED,
-    VALID,
-)
-from cep.program import I64
+from cep.arrays import I64
+from cep.engine.kernels import layout as at
+from cep.engine.kernels.compiled import inlined, kernel
 
 
-@part
+@inlined
 def allocate(runs: I64, meta: I64) -> int:
-    """Take a run from the free list; the caller made sure there is one."""
-    run = meta[FREE]
-    meta[FREE] = runs[run, NEXT]
-    meta[N_FREE] -= 1
+    """Take a run from the free list; the caller made sure that there is one."""
+    run = meta[at.FREE]
+    meta[at.FREE] = runs[run, at.NEXT]
+    meta[at.N_FREE] -= 1
     return run
 
 
-@part
+@inlined
 def release(runs: I64, meta: I64, run: int) -> None:
     """Give a run back to the free list."""
-    runs[run, NEXT] = meta[FREE]
-    meta[FREE] = run
-    meta[N_FREE] += 1
+    runs[run, at.NEXT] = meta[at.FREE]
+    meta[at.FREE] = run
+    meta[at.N_FREE] += 1
 
 
-@part
+@inlined
 def copy_run(runs: I64, source: int, target: int) -> None:
-    """Copy what a run holds, but not its place in a list nor its state."""
-    runs[target, START_US] = runs[source, START_US]
-    runs[target, START_POS] = runs[source, START_POS]
-    runs[target, LAST_POS] = runs[source, LAST_POS]
-    runs[target, CHAIN] = runs[source, CHAIN]
-    runs[target, VALID] = runs[source, VALID]
-    for register in range(runs.shape[1] - REGISTER):
-        runs[target, REGISTER + register] = runs[source, REGISTER + register]
+    """Copy what a run holds, except its place in a list and its state.
+
+    Parameters
+    ----------
+    source, target : int
+        Rows of `runs`.
+    """
+    runs[target, at.START_US] = runs[source, at.START_US]
+    runs[target, at.START_POS] = runs[source, at.START_POS]
+    runs[target, at.LAST_POS] = runs[source, at.LAST_POS]
+    runs[target, at.RUN_HASH] = runs[source, at.RUN_HASH]
+    runs[target, at.VALID] = runs[source, at.VALID]
+    for register in range(runs.shape[1] - at.REGISTER):
+        runs[target, at.REGISTER + register] = runs[source, at.REGISTER + register]
 
 
-@part
+@inlined
 def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> None:
-    """Put `run` behind `previous` in the key's list; NONE: at its head."""
-    if previous == NONE:
-        runs[run, NEXT] = keys[slot, HEAD]
-        keys[slot, HEAD] = run
+    """Put `run` behind `previous` in the key's list, or at its head if `previous` is NONE."""
+    if previous == at.NONE:
+        runs[run, at.NEXT] = keys[slot, at.HEAD]
+        keys[slot, at.HEAD] = run
     else:
-        runs[run, NEXT] = runs[previous, NEXT]
-        runs[previous, NEXT] = run
-    if runs[run, NEXT] == NONE:
-        keys[slot, TAIL] = run
-    keys[slot, N_RUNS] += 1
+        runs[run, at.NEXT] = runs[previous, at.NEXT]
+        runs[previous, at.NEXT] = run
+    if runs[run, at.NEXT] == at.NONE:
+        keys[slot, at.TAIL] = run
+    keys[slot, at.N_RUNS] += 1
 
 
-@part
+@inlined
 def remove_after(runs: I64, keys: I64, meta: I64, slot: int, previous: int) -> None:
-    """Take the run behind `previous` (NONE: the head) out of the list and free it."""
-    if previous == NONE:
-        run = keys[slot, HEAD]
-        keys[slot, HEAD] = runs[run, NEXT]
+    """Take the run behind `previous` out of the list, or the head if `previous` is NONE, and free it."""
+    if previous == at.NONE:
+        run = keys[slot, at.HEAD]
+        keys[slot, at.HEAD] = runs[run, at.NEXT]
     else:
-        run = runs[previous, NEXT]
-        runs[previous, NEXT] = runs[run, NEXT]
-    if runs[run, NEXT] == NONE:
-        keys[slot, TAIL] = previous
-    keys[slot, N_RUNS] -= 1
+        run = runs[previous, at.NEXT]
+        runs[previous, at.NEXT] = runs[run, at.NEXT]
+    if runs[run, at.NEXT] == at.NONE:
+        keys[slot, at.TAIL] = previous
+    keys[slot, at.N_RUNS] -= 1
     release(runs, meta, run)
 
 
-@part
-def prune(runs: I64, keys: I64, meta: I64, slot: int, floor: int) -> None:
-    """Drop the runs of a key that start before position `floor`; lists are ordered by start."""
-    while keys[slot, HEAD] != NONE and runs[keys[slot, HEAD], START_POS] < floor:
-        remove_after(runs, keys, meta, slot, NONE)
+@inlined
+def prune(runs: I64, keys: I64, meta: I64, slot: int, prune_before: int) -> None:
+    """Drop the runs of a key that start before position `prune_before`; lists are ordered by start."""
+    while keys[slot, at.HEAD] != at.NONE and runs[keys[slot, at.HEAD], at.START_POS] < prune_before:
+        remove_after(runs, keys, meta, slot, at.NONE)
 
 
 @kernel
 def list_runs(runs: I64, keys: I64, order: I64) -> int:
-    """Write the runs of all keys to `order`, key by key, each in its order; return how many there are."""
+    """List the runs of all keys, key by key, each key's in order.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Room for all runs; written.
+
+    Returns
+    -------
+    The number of runs.
+    """
     n = 0
     for slot in range(keys.shape[0]):
-        run = keys[slot, HEAD]
-        while run != NONE:
+        run = keys[slot, at.HEAD]
+        while run != at.NONE:
             order[n] = run
             n += 1
-            run = runs[run, NEXT]
+            run = runs[run, at.NEXT]
     return n
 
 
 @kernel
 def link_runs(runs: I64, keys: I64, meta: I64) -> None:
-    """Make lists of the first rows by the lengths in `keys`; the next row is the spare, none is free."""
+    """Link the first rows to lists by the lengths in `keys`. The next row is the scratch run."""
     row = 0
     for slot in range(keys.shape[0]):
-        keys[slot, HEAD] = row if keys[slot, N_RUNS] > 0 else NONE
-        keys[slot, INTEREST] = EVERY_BIT
-        for left in range(keys[slot, N_RUNS], 0, -1):
-            runs[row, NEXT] = row + 1 if left > 1 else NONE
+        keys[slot, at.HEAD] = row if keys[slot, at.N_RUNS] > 0 else at.NONE
+        keys[slot, at.TRIGGER_MASK] = at.EVERY_BIT
+        for left in range(keys[slot, at.N_RUNS], 0, -1):
+            runs[row, at.NEXT] = row + 1 if left > 1 else at.NONE
             row += 1
-        keys[slot, TAIL] = row - 1 if keys[slot, N_RUNS] > 0 else NONE
-    meta[SPARE] = row
-    meta[USED] = row + 1
-    meta[FREE] = NONE
-    meta[N_FREE] = 0
+        keys[slot, at.TAIL] = row - 1 if keys[slot, at.N_RUNS] > 0 else at.NONE
+    meta[at.SCRATCH_RUN] = row
+    meta[at.USED] = row + 1
+    meta[at.FREE] = at.NONE
+    meta[at.N_FREE] = 0
 
 
 @kernel
 def link_free(runs: I64, meta: I64, end: int) -> None:
-    """Put the rows that were never used on the free list, as far as `end`."""
-    for free in range(end - 1, meta[USED] - 1, -1):
+    """Put the rows that were never used on the free list, as far as `end`.
+
+    Parameters
+    ----------
+    end : int
+        The row behind the last one to free.
+    """
+    for free in range(end - 1, meta[at.USED] - 1, -1):
         release(runs, meta, free)
-    meta[USED] = max(meta[USED], end)
+    meta[at.USED] = max(meta[at.USED], end)

@@ -1,281 +1,317 @@
-"""Which complete runs are reported, and what a match skips."""
+"""Which complete runs are reported as matches, and what a match skips."""
 
 from __future__ import annotations
 
-from cep.engine.kernels.compiled import apart, part
-from cep.engine.kernels.layout import (
-    AT_INSTANT,
-    CHAIN,
-    END_US,
-    HEAD,
-    HELD,
-    INSTANT,
-    INSTANT_OUT,
-    LAST_POS,
-    MATCH_CHAIN,
-    MATCH_END,
-    MATCH_REGISTER,
-    MATCH_SLOT,
-    MATCH_START,
-    MATCH_TIMED_OUT,
-    MATCH_VALID,
-    N_OUT,
-    NEXT,
-    NONE,
-    NOTED,
-    REGISTER,
-    SELECTION,
-    SKIP,
-    SKIP_REGISTER,
-    START_POS,
-    START_US,
-    STATE,
-    TIMEOUTS,
-    VALID,
-)
+from cep.arrays import I64, U8
+from cep.engine.kernels import layout as at
+from cep.engine.kernels.compiled import inlined, kernel, outlined
+from cep.engine.kernels.layout import Pool
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, release, remove_after
-from cep.program import I64, SelectionCode, SkipCode
+from cep.program.opcodes import SelectionCode, SkipCode
 
 _ALL, _PREFERRED = int(SelectionCode.ALL), int(SelectionCode.PREFERRED)
 _NO_SKIP, _PAST_LAST, _TO_NEXT = int(SkipCode.NO_SKIP), int(SkipCode.PAST_LAST), int(SkipCode.TO_NEXT)
 
 
-@apart
+@outlined
 def is_reported(runs: I64, meta: I64, matches: I64, slot: int, run: int) -> bool:
-    """Say whether this instant already reported a match of the same events. (Of held ones, `hold` knows.)"""
-    for other in range(meta[INSTANT_OUT], meta[N_OUT]):
+    """Return whether this instant already reported a match of the same events.
+
+    Pending matches are compared by `keep_pending`.
+    """
+    for other in range(meta[at.INSTANT_OUT], meta[at.N_OUT]):
         if (
-            matches[other, MATCH_CHAIN] == runs[run, CHAIN]
-            and matches[other, MATCH_START] == runs[run, START_US]
-            and matches[other, MATCH_SLOT] == slot
+            matches[other, at.MATCH_HASH] == runs[run, at.RUN_HASH]
+            and matches[other, at.MATCH_START] == runs[run, at.START_US]
+            and matches[other, at.MATCH_SLOT] == slot
         ):
             return True
     return False
 
 
-@part
+@inlined
 def emit(runs: I64, meta: I64, matches: I64, slot: int, run: int, end_us: int) -> None:
     """Write a match from the registers of `run`."""
-    n_out = meta[N_OUT]
-    matches[n_out, MATCH_SLOT] = slot
-    matches[n_out, MATCH_START] = runs[run, START_US]
-    matches[n_out, MATCH_END] = end_us
-    matches[n_out, MATCH_CHAIN] = runs[run, CHAIN]
-    matches[n_out, MATCH_VALID] = runs[run, VALID]
-    matches[n_out, MATCH_TIMED_OUT] = 0
-    for register in range(runs.shape[1] - REGISTER):
-        matches[n_out, MATCH_REGISTER + register] = runs[run, REGISTER + register]
-    meta[N_OUT] = n_out + 1
+    n_out = meta[at.N_OUT]
+    matches[n_out, at.MATCH_SLOT] = slot
+    matches[n_out, at.MATCH_START] = runs[run, at.START_US]
+    matches[n_out, at.MATCH_END] = end_us
+    matches[n_out, at.MATCH_HASH] = runs[run, at.RUN_HASH]
+    matches[n_out, at.MATCH_VALID] = runs[run, at.VALID]
+    matches[n_out, at.MATCH_TIMED_OUT] = 0
+    for register in range(runs.shape[1] - at.REGISTER):
+        matches[n_out, at.MATCH_REGISTER + register] = runs[run, at.REGISTER + register]
+    meta[at.N_OUT] = n_out + 1
 
 
-@part
+@inlined
 def skip_target(rule: I64, runs: I64, run: int) -> int:
     """Return the position at which matching resumes after the match of `run`; NONE: nothing is skipped."""
-    if rule[SKIP] == _NO_SKIP:
-        return NONE
-    if rule[SKIP] == _PAST_LAST:
-        return runs[run, LAST_POS] + 1
-    if rule[SKIP] == _TO_NEXT:
-        return runs[run, START_POS] + 1
-    if runs[run, VALID] >> rule[SKIP_REGISTER] & 1 == 0:
-        return NONE if rule[SELECTION] == _ALL else runs[run, START_POS] + 1
-    target = runs[run, REGISTER + rule[SKIP_REGISTER]]
-    if rule[SELECTION] == _ALL:
+    if rule[at.SKIP] == _NO_SKIP:
+        return at.NONE
+    if rule[at.SKIP] == _PAST_LAST:
+        return runs[run, at.LAST_POS] + 1
+    if rule[at.SKIP] == _TO_NEXT:
+        return runs[run, at.START_POS] + 1
+    if runs[run, at.VALID] >> rule[at.SKIP_REGISTER] & 1 == 0:
+        return at.NONE if rule[at.SELECTION] == _ALL else runs[run, at.START_POS] + 1
+    target = runs[run, at.REGISTER + rule[at.SKIP_REGISTER]]
+    if rule[at.SELECTION] == _ALL:
         return target
-    return max(target, runs[run, START_POS] + 1)
+    return max(target, runs[run, at.START_POS] + 1)
 
 
-@apart
-def hold(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
-    """Keep the match of `run` in the key's list until its turn; return where, or NONE if it is known."""
-    other = keys[slot, HEAD]
-    while other != NONE:
+@outlined
+def keep_pending(runs: I64, keys: I64, meta: I64, slot: int, previous: int, run: int, end_us: int) -> int:
+    """Keep the match of `run` in the key's list until its turn.
+
+    Returns
+    -------
+    The new run, or NONE if this instant already has a match of the same events.
+    """
+    other = keys[slot, at.HEAD]
+    while other != at.NONE:
         if (
-            runs[other, STATE] == HELD
-            and runs[other, runs.shape[1] - AT_INSTANT] == meta[INSTANT]
-            and runs[other, START_POS] == runs[run, START_POS]
-            and runs[other, CHAIN] == runs[run, CHAIN]
+            runs[other, at.STATE] == at.PENDING
+            and runs[other, runs.shape[1] - at.AT_INSTANT] == meta[at.INSTANT]
+            and runs[other, at.START_POS] == runs[run, at.START_POS]
+            and runs[other, at.RUN_HASH] == runs[run, at.RUN_HASH]
         ):
-            return NONE
-        other = runs[other, NEXT]
+            return at.NONE
+        other = runs[other, at.NEXT]
     kept = allocate(runs, meta)
     copy_run(runs, run, kept)
-    runs[kept, STATE] = HELD
-    runs[kept, runs.shape[1] - END_US] = end_us
-    runs[kept, runs.shape[1] - AT_INSTANT] = meta[INSTANT]
+    runs[kept, at.STATE] = at.PENDING
+    runs[kept, runs.shape[1] - at.END_US] = end_us
+    runs[kept, runs.shape[1] - at.AT_INSTANT] = meta[at.INSTANT]
     insert_after(runs, keys, slot, previous, kept)
     return kept
 
 
-@apart
-def release_held(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
-    """Report held matches in order of start while no open run started earlier (Flink's order for skips).
+@outlined
+def release_pending(pool: Pool, slot: int) -> int:
+    """Report pending matches in order of start while no open run started earlier (Flink's order for skips).
 
-    Return the position before which runs were pruned.
+    Returns
+    -------
+    The position before which runs were pruned.
     """
-    at_instant = runs.shape[1] - AT_INSTANT
-    reached = NONE
-    while keys[slot, HEAD] != NONE:
-        start = runs[keys[slot, HEAD], START_POS]
-        best, before_best = NONE, NONE
-        previous, run = NONE, keys[slot, HEAD]
-        while run != NONE and runs[run, START_POS] == start:
-            if runs[run, STATE] == HELD and (best == NONE or runs[run, at_instant] < runs[best, at_instant]):
+    runs, keys, meta = pool.runs, pool.keys, pool.meta
+    at_instant = runs.shape[1] - at.AT_INSTANT
+    reached = at.NONE
+    while keys[slot, at.HEAD] != at.NONE:
+        start = runs[keys[slot, at.HEAD], at.START_POS]
+        best, before_best = at.NONE, at.NONE
+        previous, run = at.NONE, keys[slot, at.HEAD]
+        while run != at.NONE and runs[run, at.START_POS] == start:
+            if runs[run, at.STATE] == at.PENDING and (
+                best == at.NONE or runs[run, at_instant] < runs[best, at_instant]
+            ):
                 best, before_best = run, previous
-            previous, run = run, runs[run, NEXT]
-        if best == NONE:
+            previous, run = run, runs[run, at.NEXT]
+        # An open run of the earliest start may still complete, and its match would skip those behind it.
+        if best == at.NONE:
             break
-        emit(runs, meta, matches, slot, best, runs[best, runs.shape[1] - END_US])
-        floor = skip_target(rule, runs, best)
+        emit(runs, meta, pool.matches, slot, best, runs[best, runs.shape[1] - at.END_US])
+        prune_before = skip_target(pool.rule, runs, best)
         remove_after(runs, keys, meta, slot, before_best)
-        prune(runs, keys, meta, slot, floor)
-        reached = max(reached, floor)
+        prune(runs, keys, meta, slot, prune_before)
+        reached = max(reached, prune_before)
     return reached
 
 
-@apart
-def choose_preferred(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> None:
-    """Report of each start the match that no open run can beat any more (MATCH PREFERRED).
+@outlined
+def choose_preferred(pool: Pool, slot: int) -> None:
+    """Report for each start the match that no open run can beat any more (MATCH PREFERRED).
 
-    A start's runs are in order of preference, so its match is decided when a HELD one comes first; what comes
-    after a HELD one is beaten and goes. A start behind an undecided one waits if that one's match could skip
-    over it.
+    The runs of a start are in order of preference. Its match is decided when a PENDING run comes first. The
+    runs after a PENDING one are beaten and removed. A start behind an undecided start waits if a match of the
+    undecided one could skip over it.
     """
-    waits = rule[SKIP] != _NO_SKIP and rule[SKIP] != _TO_NEXT
+    rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
+    waits = rule[at.SKIP] != _NO_SKIP and rule[at.SKIP] != _TO_NEXT
     is_behind = False
-    previous, run = NONE, keys[slot, HEAD]
-    while run != NONE:
-        start = runs[run, START_POS]
-        has_match = runs[run, STATE] == HELD
+    previous, run = at.NONE, keys[slot, at.HEAD]
+    while run != at.NONE:
+        start = runs[run, at.START_POS]
+        has_match = runs[run, at.STATE] == at.PENDING
         if has_match and not (waits and is_behind):
-            emit(runs, meta, matches, slot, run, runs[run, runs.shape[1] - END_US])
-            floor = skip_target(rule, runs, run)
-            while run != NONE and (runs[run, START_POS] == start or runs[run, START_POS] < floor):
-                following = runs[run, NEXT]
+            emit(runs, meta, pool.matches, slot, run, runs[run, runs.shape[1] - at.END_US])
+            prune_before = skip_target(rule, runs, run)
+            while run != at.NONE and (
+                runs[run, at.START_POS] == start or runs[run, at.START_POS] < prune_before
+            ):
+                following = runs[run, at.NEXT]
                 remove_after(runs, keys, meta, slot, previous)
                 run = following
             continue
         is_behind = True
         has_match = False
-        while run != NONE and runs[run, START_POS] == start:
-            following = runs[run, NEXT]
+        while run != at.NONE and runs[run, at.START_POS] == start:
+            following = runs[run, at.NEXT]
             if has_match:
                 remove_after(runs, keys, meta, slot, previous)
             else:
-                has_match = runs[run, STATE] == HELD
+                has_match = runs[run, at.STATE] == at.PENDING
                 previous = run
             run = following
 
 
-@part
-def settle(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int) -> int:
-    """An instant is over: report what need not be held any longer.
+@inlined
+def report_decided(pool: Pool, slot: int) -> int:
+    """Report the pending matches that nothing can change any more: an instant is over.
 
-    Return the position before which runs were pruned (of rules that can have timeouts).
+    Returns
+    -------
+    The position before which runs were pruned (MATCH ALL, which can have timeouts), else NONE.
     """
-    if rule[SELECTION] == _PREFERRED:
-        choose_preferred(rule, runs, keys, meta, matches, slot)
-    elif rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP:
-        return release_held(rule, runs, keys, meta, matches, slot)
-    return NONE
+    if pool.rule[at.SELECTION] == _PREFERRED:
+        choose_preferred(pool, slot)
+    elif pool.rule[at.SELECTION] == _ALL and pool.rule[at.SKIP] != _NO_SKIP:
+        return release_pending(pool, slot)
+    return at.NONE
 
 
-@apart
-def note(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
-    """Remember until the instant is over: `run` is complete (`state` is HELD), or a limit ended it."""
-    noted = allocate(runs, meta)
-    copy_run(runs, run, noted)
-    runs[noted, STATE] = state
-    runs[noted, runs.shape[1] - END_US] = end_us
-    runs[noted, NEXT] = meta[NOTED] - 1
-    meta[NOTED] = noted + 1
+@outlined
+def record_timeout(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
+    """Record until the end of the instant that `run` is complete (`state` is PENDING) or ended by a limit.
+
+    Whether that is a timeout is known only then: another run of the same assignment may still wait.
+    """
+    record = allocate(runs, meta)
+    copy_run(runs, run, record)
+    runs[record, at.STATE] = state
+    runs[record, runs.shape[1] - at.END_US] = end_us
+    runs[record, at.NEXT] = meta[at.PENDING_TIMEOUTS] - 1
+    meta[at.PENDING_TIMEOUTS] = record + 1
 
 
-@part
+@inlined
 def took_the_same(runs: I64, run: int, other: int) -> bool:
-    """Say whether two runs are waits of one assignment."""
-    return runs[run, CHAIN] == runs[other, CHAIN] and runs[run, START_POS] == runs[other, START_POS]
+    """Return whether two runs have taken the same events as the same variables: one assignment.
 
-
-@part
-def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
-    """Say whether what the note `run` took waits no more, is not complete, and has no note before this one.
-
-    Of several notes (from `first` on) the first gets the earliest end.
+    Parameters
+    ----------
+    other : int
+        A row of `runs`.
     """
-    other = keys[slot, HEAD]
-    while other != NONE and runs[other, START_POS] <= runs[run, START_POS]:
-        if runs[other, STATE] != HELD and took_the_same(runs, run, other):
+    return (
+        runs[run, at.RUN_HASH] == runs[other, at.RUN_HASH]
+        and runs[run, at.START_POS] == runs[other, at.START_POS]
+    )
+
+
+@inlined
+def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
+    """Return whether the pending timeout `run` is to be reported.
+
+    It is not if a run with the same assignment still waits, if the assignment is complete, or if an earlier
+    record of this instant has the same assignment. The first of several records gets the earliest end.
+
+    Parameters
+    ----------
+    first : int
+        The row of `runs` with the first record of this instant.
+    """
+    other = keys[slot, at.HEAD]
+    while other != at.NONE and runs[other, at.START_POS] <= runs[run, at.START_POS]:
+        if runs[other, at.STATE] != at.PENDING and took_the_same(runs, run, other):
             return False
-        other = runs[other, NEXT]
+        other = runs[other, at.NEXT]
     is_before = True
-    end_us = runs.shape[1] - END_US
+    end_us = runs.shape[1] - at.END_US
     other = first
-    while other != NONE:
+    while other != at.NONE:
         if other == run:
             is_before = False
         elif took_the_same(runs, run, other):
-            if is_before or runs[other, STATE] == HELD:
+            if is_before or runs[other, at.STATE] == at.PENDING:
                 return False
             runs[run, end_us] = min(runs[run, end_us], runs[other, end_us])
-        other = runs[other, NEXT]
+        other = runs[other, at.NEXT]
     return True
 
 
-@apart
-def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, floor: int) -> None:
-    """The instant is over: report what limits ended, each assignment once, and forget the notes."""
-    first = meta[NOTED] - 1
+@outlined
+def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, prune_before: int) -> None:
+    """Report what limits ended in this instant, each assignment once, and free the records."""
+    first = meta[at.PENDING_TIMEOUTS] - 1
     run = first
-    while run != NONE:
+    while run != at.NONE:
         if (
-            runs[run, STATE] != HELD
-            and runs[run, START_POS] >= floor
+            runs[run, at.STATE] != at.PENDING
+            and runs[run, at.START_POS] >= prune_before
             and times_out(runs, keys, slot, first, run)
         ):
-            emit(runs, meta, matches, slot, run, runs[run, runs.shape[1] - END_US])
-            matches[meta[N_OUT] - 1, MATCH_TIMED_OUT] = 1
-        run = runs[run, NEXT]
-    while first != NONE:
+            emit(runs, meta, matches, slot, run, runs[run, runs.shape[1] - at.END_US])
+            matches[meta[at.N_OUT] - 1, at.MATCH_TIMED_OUT] = 1
+        run = runs[run, at.NEXT]
+    while first != at.NONE:
         run = first
-        first = runs[run, NEXT]
+        first = runs[run, at.NEXT]
         release(runs, meta, run)
-    meta[NOTED] = 0
+    meta[at.PENDING_TIMEOUTS] = 0
 
 
-@part
+@inlined
 def complete(
-    rule: I64,
-    runs: I64,
-    keys: I64,
-    meta: I64,
-    matches: I64,
-    slot: int,
-    previous: int,
-    run: int,
-    end_us: int,
-    reported: int,
-    floor: int,
+    pool: Pool, slot: int, previous: int, run: int, end_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """`run` is a match. Return the new (previous, reported, floor).
+    """Report `run` as a match, or keep it as a pending match, by the rule's selection.
 
-    `reported` is the start of the last match of this instant: MATCH EARLIEST reports one per start. `floor`
-    is the position before which no run may start any more.
+    Returns
+    -------
+    The new `previous`, `reported` and `prune_before`.
     """
-    if rule[TIMEOUTS] != 0:
-        note(runs, meta, run, HELD, end_us)
-    if rule[SELECTION] == _PREFERRED or (rule[SELECTION] == _ALL and rule[SKIP] != _NO_SKIP):
-        kept = hold(runs, keys, meta, slot, previous, run, end_us)
-        if kept != NONE:
+    rule, runs, meta = pool.rule, pool.runs, pool.meta
+    if rule[at.TIMEOUTS] != 0:
+        record_timeout(runs, meta, run, at.PENDING, end_us)
+    if rule[at.SELECTION] == _PREFERRED or (rule[at.SELECTION] == _ALL and rule[at.SKIP] != _NO_SKIP):
+        kept = keep_pending(runs, pool.keys, meta, slot, previous, run, end_us)
+        if kept != at.NONE:
             previous = kept
-        return previous, reported, floor
-    if rule[SELECTION] == _ALL:
-        if not is_reported(runs, meta, matches, slot, run):
-            emit(runs, meta, matches, slot, run, end_us)
-        return previous, reported, floor
-    start = runs[run, START_POS]
-    if start != reported and start >= floor:
-        emit(runs, meta, matches, slot, run, end_us)
+        return previous, reported, prune_before
+    if rule[at.SELECTION] == _ALL:
+        if not is_reported(runs, meta, pool.matches, slot, run):
+            emit(runs, meta, pool.matches, slot, run, end_us)
+        return previous, reported, prune_before
+    # MATCH EARLIEST: the list is in order of start and preference, so the first run that completes is the
+    # match of its start. What others of that start complete is not reported.
+    start = runs[run, at.START_POS]
+    if start != reported and start >= prune_before:
+        emit(runs, meta, pool.matches, slot, run, end_us)
         reported = start
-        floor = max(floor, skip_target(rule, runs, run))
-    return previous, reported, floor
+        prune_before = max(prune_before, skip_target(rule, runs, run))
+    return previous, reported, prune_before
+
+
+@kernel
+def mark_suppressed(matches: I64, until_us: I64, length_us: int, suppressed: U8) -> int:
+    """Mark the matches that an earlier match of their key suppresses. Timeouts are never suppressed.
+
+    Parameters
+    ----------
+    matches : (n, columns) int64
+        In the order in which each key's matches were found.
+    until_us : (slots,) int64
+        The time before which each key's matches are suppressed; moved along.
+    length_us : int
+        How long a match suppresses others.
+    suppressed : (n,) uint8
+        1: suppressed; written.
+
+    Returns
+    -------
+    The number of marks.
+    """
+    count = 0
+    for row in range(matches.shape[0]):
+        slot = matches[row, at.MATCH_SLOT]
+        if matches[row, at.MATCH_TIMED_OUT] != 0:
+            continue
+        if matches[row, at.MATCH_END] < until_us[slot]:
+            suppressed[row] = 1
+            count += 1
+        else:
+            until_us[slot] = matches[row, at.MATCH_END] + length_us
+    return count

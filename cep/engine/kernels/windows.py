@@ -2,167 +2,172 @@
 
 from __future__ import annotations
 
-from cep.engine.kernels.compiled import kernel, part
-from cep.engine.kernels.layout import (
-    CLOSE_US,
-    HEAD,
-    HELD,
-    INSTANT,
-    INSTANT_OUT,
-    INT64_MAX,
-    N_FREE,
-    N_NODES,
-    N_OUT,
-    N_RUNS,
-    NEXT,
-    NODE_REGISTER,
-    NONE,
-    SLOT,
-    SPAN_US,
-    START_POS,
-    START_US,
-    STATE,
-    STATE_CLOSES,
-    TIME_US,
-    place_of,
-)
+from cep.arrays import I64
+from cep.engine.kernels import layout as at
+from cep.engine.kernels.compiled import inlined, kernel
+from cep.engine.kernels.layout import Pool
 from cep.engine.kernels.run_lists import prune, remove_after
-from cep.engine.kernels.selection import complete, settle
+from cep.engine.kernels.selection import complete, report_decided
 from cep.engine.kernels.step import step
-from cep.program import I64, U8
 
 
-@part
-def close(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, slot: int, bound_us: int) -> None:
+@inlined
+def close(pool: Pool, slot: int, bound_us: int) -> None:
     """End the runs of a key whose window closed at or before `bound_us`; some of them are matches then."""
-    meta[INSTANT] += 1
-    meta[INSTANT_OUT] = meta[N_OUT]
-    reported, floor = NONE, NONE
-    previous, run = NONE, keys[slot, HEAD]
-    while run != NONE and (runs[run, STATE] == HELD or runs[run, START_US] <= bound_us - rule[SPAN_US]):
-        following = runs[run, NEXT]
-        if runs[run, STATE] == HELD:
+    rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
+    meta[at.INSTANT] += 1
+    meta[at.INSTANT_OUT] = meta[at.N_OUT]
+    reported, prune_before = at.NONE, at.NONE
+    previous, run = at.NONE, keys[slot, at.HEAD]
+    while run != at.NONE and (
+        runs[run, at.STATE] == at.PENDING or runs[run, at.START_US] <= bound_us - rule[at.SPAN_US]
+    ):
+        following = runs[run, at.NEXT]
+        if runs[run, at.STATE] == at.PENDING:
             previous, run = run, following
             continue
-        if runs[run, START_POS] >= floor and rule[place_of(runs[run, STATE]) + STATE_CLOSES] != 0:
-            previous, reported, floor = complete(
-                rule, runs, keys, meta, matches, slot, previous, run,
-                runs[run, START_US] + rule[CLOSE_US], reported, floor,
-            )  # fmt: skip
+        if (
+            runs[run, at.START_POS] >= prune_before
+            and rule[at.place_of(runs[run, at.STATE]) + at.STATE_CLOSES] != 0
+        ):
+            end_us = runs[run, at.START_US] + rule[at.CLOSE_US]
+            previous, reported, prune_before = complete(
+                pool, slot, previous, run, end_us, reported, prune_before
+            )
         remove_after(runs, keys, meta, slot, previous)
         run = following
-    prune(runs, keys, meta, slot, floor)
-    settle(rule, runs, keys, meta, matches, slot)
+    prune(runs, keys, meta, slot, prune_before)
+    report_decided(pool, slot)
 
 
-@part
+@inlined
 def room_needed(keys: I64, slot: int, fan_out: int) -> int:
-    """Return how many runs one event of the key can make, and how often it can be taken, at most."""
-    return (keys[slot, N_RUNS] + 1) * (fan_out + 1)
+    """Return an upper bound of the runs that one event of the key makes, and of how often it is taken."""
+    return (keys[slot, at.N_RUNS] + 1) * (fan_out + 1)
 
 
-@part
-def has_room(keys: I64, meta: I64, matches: I64, slot: int, fan_out: int) -> bool:
-    """Say whether one event of the key can neither overflow the pool nor the matches."""
-    needed = room_needed(keys, slot, fan_out)
-    return meta[N_FREE] >= needed and matches.shape[0] - meta[N_OUT] >= needed + keys[slot, N_RUNS]
+@inlined
+def has_room(pool: Pool, slot: int, fan_out: int) -> bool:
+    """Return whether one event of the key can neither overflow the pool of runs nor the matches."""
+    needed = room_needed(pool.keys, slot, fan_out)
+    return (
+        pool.meta[at.N_FREE] >= needed
+        and pool.matches.shape[0] - pool.meta[at.N_OUT] >= needed + pool.keys[slot, at.N_RUNS]
+    )
+
+
+@inlined
+def has_room_for_nodes(pool: Pool, slot: int, fan_out: int) -> bool:
+    """Return whether one event of the key cannot overflow the nodes of a rule that lists events."""
+    room = pool.nodes.shape[0] - pool.meta[at.N_NODES]
+    return pool.rule[at.NODE_REGISTER] == at.NONE or room >= room_needed(pool.keys, slot, fan_out)
 
 
 @kernel
-def run_events(
-    rule: I64,
-    events: I64,
-    bits: I64,
-    runs: I64,
-    keys: I64,
-    meta: I64,
-    matches: I64,
-    nodes: I64,
-    stack: I64,
-    null: U8,
-    rows: I64,
-    first: int,
-    base: int,
-    fan_out: int,
-) -> int:
-    """Offer ``rows[first:]`` to the rule; return the index at which room is needed, or ``len(rows)``.
+def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: int, fan_out: int) -> int:
+    """Offer ``rows[first:]`` to the rule.
 
-    `base` + row is an event's position: it only grows, over all calls. `fan_out` is the largest number of
-    successors that one run can get from one event.
+    Parameters
+    ----------
+    rows : (n,) int64
+        The events to offer, as columns of `events`, in order.
+    first : int
+        Index into `rows`.
+    base : int
+        Position of row 0: ``base + row`` is the position of an event. It only grows, over all calls.
+
+    Returns
+    -------
+    The index at which room is needed, or ``len(rows)``.
     """
+    rule, runs, keys = pool.rule, pool.runs, pool.keys
     for index in range(first, rows.shape[0]):
         row = rows[index]
-        slot = events[SLOT, row]
-        if not has_room(keys, meta, matches, slot, fan_out):
+        slot = events[at.SLOT, row]
+        if not has_room(pool, slot, fan_out) or not has_room_for_nodes(pool, slot, fan_out):
             return index
-        if rule[NODE_REGISTER] != NONE and nodes.shape[0] - meta[N_NODES] < room_needed(keys, slot, fan_out):
-            return index
-        head = keys[slot, HEAD]
-        # A HELD head hides the ages behind it: look.
+        head = keys[slot, at.HEAD]
+        # The list is in order of start, so only its head is asked whether a window closed. A PENDING head
+        # hides the ages behind it, so the list is walked then.
         if (
-            rule[SPAN_US] >= 0
-            and head != NONE
-            and (runs[head, STATE] == HELD or runs[head, START_US] < events[TIME_US, row] - rule[SPAN_US])
+            rule[at.SPAN_US] >= 0
+            and head != at.NONE
+            and (
+                runs[head, at.STATE] == at.PENDING
+                or runs[head, at.START_US] < events[at.TIME_US, row] - rule[at.SPAN_US]
+            )
         ):
-            close(rule, runs, keys, meta, matches, slot, events[TIME_US, row] - 1)
-        step(
-            rule,
-            events,
-            bits,
-            runs,
-            keys,
-            meta,
-            matches,
-            nodes,
-            stack,
-            null,
-            slot,
-            row,
-            base + row,
-            False,
-        )
+            close(pool, slot, events[at.TIME_US, row] - 1)
+        step(pool, events, bits, slot, row, base + row, False)
     return rows.shape[0]
 
 
 @kernel
-def close_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int, bound_us: int) -> int:
-    """Close windows up to `bound_us` from slot `first` on; return where room is needed, or the end."""
-    for slot in range(first, keys.shape[0]):
-        if keys[slot, HEAD] == NONE:
+def close_all(pool: Pool, first: int, bound_us: int) -> int:
+    """Close windows up to `bound_us`, from slot `first` on.
+
+    Parameters
+    ----------
+    first : int
+        The slot to begin with.
+
+    Returns
+    -------
+    The slot at which room is needed, or the number of slots.
+    """
+    for slot in range(first, pool.keys.shape[0]):
+        if pool.keys[slot, at.HEAD] == at.NONE:
             continue
-        if not has_room(keys, meta, matches, slot, 1):
+        if not has_room(pool, slot, 1):
             return slot
-        close(rule, runs, keys, meta, matches, slot, bound_us)
-    return keys.shape[0]
+        close(pool, slot, bound_us)
+    return pool.keys.shape[0]
 
 
 @kernel
-def end_all(rule: I64, runs: I64, keys: I64, meta: I64, matches: I64, first: int) -> int:
-    """Nothing follows any more: end the open runs from slot `first` on; return where room is needed."""
+def end_all(pool: Pool, first: int) -> int:
+    """End the open runs from slot `first` on, because nothing follows any more.
+
+    Parameters
+    ----------
+    first : int
+        The slot to begin with.
+
+    Returns
+    -------
+    The slot at which room is needed, or the number of slots.
+    """
+    runs, keys, meta = pool.runs, pool.keys, pool.meta
     for slot in range(first, keys.shape[0]):
-        if not has_room(keys, meta, matches, slot, 0):
+        if not has_room(pool, slot, 0):
             return slot
-        meta[INSTANT] += 1
-        previous, run = NONE, keys[slot, HEAD]
-        while run != NONE:
-            following = runs[run, NEXT]
-            if runs[run, STATE] == HELD:
+        meta[at.INSTANT] += 1
+        previous, run = at.NONE, keys[slot, at.HEAD]
+        while run != at.NONE:
+            following = runs[run, at.NEXT]
+            if runs[run, at.STATE] == at.PENDING:
                 previous = run
             else:
                 remove_after(runs, keys, meta, slot, previous)
             run = following
-        settle(rule, runs, keys, meta, matches, slot)
+        report_decided(pool, slot)
     return keys.shape[0]
 
 
 @kernel
 def earliest_close(runs: I64, keys: I64, span_us: int) -> int:
-    """Return the first time at which the window of an open run closes; the largest int64: never."""
-    earliest = INT64_MAX
+    """Return the first time at which the window of an open run closes; the largest int64: never.
+
+    Parameters
+    ----------
+    span_us : int
+        The length of the window.
+    """
+    earliest = at.INT64_MAX
     for slot in range(keys.shape[0]):
-        run = keys[slot, HEAD]
-        while run != NONE and runs[run, STATE] == HELD:
-            run = runs[run, NEXT]
-        if run != NONE:
-            earliest = min(earliest, runs[run, START_US] + span_us)
+        run = keys[slot, at.HEAD]
+        while run != at.NONE and runs[run, at.STATE] == at.PENDING:
+            run = runs[run, at.NEXT]
+        if run != at.NONE:
+            earliest = min(earliest, runs[run, at.START_US] + span_us)
     return earliest

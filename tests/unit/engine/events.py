@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
-from cep.engine.predicates import prepare
+from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
-from cep.program import Program
-from cep.schema import Field, Stream
+from cep.program.program import Program
+from cep.schema.stream import Field, Stream
 
 STREAM = Stream(
     "events",

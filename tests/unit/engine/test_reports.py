@@ -10,10 +10,14 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from cep.counts import Counts
 from cep.engine.matcher import Matcher
 from cep.errors import StateError
-from cep.local import Counts
-from cep.output import match_rows, match_tables, summary_lines, write_table
+from cep.output.files import write_table
+from cep.output.rows import match_rows
+from cep.output.summary import summary_lines
+from cep.output.terminal import match_tables
+from cep.rule_set import RuleSet
 from tests.unit.engine.events import SECOND, prepared, program, spans
 
 A = "a AS letter = 'a'"
@@ -95,7 +99,7 @@ def test_counts_by_rule_are_shown() -> None:
         suppressed={"r": 9, "s": 0},
         dropped_runs={"r": 0, "s": 2},
     )
-    lines = summary_lines(counts, {}, 1.0)
+    lines = summary_lines(counts, 1.0, {})
     assert "timeouts                 4  r 4" in lines
     assert "suppressed               9  r 9" in lines
     assert any(line.startswith("dropped runs             2") and line.endswith(": s 2") for line in lines)
@@ -135,14 +139,15 @@ def test_lists_and_events_are_written_as_json_text_to_csv(tmp_path: Path) -> Non
     matcher = Matcher(compiled)
     matcher.push(prepared(compiled, ("k", 1, "a", 0.5)))
     table = matcher.finish()
-    rows = list(match_rows([compiled], table))
+    rows = list(match_rows(RuleSet((compiled,)), table))
     for ending in ("csv", "jsonl", "parquet"):
         write_table(tmp_path / f"matches.{ending}", table, rows)
-    event = {"k": "k", "ts": "1970-01-01T00:00:01Z", "id": 0, "letter": "a", "x": 0.5, "n": None, "s": None}
+    time = "1970-01-01T00:00:01.000000Z"
+    event = {"k": "k", "ts": time, "id": 0, "letter": "a", "x": 0.5, "n": None, "s": None}
     (line,) = (tmp_path / "matches.jsonl").read_text().splitlines()
     assert json.loads(line)["event"] == event
     with (tmp_path / "matches.csv").open(newline="") as file:
         (cells,) = csv.DictReader(file)
     assert (json.loads(cells["event"]), json.loads(cells["xs"])) == (event, [0.5])
     assert pyarrow.parquet.read_table(tmp_path / "matches.parquet").equals(table)
-    assert [shown.row_count for shown in match_tables([compiled], table)] == [1]
+    assert [shown.row_count for shown in match_tables(RuleSet((compiled,)), table)] == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,27 @@ def test_every_kernel_is_compiled_once() -> None:
         [sys.executable, "-W", "error", "-c", PROGRAM], cwd=root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+SAY = "import cep; from cep.engine.warm import is_warm; print(cep.__file__, is_warm())"
+
+
+def test_kernels_that_were_compiled_elsewhere_are_good_if_their_sources_are_the_same(tmp_path: Path) -> None:
+    """An archive keeps neither the place of a file nor its time exactly."""
+    warm_up()
+    root = Path(__file__).parents[3]
+    shutil.copytree(root / "cep", tmp_path / "cep", copy_function=shutil.copyfile)
+    said = []
+    for more in ("", "# changed\n"):
+        with (tmp_path / "cep/engine/kernels/step.py").open("a") as file:
+            file.write(more)
+        done = subprocess.run(
+            [sys.executable, "-c", SAY],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        said.append(done.stdout)
+    assert said == [f"{tmp_path}/cep/__init__.py {is_good}\n" for is_good in (True, False)]
 
 
 def test_it_is_known_if_the_kernels_are_on_disk(tmp_path: Path) -> None:

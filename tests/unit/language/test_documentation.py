@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cep.compiler.functions import FUNCTION_NAMES
+from cep.compiler.aggregates import AGGREGATES
+from cep.compiler.typing.functions import FUNCTION_GROUPS, FUNCTION_NAMES
+from cep.diagnostics.diagnostic import render
 from cep.errors import Source
-from cep.language.diagnostics import render
 from cep.language.grammar import CLAUSE_WORDS, RESERVED
 from cep.language.parser import parse
 
@@ -74,3 +75,8 @@ def test_the_grammar_has_a_table_of_all_functions_that_can_be_called():
     tables = text[text.index("| Function |") : text.index("### Regular expressions")]
     named = set(re.findall(r"\b([A-Z][A-Z0-9_]+)\b(?=\(|`)", tables))
     assert named - {"CAST", "TRY_CAST", "BIGINT", "LONG", "STRING"} == set(FUNCTION_NAMES)
+
+
+def test_the_help_for_an_unknown_function_has_every_function_in_one_group():
+    shown = [name for names in FUNCTION_GROUPS.values() for name in names]
+    assert sorted(shown) == sorted((*FUNCTION_NAMES, *AGGREGATES))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cep.errors import RuleError
-from cep.schema import Field, Stream
-from rules.rulebook import check_rules, compile_rulebook, load_rulebook
+from cep.rulebook import check_rules, compile_rulebook, load_rulebook
+from cep.schema.stream import Field, Stream
 
 STREAMS = """\
 streams:

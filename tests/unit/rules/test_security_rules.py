@@ -10,8 +10,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from cep.cli import main
-from cep.schema_file import load_streams
+from cep.commands.cli import main
+from cep.documents.schema_file import load_streams
 from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "security"

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
-from cep.local import match_file
-from rules.rulebook import compile_rulebook, load_rulebook
+from cep.local.match_file import match_file
+from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.generate import Options, generate
-from scenarios.fraud.score import Score, score
+from scenarios.fraud.score import Score, score, score_table
 
 ROOT = Path(__file__).resolve().parents[3]
 T0 = datetime(2025, 3, 1, tzinfo=UTC)
@@ -20,7 +22,7 @@ T0 = datetime(2025, 3, 1, tzinfo=UTC)
 def scores(tmp_path_factory: pytest.TempPathFactory) -> list[Score]:
     out = tmp_path_factory.mktemp("fraud")
     generate(Options(events=40_000, seed=11, file_format="parquet", files=2), out)
-    programs = compile_rulebook(load_rulebook([ROOT / "rules" / "fraud"])).programs
+    programs = compile_rulebook(load_rulebook([ROOT / "rules" / "fraud"])).rule_set
     matches = match_file(programs, out / "events").matches
     return score(matches, pq.read_table(out / "truth.parquet"))
 
@@ -112,3 +114,16 @@ def test_no_alerts_is_no_recall() -> None:
     truth = _truth([("r", "fraud", "a", 0, 10)])
     (row,) = score(_matches([]).cast(_matches([("r", "a", 0, 1)]).schema), truth)
     assert (row.recall, row.precision, row.alerts) == (0.0, 1.0, 0)
+
+
+def test_the_table_of_scores_fits_80_columns() -> None:
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(score_table([Score("dormant_card_wakes", *[1_234] * 7)]))
+    lines = [line.rstrip() for line in shown.get().splitlines()]
+    assert lines[1:] == [
+        "                                                           near           look-",
+        "rule               planted found recall alerts precision misses reported alikes",
+        "─" * 79,
+        "dormant_card_wakes   1,234 1,234 100.0%  1,234    100.0%  1,234    1,234  1,234",
+    ]

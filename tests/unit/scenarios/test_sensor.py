@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from cep.local import Result, match_file
-from rules.rulebook import compile_rulebook, load_rulebook
+from cep.local.match_file import Result, match_file
+from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.sensor.__main__ import main
 from scenarios.sensor.score import Score, score
 from scenarios.sensor.series import Window, read_readings, read_windows, write_readings
@@ -56,7 +56,7 @@ def benchmark(tmp_path: Path) -> Path:
 
 def _run(data: Path, out: Path) -> Result:
     write_readings(read_readings(data, list(read_windows(data))), out, n_files=3)
-    programs = compile_rulebook(load_rulebook([ROOT / "rules" / "sensor"])).programs
+    programs = compile_rulebook(load_rulebook([ROOT / "rules" / "sensor"])).rule_set
     return match_file(programs, out)
 
 

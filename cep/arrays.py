@@ -1,0 +1,12 @@
+"""Types of numpy arrays, named after the type of their items."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+U8 = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]

@@ -1,0 +1,47 @@
+"""The group of all verbs. It turns errors into text and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import Any
+
+import click
+
+from cep.commands.problems import shown
+from cep.errors import CepError, RuleError
+
+EXIT_PROBLEMS = 1
+EXIT_PASSED_OVER = 3
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+
+class ErrorReportingGroup(click.Group):
+    """A group of commands that shows errors as text, never as a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn errors into a message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except RuleError as error:
+            click.echo(shown(error.diagnostics, sys.stderr), err=True)
+            ctx.exit(EXIT_PROBLEMS)
+        except CepError as error:
+            click.echo(str(error), err=True)
+            ctx.exit(EXIT_PROBLEMS)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(EXIT_INTERRUPTED)
+        except Exception as error:
+            if ctx.params.get("debug") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+                raise
+            first_line = (str(error).splitlines() or [""])[0]
+            click.echo(
+                f"internal error: {type(error).__name__}: {first_line}\n"
+                "This is a fault of spark-cep: please report it, with the output of `cep --debug ...`.",
+                err=True,
+            )
+            ctx.exit(EXIT_INTERNAL)

@@ -1,0 +1,21 @@
+"""Options that several verbs have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Print no summary and no progress; warnings and errors are printed."
+)
+progress_option = click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Show progress on standard error. Without this option, only a terminal shows it.",
+)
+streams_option = click.option(
+    "--streams",
+    type=click.Path(path_type=Path),
+    help="Streams file; without it, the nearest streams.yaml.",
+)

@@ -1,0 +1,56 @@
+"""`cep run` runs a pipeline file on Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cep.commands.group import EXIT_PASSED_OVER
+from cep.commands.options import quiet_option
+from cep.commands.progress_line import progress_line
+from cep.commands.warm import compile_engine
+from cep.errors import CepError
+
+_AS_JSON = {"text": False, "json": True}
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option(
+    "--accept-source-change",
+    is_flag=True,
+    help="Continue from the checkpoint although a source has moved to another place.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(_AS_JSON)),
+    default="text",
+    help="How the summary is written: as text to standard error, or as JSON to standard output.",
+)
+@quiet_option
+def run(pipeline: Path, accept_source_change: bool, output_format: str, quiet: bool) -> None:
+    """Run a PIPELINE file (sources, rules, sinks) on Spark."""
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+    from spark_runtime.sessions.local_session import check_pyspark
+
+    try:
+        check_pyspark()
+    except CepError:
+        load_pipeline(pipeline)  # a mistake in the user's file is reported before a missing package
+        raise
+    from cep.engine.warm import is_warm
+    from spark_runtime import run_pipeline
+
+    if not is_warm():
+        load_pipeline(pipeline)
+        compile_engine(progress_line(quiet, None), quiet)  # once here, so that no worker has to do it
+
+    as_json = _AS_JSON[output_format]
+    summary = run_pipeline(pipeline, quiet=quiet or as_json, accept_source_change=accept_source_change)
+    if as_json:
+        click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
+    if summary.counts.passed_over:
+        click.get_current_context().exit(EXIT_PASSED_OVER)

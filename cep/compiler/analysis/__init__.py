@@ -1,0 +1,1 @@
+"""Syntax trees -> typed rules, with errors and warnings."""

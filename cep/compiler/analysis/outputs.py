@@ -1,0 +1,271 @@
+"""The third pass over a rule: what it reports, and whether the rules of one output agree on its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cep.compiler import ir
+from cep.compiler.aggregates import is_list
+from cep.compiler.analysis.conditions import is_of_bounded_size
+from cep.compiler.analysis.names import Names
+from cep.compiler.analysis.partitioning import Partitioning
+from cep.compiler.analysis.time_limits import has_limits
+from cep.compiler.typing.checker import too_long
+from cep.compiler.typing.inference import Inference
+from cep.diagnostics.report import Report
+from cep.expression import Aggregate, Expression, Type
+from cep.language import ast
+from cep.program.program import EVENT_COLUMNS, OUTCOME
+from cep.schema.time_literals import MAX_DURATION_US
+
+MAX_MAX_RUNS = 1_000_000
+"""Largest number in MAX RUNS."""
+
+MATCH_COLUMNS = ("rule", "match_id", "match_start", "match_end")
+"""Columns every match has besides its key."""
+
+_OVERFLOW = {
+    ast.Overflow.DROP_OLDEST: ir.Overflow.DROP_OLDEST,
+    ast.Overflow.DROP_NEWEST: ir.Overflow.DROP_NEWEST,
+    ast.Overflow.FAIL: ir.Overflow.FAIL,
+}
+
+
+def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
+    """Return the columns besides the key that matches have where these rules report into one table."""
+    columns = list(MATCH_COLUMNS)
+    if any(rule.report.timeout is not None for rule in rules):
+        columns.append(OUTCOME)
+    if any(rule.report.rows is ast.Rows.ALL for rule in rules):
+        columns += EVENT_COLUMNS
+    return tuple(columns)
+
+
+def type_measures(names: Names, columns: Sequence[str], report: Report) -> tuple[ir.Measure, ...]:
+    """Return the measures of the rule, typed; `columns` are those that every match has."""
+    taken = {name.casefold(): f"every match has a column `{name}` already" for name in columns}
+    taken |= {name.casefold(): f"`{name}` is a key column" for name in names.partitioning.key}
+    measures = []
+    for measure in names.rule.measures:
+        _check_name(measure.name, taken, report)
+        taken.setdefault(measure.name.text.casefold(), f"there is a measure `{measure.name.text}` already")
+        if len(names.partitioning.streams) < len(names.rule.streams):
+            continue  # a stream is unknown, and so is what its columns are
+        if not is_of_bounded_size(measure.expression, report):
+            continue
+        expression = Inference(names.scope(None), report.add).measure(measure.expression)
+        if expression is not None:
+            measures.append(ir.Measure(measure.name.text, expression))
+    return tuple(measures)
+
+
+def _check_name(name: ast.Name, taken: Mapping[str, str], report: Report) -> None:
+    if name.text.casefold() in taken:
+        label = taken[name.text.casefold()]
+        help_text = "give it another name; upper and lower case are not told apart here"
+    elif name.text.startswith(("_", "#")):
+        label, help_text = "names that begin with _ or # are the engine's own", "give it another name"
+    else:
+        return
+    report("E0304", f"the measure's name `{name.text}` is taken", name.span, label, help_text)
+
+
+def read_report(rule: ast.Rule, report: Report) -> ir.Report:
+    """Return what the clauses of `rule` say of its reports."""
+    written = rule.report
+    if written.timeout is not None:
+        _check_timeout(rule, written.timeout, report)
+    overflow, max_runs = ir.Overflow.DROP_OLDEST, ir.DEFAULT_MAX_RUNS
+    if written.limit is not None:
+        _check_limit(written.limit, report)
+        max_runs = written.limit.n_runs
+        overflow = _OVERFLOW[written.limit.overflow or ast.Overflow.DROP_OLDEST]
+    return ir.Report(
+        timeouts=written.timeout is not None,
+        suppress_us=_suppression_us(rule, report),
+        max_runs=max_runs,
+        overflow=overflow,
+        all_rows=written.rows is ast.Rows.ALL,
+    )
+
+
+def _check_timeout(rule: ast.Rule, timeout: ast.Timeout, report: Report) -> None:
+    if not has_limits(rule):
+        report(
+            "E0331",
+            "nothing limits how long this rule waits",
+            timeout.span,
+            "no limit, no timeout",
+            "add WITHIN and a time after the pattern, or leave ON TIMEOUT out",
+        )
+    if rule.mode is ast.Mode.PREFERRED:
+        report(
+            "E0334",
+            "MATCH PREFERRED reports no timeouts",
+            timeout.span,
+            "a run that ends may have been beaten by a match already held",
+            "write MATCH EARLIEST, or leave ON TIMEOUT out",
+        )
+
+
+def _suppression_us(rule: ast.Rule, report: Report) -> int:
+    suppression = rule.report.suppression
+    if suppression is None:
+        return 0
+    if suppression.length_us > MAX_DURATION_US:
+        report.add(too_long(rule.source, suppression.span))
+    elif suppression.length_us == 0:
+        report(
+            "E0332",
+            "this suppresses nothing",
+            suppression.span,
+            "no time at all",
+            "write a longer time, or leave SUPPRESS FOR out",
+        )
+    return suppression.length_us
+
+
+def _check_limit(limit: ast.RunLimit, report: Report) -> None:
+    if limit.n_runs == 0:
+        report(
+            "E0333",
+            "a key without runs has no matches",
+            limit.span,
+            "at most 0 runs",
+            "write at least 1",
+        )
+    elif limit.n_runs > MAX_MAX_RUNS:
+        report(
+            "E0931",
+            f"a key may have {limit.n_runs:,} runs; the limit is {MAX_MAX_RUNS:,}",
+            limit.span,
+            "every event of the key looks at all of them",
+            "use a smaller number, and a shorter window or a skip clause to need fewer runs",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column of the matches: the streams whose rules report together, and its name in lower case."""
+
+    streams: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The first measure of a name: how it is written, its type, and its rule."""
+
+    name: str
+    type: str
+    rule: str
+
+
+@dataclass(slots=True)
+class Outputs:
+    """The columns of the matches of all rules. It grows with each rule that is checked.
+
+    Rules over one stream, or over streams that some rule joins, report together: `together` has one name for
+    all streams of such a set.
+    """
+
+    together: Mapping[str, str]
+    measures: dict[_Place, _Measured] = field(default_factory=dict)
+    keys: dict[_Place, str] = field(default_factory=dict)
+    key_types: dict[_Place, tuple[Type, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rules: Iterable[ast.Rule]) -> Outputs:
+        """Return the outputs of `rules`, still without columns."""
+        return cls(_streams_together(rules))
+
+    def check(
+        self, rule: ast.Rule, partitioning: Partitioning, measures: Iterable[ir.Measure], report: Report
+    ) -> None:
+        """Report what keeps the key and the `measures` of `rule` from being columns beside the others."""
+        streams = self.together[rule.streams[0].text]
+        for name in (part.name for part in rule.key):
+            place = _Place(streams, name.text.casefold())
+            self._check_key(place, name, rule.name.text, partitioning.key_types.get(name.text), report)
+        types: dict[str, str] = {}
+        for measure in measures:
+            types.setdefault(measure.name, _shown_type(measure.expression))
+        for name in (measure.name for measure in rule.measures):
+            if name.text in types:
+                place = _Place(streams, name.text.casefold())
+                self._check_measure(
+                    place, name, _Measured(name.text, types[name.text], rule.name.text), report
+                )
+
+    def _check_key(self, place: _Place, name: ast.Name, rule: str, kind: Type | None, report: Report) -> None:
+        if kind is not None:
+            known, other = self.key_types.setdefault(place, (kind, rule))
+            if known is not kind:
+                report(
+                    "E0213",
+                    f"the key `{name.text}` is {kind.upper()} here and {known.upper()} in rule `{other}`",
+                    name.span,
+                    "one column cannot hold both",
+                    "give the column another name in one of the streams",
+                )
+        self.keys.setdefault(place, rule)
+        measured = self.measures.get(place)
+        if measured is not None and measured.rule != rule:
+            report(
+                "E0304",
+                f"the key column `{name.text}` is a measure of rule `{measured.rule}`",
+                name.span,
+                "both are columns of the matches",
+                f"give the measure of `{measured.rule}` another name",
+            )
+
+    def _check_measure(self, place: _Place, name: ast.Name, measured: _Measured, report: Report) -> None:
+        key_of = self.keys.get(place)
+        if key_of is not None and key_of != measured.rule:
+            report(
+                "E0304",
+                f"the measure `{name.text}` is a key column of rule `{key_of}`",
+                name.span,
+                "both are columns of the matches",
+                "give the measure another name",
+            )
+        known = self.measures.setdefault(place, measured)
+        if known.rule == measured.rule:
+            return
+        if known.name != measured.name:
+            report(
+                "E0304",
+                f"`{name.text}` and `{known.name}` of rule `{known.rule}` "
+                "differ in upper and lower case only",
+                name.span,
+                "both are columns of the matches",
+                f"write `{known.name}`",
+            )
+        elif known.type != measured.type and {known.type, measured.type} != {Type.BIGINT, Type.DOUBLE}:
+            report(
+                "E0213",
+                f"the measure `{name.text}` is {measured.type.upper()} here and {known.type.upper()} "
+                f"in rule `{known.rule}`",
+                name.span,
+                "one column cannot hold both",
+                "give one of them another name",
+            )
+
+
+def _streams_together(rules: Iterable[ast.Rule]) -> dict[str, str]:
+    """Return, for every stream of `rules`, a name that it shares with those that a rule reads with it."""
+    together: dict[str, str] = {}
+    for rule in rules:
+        names = [name.text for name in rule.streams]
+        for name in names:
+            together.setdefault(name, name)
+        joined = {together[name] for name in names}
+        together = {name: names[0] if set_of in joined else set_of for name, set_of in together.items()}
+    return together
+
+
+def _shown_type(expression: Expression) -> str:
+    """Return the type of a measure as one reads it."""
+    of_list = isinstance(expression, Aggregate) and is_list(expression.kind)
+    return f"array<{expression.type}>" if of_list else expression.type

@@ -1,0 +1,219 @@
+"""Warnings about a pattern: what is legal and probably not meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from cep.compiler.analysis.early_exits import warn_of_early_exits
+from cep.compiler.pattern_shape import (
+    can_wait_for_ever,
+    summary,
+    variable_names,
+)
+from cep.diagnostics.report import Report
+from cep.language import ast
+from cep.language.printer import print_pattern
+
+_MAX_SHOWN = 40
+"""Characters of the body of a loop in a help."""
+
+
+def warn_of_pattern(rule: ast.Rule, role_of: Mapping[str, int], report: Report) -> None:
+    """Report what is odd in the pattern of `rule`; `role_of` has the roles of its variables, if any."""
+    written = rule.pattern
+    undefined = variable_names(written).keys() - {one.variable.text for one in rule.definitions}
+    if rule.window is None and can_wait_for_ever(written, undefined):
+        report(
+            "W0501",
+            "nothing bounds how long a run of this rule lives",
+            written.span,
+            "waits for ever",
+            "add WITHIN and a time after the pattern",
+        )
+    for node in ast.walk(written):
+        if isinstance(node, ast.Sequence):
+            _check_sequence(node, rule, role_of, report)
+            _check_guarded_loops(node, is_start=node is written, report=report)
+            warn_of_early_exits(node, rule, report)
+    _check_tail(written, report)
+
+
+def _check_sequence(
+    sequence: ast.Sequence, rule: ast.Rule, role_of: Mapping[str, int], report: Report
+) -> None:
+    for item, after in zip(sequence.items, sequence.items[1:], strict=False):
+        node = item.pattern
+        if isinstance(node, ast.Repetition):
+            _check_claims(node, after.pattern, rule, role_of, report)
+        if (
+            isinstance(node, ast.Repetition)
+            and node.most is None
+            and node.least <= 1
+            and node.joint is ast.Joint.STRICT
+            and after.joint is not ast.Joint.STRICT
+        ):
+            sign, bounds = f"{'+' if node.least else '*'}{node.greed}", f"{{{node.least},}}{node.greed}"
+            report(
+                "W0504",
+                "a strict loop before an arrow",
+                node.quantifier_span,
+                "the repetitions must follow one another directly",
+                f"write ->{sign} if other events may come between them, {bounds} if not",
+            )
+        if (
+            isinstance(node, ast.Absence)
+            and item.joint is not ast.Joint.STRICT
+            and node.period is None
+            and after.joint is ast.Joint.STRICT
+            and not summary(after.pattern).nullable
+        ):
+            report(
+                "W0506",
+                f"`{node.text}` has no effect",
+                node.span,
+                "the next step follows directly: nothing can come between",
+                "put an arrow after it",
+            )
+
+
+def _check_guarded_loops(sequence: ast.Sequence, *, is_start: bool, report: Report) -> None:
+    """Warn of ``-> !m -> up->{4}``: the absence holds up to the first repetition only."""
+    items = sequence.items
+    for number, (item, after) in enumerate(pairwise(items)):
+        absence, loop = item.pattern, after.pattern
+        if (
+            not isinstance(absence, ast.Absence)
+            or absence.period is not None
+            or item.joint is ast.Joint.STRICT
+            or (is_start and number == 0)
+            or not isinstance(loop, ast.Repetition)
+            or loop.joint is ast.Joint.STRICT
+            or loop.most == 1
+        ):
+            continue
+        end = loop.body.items if isinstance(loop.body, ast.Sequence) else ()
+        if _absent(items[number + 2 :]) | _absent(reversed(end)) >= set(absence.variables):
+            continue
+        report(
+            "W0513",
+            f"`{absence.text}` holds up to the first repetition only",
+            absence.span,
+            "the loop passes over such events",
+            _guarded_loop(item, after),
+        )
+
+
+def _absent(items: Iterable[ast.Item]) -> set[ast.Name]:
+    """Return the variables of the absences that `items` begin with."""
+    found: set[ast.Name] = set()
+    for item in items:
+        if not isinstance(item.pattern, ast.Absence):
+            break
+        found |= set(item.pattern.variables)
+    return found
+
+
+def _guarded_loop(item: ast.Item, after: ast.Item) -> str:
+    """Return how to write that the absence `item` holds in the loop `after`, too, or up to it only."""
+    loop = after.pattern
+    assert isinstance(loop, ast.Repetition)
+    if len(print_pattern(loop.body)) > _MAX_SHOWN:
+        loop = dataclasses.replace(loop, body=ast.Step(ast.Name("v", loop.span), loop.span))
+    again = ast.Item(loop.joint, loop.body, loop.gap)
+    guarded = ast.Sequence((ast.Item(ast.Joint.STRICT, loop.body), item), loop.span)
+    inside: tuple[ast.Item, ...]
+    if loop.greed is ast.Greed.POSSESSIVE:  # which would leave no event for the last repetition
+        inside = (ast.Item(ast.Joint.STRICT, loop), item)
+    else:
+        inside = (*_fewer(loop, guarded), again)
+    outside = (ast.Item(ast.Joint.STRICT, loop.body), *_fewer(loop, loop.body, again))
+    return f"write {_after_absence(item, after, inside)} if it holds in the loop, too, " + (
+        f"{_after_absence(item, after, outside)} if not"
+    )
+
+
+def _fewer(loop: ast.Repetition, body: ast.Pattern, first: ast.Item | None = None) -> tuple[ast.Item, ...]:
+    """Return `loop` over `body` with one repetition less; `first` has the joint before it."""
+    most = None if loop.most is None else loop.most - 1
+    least = max(loop.least - 1, 0)
+    joint, gap = (ast.Joint.STRICT, None) if first is None else (first.joint, first.gap)
+    if least == most == 1:
+        return (ast.Item(joint, body, gap),)
+    return (ast.Item(joint, dataclasses.replace(loop, body=body, least=least, most=most), gap),)
+
+
+def _after_absence(item: ast.Item, after: ast.Item, items: tuple[ast.Item, ...]) -> str:
+    """Return the text of `item` and of `items` behind it, which may be left out as the loop they replace."""
+    loop = after.pattern
+    assert isinstance(loop, ast.Repetition)
+    rest: ast.Pattern = ast.Sequence(items, loop.span)
+    if loop.least == 0:
+        strict, greedy = ast.Joint.STRICT, ast.Greed.GREEDY
+        rest = ast.Repetition(rest, 0, 1, strict, greedy, loop.quantifier_span, loop.span)
+        items = (ast.Item(after.joint, rest, after.gap),)
+    else:
+        first, *others = items
+        items = (dataclasses.replace(first, joint=after.joint, gap=after.gap), *others)
+    absence = ast.Item(ast.Joint.STRICT, item.pattern)
+    return f"{item.joint} {print_pattern(ast.Sequence((absence, *items), loop.span))}"
+
+
+def _check_claims(
+    loop: ast.Repetition, after: ast.Pattern, rule: ast.Rule, role_of: Mapping[str, int], report: Report
+) -> None:
+    """Warn if a possessive loop claims every event that what follows it can begin with."""
+    if loop.greed is not ast.Greed.POSSESSIVE or loop.least == loop.most or loop.until is not None:
+        return
+    claims, wanted = set(summary(loop.body).first), set(summary(after).first)
+    if (
+        wanted
+        and not summary(after).nullable
+        and all(_is_claimed(name, claims, rule, role_of) for name in wanted)
+    ):
+        report(
+            "W0509",
+            "this loop leaves nothing for what follows it",
+            loop.quantifier_span,
+            "a possessive loop claims every event it could begin with",
+            "drop the last `+`, or let the conditions exclude each other",
+        )
+
+
+def _is_claimed(name: str, claims: set[str], rule: ast.Rule, role_of: Mapping[str, int]) -> bool:
+    """Return whether each event for which `name` holds is one of `claims`, as far as it is plain to see."""
+    conditions = {one.variable.text: one.condition for one in rule.definitions}
+    terms = {one: set(_terms(condition)) for one, condition in conditions.items() if condition is not None}
+    return any(
+        role_of.get(claim, -1) == role_of.get(name, -1)
+        and (claim == name or terms.get(claim, set()) <= terms.get(name, set()))
+        for claim in claims
+    )
+
+
+def _check_tail(pattern: ast.Pattern, report: Report) -> None:
+    if not isinstance(pattern, ast.Sequence):
+        return
+    optional: ast.Pattern | None = None
+    for item in reversed(pattern.items):
+        if isinstance(item.pattern, ast.Absence):
+            if optional is not None and item.pattern.period is None:
+                report(
+                    "W0505",
+                    f"what follows `{item.pattern.text}` may be left out",
+                    optional.span,
+                    f"taken, it ends the watch `{item.pattern.text}`; left out, the window's end decides",
+                    "make it necessary, or leave it out",
+                )
+            return
+        if not summary(item.pattern).nullable:
+            return
+        optional = item.pattern
+
+
+def _terms(condition: ast.Expression) -> tuple[ast.Expression, ...]:
+    """Return what AND joins in `condition`."""
+    if isinstance(condition, ast.Junction) and condition.operator == "and":
+        return condition.terms
+    return (condition,)

@@ -1,0 +1,1 @@
+"""NFA and typed rule -> Program."""

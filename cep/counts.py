@@ -1,0 +1,159 @@
+"""What happened in a run: counts that add up, wherever they were counted, and travel as JSON.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_NAMES = 100
+"""Files and keys that a count is split by: of more than that the largest are kept."""
+
+Split = dict[str, int]
+"""A count by name: by stream, by rule, by file ..."""
+
+Highest = dict[str, tuple[int, str]]
+"""By stream a largest number of microseconds, and the place in the input where it was seen."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to the input. Every line or row is an event or malformed; empty lines are neither.
+
+    Parameters
+    ----------
+    events
+        Events that were read, late ones included.
+    reasons
+        Malformed lines and rows by reason, without the value that was wrong.
+    late_of
+        Late events by stream; so are `late_in` by file and `late_keys` by key, the largest `MOST_NAMES` of
+        them (what is beyond that is in none of them).
+    duplicates
+        Events that were delivered more than once.
+    matches, timeouts, suppressed, dropped_runs
+        By rule. With corrections, those of all events counted so far: a correction may take some away.
+    retracted
+        Matches that a correction withdrew, by rule.
+    uncorrected
+        Late events that corrections would have counted if less had been retained; they are late, too.
+    empty, refused, gone, changed
+        Files by name: without a byte; quarantined; planned to be read, but not there any more; changed since
+        they were read.
+    rows
+        Rows that the matches are.
+    waiting
+        By key group, events that wait for the watermark; a later number takes the place of an earlier one.
+    latest
+        By stream the latest event time.
+    partitions
+        By source partition the latest event time, where a source has several.
+    latest_late
+        By stream how far the most late event was behind.
+    """
+
+    events: int = 0
+    duplicates: int = 0
+    uncorrected: int = 0
+    rows: int = field(default=0, compare=False)
+    reasons: Split = field(default_factory=dict)
+    late_of: Split = field(default_factory=dict)
+    late_in: Split = field(default_factory=dict, compare=False)
+    late_keys: Split = field(default_factory=dict, compare=False)
+    matches: Split = field(default_factory=dict)
+    timeouts: Split = field(default_factory=dict)
+    suppressed: Split = field(default_factory=dict)
+    dropped_runs: Split = field(default_factory=dict)
+    retracted: Split = field(default_factory=dict)
+    empty: Split = field(default_factory=dict)
+    refused: Split = field(default_factory=dict)
+    gone: Split = field(default_factory=dict)
+    changed: Split = field(default_factory=dict)
+    waiting: Split = field(default_factory=dict, compare=False)
+    latest: Highest = field(default_factory=dict, compare=False)
+    partitions: Highest = field(default_factory=dict, compare=False)
+    latest_late: Highest = field(default_factory=dict, compare=False)
+
+    @property
+    def malformed(self) -> int:
+        """Lines and rows that are no events."""
+        return sum(self.reasons.values())
+
+    @property
+    def late(self) -> int:
+        """Late events of all streams."""
+        return sum(self.late_of.values())
+
+    @property
+    def read(self) -> int:
+        """Lines and rows."""
+        return self.events + self.malformed
+
+    @property
+    def passed_over(self) -> int:
+        """Files that were not read, or not as they are now."""
+        return len(self.refused) + len(self.gone) + len(self.changed)
+
+    def add(self, other: Counts) -> None:
+        """Add what `other` counted."""
+        self.events += other.events
+        self.duplicates += other.duplicates
+        self.uncorrected += other.uncorrected
+        self.rows += other.rows
+        self.waiting |= other.waiting
+        for name in _SPLITS:
+            mine: Split = getattr(self, name)
+            for key, n in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + n
+            if name in _BOUNDED and len(mine) > 2 * MOST_NAMES:
+                setattr(self, name, largest(mine))
+        for name in _HIGHEST:
+            highest: Highest = getattr(self, name)
+            for key, (us, place) in getattr(other, name).items():
+                highest[key] = max(highest.get(key, (us, place)), (us, place))
+
+    def to_json(self) -> str:
+        """Return the counts that are not zero as JSON."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return json.dumps({name: value for name, value in values.items() if value}, separators=(",", ":"))
+
+    @classmethod
+    def of_json(cls, text: str) -> Counts:
+        """Return the counts that `to_json` wrote."""
+        found = json.loads(text)
+        for name in _HIGHEST:
+            if name in found:
+                found[name] = highest_of_json(found[name])
+        return cls(**found)
+
+
+_SPLITS = (
+    *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
+    *("retracted", "empty", "refused", "gone", "changed"),
+)
+_BOUNDED = frozenset(("late_in", "late_keys"))
+_HIGHEST = ("latest", "partitions", "latest_late")
+
+
+def highest_of_json(found: Mapping[str, Sequence[Any]]) -> Highest:
+    """Return what was written as JSON."""
+    return {name: (int(us), str(place)) for name, (us, place) in found.items()}
+
+
+def largest(split: Mapping[str, int], most: int = MOST_NAMES) -> Split:
+    """Return the `most` largest counts, the largest first."""
+    return dict(sorted(split.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
+def reason_counts(reasons: Iterable[str]) -> Split:
+    """Return how many dead letters have each reason, without the value that differs from line to line."""
+    counts: Split = {}
+    for reason in reasons:
+        name = reason.partition(": ")[0]
+        counts[name] = counts.get(name, 0) + 1
+    return counts

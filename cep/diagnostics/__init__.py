@@ -1,0 +1,1 @@
+"""Problems of texts: their codes, their limits, how they are shown."""

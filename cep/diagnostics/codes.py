@@ -1,0 +1,244 @@
+"""The code of every problem that a user can meet, with its meaning in one line. This is the only such table.
+
+The first two digits are the family of the problem. Each code is explained on the page of `PAGES` that has its
+family. A code keeps its meaning, and the code of a problem that is gone is not given again.
+"""
+
+from __future__ import annotations
+
+SYNTAX: dict[str, str] = {
+    "E0101": "something else was expected here",
+    "E0102": "a text or a quoted name is not closed on its line",
+    "E0103": "a character that is no part of the language",
+    "E0104": "a number out of range, or of the wrong kind",
+    "E0105": "a clause is there twice",
+    "E0106": "a clause every rule needs is missing",
+    "E0107": "the file has no rule",
+    "E0108": "text before the first rule",
+    "E0109": "not one of the words possible here",
+    "E0110": "comparisons cannot be chained",
+    "E0111": "not a point in time",
+    "E0112": "two quantifiers on one step",
+    "E0113": "a reserved word used as a name",
+    "E0114": "a sign or a word of another language",
+    "E0115": "a second rule without RULE",
+    "E0150": "part of the language, but not supported yet",
+}
+"""E01. The text of a rule file."""
+
+NAMES_AND_TYPES: dict[str, str] = {
+    "E0201": "no such stream",
+    "E0202": "no such variable in the pattern",
+    "E0203": "no such column in the stream",
+    "E0204": "no such function",
+    "E0205": "wrong number of arguments",
+    "E0206": "an operation that its operand's type does not have",
+    "E0207": "two values of types that do not go together",
+    "E0208": "a condition that is not BOOLEAN",
+    "E0209": "a column in a measure without its variable",
+    "E0210": "an aggregate that is not over the columns of one variable",
+    "E0211": "strings of several events that are not just compared for equality",
+    "E0212": "a measure without a type",
+    "E0213": "one measure name with different types in different rules",
+    "E0214": "a column that cannot be a key",
+    "E0216": "ARRAY_AGG where a single value is needed",
+    "E0230": "a stream is in FROM twice",
+    "E0231": "a stream that is not in FROM",
+    "E0232": "a variable that needs a stream",
+    "E0233": "a key that is not one column of each stream",
+    "E0234": "key columns of different types",
+    "E0235": "nothing says by which column the key is found",
+    "E0236": "BY with the wrong number of columns",
+    "E0241": "a regular expression that is not one",
+    "E0242": "a part of regular expressions that RLIKE does not have",
+}
+"""E02. Names and types of a rule."""
+
+PATTERNS: dict[str, str] = {
+    "E0301": "two rules of one name",
+    "E0302": "a variable is defined twice",
+    "E0303": "a defined variable does not occur in the pattern",
+    "E0304": "an output column's name is taken",
+    "E0305": "a key column is there twice",
+    "E0306": "a quantifier that allows no repetition",
+    "E0307": "a quantifier with its bounds the wrong way round",
+    "E0308": "a pattern that matches without any event",
+    "E0309": "a skip to a variable that does not occur in the pattern",
+    "E0310": "a skip that would not move on",
+    "E0311": "an absence at the start or the end without a time",
+    "E0312": "a limit in time that nothing fits into",
+    "E0313": "an absence where none can be",
+    "E0314": "UNTIL without a loop",
+    "E0320": "an absence FOR a time without an arrow",
+    "E0321": "a limit on the gap before an absence",
+    "E0322": "an absence without a time at the end of a group with WITHIN",
+    "E0323": "an absence at the start that reads other events",
+    "E0331": "ON TIMEOUT where nothing limits a wait",
+    "E0332": "SUPPRESS FOR no time",
+    "E0333": "MAX RUNS 0",
+    "E0334": "ON TIMEOUT with MATCH PREFERRED",
+    "E0340": "a subset whose name is taken",
+    "E0341": "a member that a subset cannot have",
+}
+"""E03. Pattern and clauses of a rule."""
+
+SETTINGS: dict[str, str] = {
+    "E0401": "the file is not YAML",
+    "E0402": "a value of the wrong kind",
+    "E0403": "no such setting",
+    "E0404": "a setting is missing",
+    "E0405": "a setting is there twice",
+    "E0406": "no such column type",
+    "E0407": "a setting names a column that is not in the schema",
+    "E0408": "an event time that is not a timestamp",
+    "E0409": "not a duration",
+    "E0410": "not a range of time",
+    "E0411": "deduplicate without tie_break",
+    "E0412": "YAML anchors, aliases and tags are not read",
+    "E0413": "a name that cannot be used here",
+    "E0414": "the streams file cannot be read",
+    "E0415": "a setting that columns of this type do not have",
+    "E0416": "settings that do not go together",
+    "E0417": "no such time zone",
+    "E0418": "a variable of the environment",
+    "E0419": "not a format of times",
+    "E0420": "a value that a setting cannot have",
+    "E0421": "not the name of a field",
+}
+"""E04. Files of settings: YAML, and what a streams file says."""
+
+WARNINGS: dict[str, str] = {
+    "W0501": "nothing bounds how long a run lives",
+    "W0502": "a comparison that is never true",
+    "W0503": "a comparison that is true of every value",
+    "W0504": "a strict loop beside an arrow",
+    "W0505": "an absence that an optional tail switches off",
+    "W0506": "an absence between neighbours",
+    "W0507": "a predicate reads a variable that cannot have an event yet",
+    "W0508": "a limit longer than the window of the rule",
+    "W0509": "a possessive loop that leaves nothing for what follows it",
+    "W0510": "a comment in a pattern that looks like an arrow",
+    "W0511": "a variable without a definition",
+    "W0512": "a word of another language, read as a variable",
+    "W0513": "an absence that holds only up to the first repetition of a loop",
+    "W0514": "a comparison with an event of a loop that can end at each",
+}
+"""W05. What is legal and probably not meant."""
+
+LIMITS: dict[str, str] = {
+    "E0901": "the file is too large",
+    "E0902": "nested too deeply",
+    "E0903": "the pattern has too many positions",
+    "E0904": "too many different predicates on single events",
+    "E0905": "runs would have to remember too many values",
+    "E0906": "an offset that reaches back too far",
+    "E0907": "a duration that is too long",
+    "E0908": "too many ways through optional steps",
+    "E0910": "too many words and signs in one file",
+    "E0911": "too many rules in one file",
+    "E0912": "a name or a text that is too long",
+    "E0913": "an expression that grows too large",
+    "E0914": "too many variables in one pattern",
+    "E0915": "too many errors to show",
+    "E0931": "too many runs per key",
+    "E0941": "a regular expression that is too large",
+}
+"""E09. Limits of a rule, of its text and of what it compiles to."""
+
+FILES: dict[str, str] = {
+    "E0601": "no such file or directory",
+    "E0602": "the format of the input cannot be told",
+    "E0603": "there is nothing in the input",
+    "E0604": "a declared column is missing",
+    "E0605": "a column of another type than declared",
+    "E0606": "a file cannot be read",
+    "E0607": "a stream that the rules read has no input",
+    "E0608": "the format of an output file cannot be told",
+    "E0609": "a file cannot be written",
+    "E0610": "no rule reads the stream that was chosen",
+    "E0611": "no rule files",
+    "E0612": "no streams file beside the rules or above them",
+    "E0613": "a rule or streams file cannot be read",
+    "E0614": "one stream is declared in two ways",
+    "E0615": "rules of different streams give a column different types",
+    "E0616": "no space is left where something is written",
+    "E0617": "writing is not permitted",
+    "E0618": "a file is where a folder is needed",
+    "E0640": "a JSON array instead of an object on each line",
+    "E0641": "a JSON object over several lines",
+    "E0642": "text in a form that is not read",
+    "E0643": "a pattern of paths that does not fit the stream",
+    "E0644": "a path that does not fit its pattern",
+    "E0645": "a line that is too long",
+    "E0646": "an encoding that cannot be read from this file system",
+    "E0647": "corrections within no time",
+    "E0648": "a column with the name of a column of corrections",
+    "E0649": "stored state with corrections for a run without, or the other way round",
+}
+"""E06. Files: rules, events and what is written; a bad line of events is a dead letter."""
+
+LIBRARY: dict[str, str] = {
+    "E0660": "the library has no such rule",
+    "E0661": "a copy would replace a file of yours",
+}
+"""E066. Copies from the rule library."""
+
+PLUG_INS: dict[str, str] = {
+    "E0680": "no format, source or sink of this name",
+    "E0681": "a name or a file ending that two packages register",
+    "E0682": "a plug-in that cannot be loaded",
+    "E0683": "a plug-in whose extra is not installed",
+    "E0684": "a plug-in that lacks a member of its protocol",
+    "E0685": "a format that cannot be read from a file system that only Spark reaches",
+}
+"""E068. Formats, sources and sinks that packages register."""
+
+STATE: dict[str, str] = {
+    "E0701": "a checkpoint of other rules",
+    "E0702": "a part of a checkpoint that is damaged or missing",
+    "E0703": "a snapshot of a format that this version does not read",
+    "E0704": "a checkpoint with another number of key groups",
+    "E0706": "a checkpoint that this version cannot read",
+    "E0707": "a key has more open runs than it may have",
+    "E0710": "a source that is another one than at the first start",
+    "E0711": "two runs on one checkpoint",
+}
+"""E07. State: snapshots and checkpoints."""
+
+SPARK: dict[str, str] = {
+    "E0801": "PySpark is missing or too old",
+    "E0802": "Java is missing, too old or does not run",
+    "E0803": "Spark does not start",
+    "E0804": "Spark failed",
+    "E0805": "the Python of Spark's workers does not start, or is of another version",
+    "E0806": "the Python of Spark's workers lacks a package",
+    "E0807": "Spark's workers have another spark-cep",
+    "E0808": "no temporary folder can be made",
+    "E0820": "events without a declared event time",
+    "E0821": "a lateness that is not a duration",
+    "E0822": "a RuleSet together with rule texts",
+    "E0823": "events that are no DataFrame",
+    "E0824": "a watermark that `detect` cannot take over",
+    "E0825": "a stream that has passed an operator with state",
+    "E0826": "streams and batches together",
+    "E0827": "an argument that is not of its type",
+    "E0828": "an argument that another one rules out",
+    "E0840": "the pipeline file cannot be read",
+    "E0841": "not one of the words possible here",
+    "E0842": "no rule reads a source's stream, or a rule reads one without a source",
+    "E0843": "settings that do not go together",
+    "E0844": "a pattern of paths that names no file",
+    "E0845": "more source partitions than a pipeline may have",
+}
+"""E08. Spark: what it needs, calls of `detect`, pipeline files."""
+
+PAGES: dict[str, dict[str, str]] = {
+    "docs/errors.md": SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS,
+    "docs/input.md": FILES,
+    "docs/cli.md": LIBRARY,
+    "docs/pipeline.md": PLUG_INS | STATE | SPARK,
+}
+"""Page -> the codes that it explains."""
+
+CODES: dict[str, str] = {code: meaning for table in PAGES.values() for code, meaning in table.items()}
+"""Code -> meaning, of all families."""

@@ -1,0 +1,1 @@
+"""Files that a user writes: text files, YAML and the streams file."""

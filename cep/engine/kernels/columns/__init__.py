@@ -1,0 +1,1 @@
+"""Kernels over columns of events and rows of matrices, without runs: order, packing, look-ahead."""

@@ -1,0 +1,129 @@
+"""Which events are of use to a rule: those that an event which completes a match follows in the window."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cep.arrays import I32, I64
+from cep.engine.kernels.columns.order import lowest_bit
+from cep.engine.kernels.compiled import kernel
+
+# Columns of `Readers.scans`: the bits that complete a match, the length of the window, then how far the scan
+# is: the key, the time from which on an event that completes a match follows, the row looked at last.
+FINAL_MASK, SPAN_US, REACH_CODE, REACH_US, LAST_ROW = range(5)
+N_RULE_COLUMNS = 5
+
+
+class Readers(NamedTuple):
+    """The rules that look ahead, and which of them read a bit."""
+
+    scans: I64  # (rules, N_RULE_COLUMNS), see above; LAST_ROW and REACH_CODE begin as -1
+    bit_ptr: I64  # (64 * words + 1,) row pointer: where the rules that read a bit begin in `bit_rule`
+    bit_rule: I32  # (readers,) numbers of rules
+
+
+class Pairs(NamedTuple):
+    """Room for pairs of a rule and an event of use to it."""
+
+    rule: I32  # (capacity,) numbers of rules
+    row: I32  # (capacity,) rows of events
+    found: I64  # (1,) the number of pairs
+
+
+@kernel
+def look_ahead(
+    bits: I64, codes: I32, times_us: I64, readers: Readers, horizon_us: int, last: int, pairs: Pairs
+) -> int:
+    """Scan backwards from row `last`; write a pair for each event that can still contribute to a match.
+
+    Parameters
+    ----------
+    bits : (words, n) int64
+        Bits of the local predicates.
+    codes : (n,) int32
+        The number of each event's key.
+    times_us : (n,) int64
+        The time of each event, microseconds.
+    readers : Readers
+        The rules; their scans are moved along.
+    horizon_us : int
+        All events up to this time are here. An event whose window is open then is of use, too.
+    last : int
+        The row to begin with.
+    pairs : Pairs
+        Written, the last event first.
+
+    Returns
+    -------
+    The row at which there was no more room; -1: done.
+    """
+    rules, bit_ptr, bit_rule = readers.scans, readers.bit_ptr, readers.bit_rule
+    pair_rule, pair_row, found = pairs.rule, pairs.row, pairs.found
+    n_rules = rules.shape[0]
+    for row in range(last, -1, -1):
+        if pair_rule.shape[0] - found[0] < n_rules:
+            return row
+        code, time_us = np.int64(codes[row]), times_us[row]
+        for word in range(bits.shape[0]):
+            left = bits[word, row]
+            while left != 0:
+                bit = lowest_bit(left)
+                left &= left - 1
+                for reader in range(bit_ptr[64 * word + bit], bit_ptr[64 * word + bit + 1]):
+                    rule = bit_rule[reader]
+                    if rules[rule, LAST_ROW] == row:
+                        continue  # another of its bits
+                    rules[rule, LAST_ROW] = row
+                    if bits[word, row] & rules[rule, FINAL_MASK] != 0:
+                        rules[rule, REACH_CODE] = code
+                        rules[rule, REACH_US] = time_us - rules[rule, SPAN_US]
+                    elif (
+                        rules[rule, REACH_CODE] != code or rules[rule, REACH_US] > time_us
+                    ) and time_us + rules[rule, SPAN_US] <= horizon_us:
+                        continue
+                    pair_rule[found[0]] = rule
+                    pair_row[found[0]] = row
+                    found[0] += 1
+    return -1
+
+
+@kernel
+def most_in_window(codes: I32, times_us: I64, span_us: int) -> int:
+    """Return the largest number of events of one key that lie within `span_us`.
+
+    Parameters
+    ----------
+    codes : (n,) int32
+        The number of each event's key, in order.
+    times_us : (n,) int64
+        The time of each event, microseconds, in order for each key.
+    span_us : int
+        The length of the window.
+    """
+    most, first = 0, 0
+    for row in range(codes.shape[0]):
+        while codes[first] != codes[row] or times_us[first] < times_us[row] - span_us:
+            first += 1
+        most = max(most, row - first + 1)
+    return most
+
+
+@kernel
+def reversed_by_rule(pair_rule: I32, pair_row: I32, starts: I64, rows: I64) -> None:
+    """Write the rows of each rule together, the last pair first.
+
+    Parameters
+    ----------
+    pair_rule, pair_row : (pairs,) int32
+        From `look_ahead`.
+    starts : (rules,) int64
+        Where the rows of each rule begin; moved along.
+    rows : (pairs,) int64
+        The rows; written.
+    """
+    for pair in range(pair_rule.shape[0] - 1, -1, -1):
+        rule = pair_rule[pair]
+        rows[starts[rule]] = pair_row[pair]
+        starts[rule] += 1

@@ -1,0 +1,1 @@
+"""Events of a stream -> prepared events: local predicates, derived columns, partitions."""

@@ -1,0 +1,54 @@
+"""Columns of Arrow tables as one array, and texts that come as dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. A single chunk is not copied, as `combine_chunks` would do."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def is_coded(kind: pa.DataType) -> bool:
+    """Return whether a column of texts is a dictionary: each text once, and its place for each row."""
+    return bool(pa.types.is_dictionary(kind))
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, its texts written out."""
+    column = whole(column)
+    return column.dictionary_decode() if is_coded(column.type) else column
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """Return a table with all texts written out."""
+    if not any(is_coded(field.type) for field in table.schema):
+        return table
+    return pa.table([plain(column) for column in table.columns], names=table.column_names)
+
+
+class _Lent:
+    """The memory of an array, said to be writable; the array lives as long."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        interface = array.__array_interface__
+        self.array = array
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def lent(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Return `array`, whose memory is often Arrow's, to a kernel that only reads it.
+
+    Kernels are compiled for writable arrays only. A second form, for the others, would take as long to
+    compile again; a copy would cost time in each batch.
+    """
+    return array if array.flags.writeable else np.asarray(_Lent(array))

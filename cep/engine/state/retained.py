@@ -1,0 +1,159 @@
+"""What a `Corrector` retains, and its bytes.
+
+Layout, little endian: magic ``SCEC``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
+rest (u32), then sections, each with its length (u64). A table is a section of Arrow IPC behind its number
+of rows; it is read when somebody needs it, which a call without late events does not.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from cep.errors import StateError
+
+MAGIC = b"SCEC"
+VERSION = 1
+_HEADER = struct.Struct("<4sH16sI")
+_LENGTH = struct.Struct("<Q")
+
+Part: TypeAlias = bytes | memoryview | pa.Buffer
+
+
+class RetainedTable:
+    """A table, or its bytes until somebody reads it.
+
+    Parameters
+    ----------
+    n_rows
+        Number of rows.
+    table, data
+        One of the two.
+    """
+
+    __slots__ = ("_data", "_table", "n_rows")
+
+    def __init__(self, n_rows: int, table: pa.Table | None = None, data: Part | None = None) -> None:
+        self.n_rows = n_rows
+        self._table = table
+        self._data = data
+
+    @classmethod
+    def of(cls, table: pa.Table) -> RetainedTable:
+        """Return `table`, retained."""
+        return cls(table.num_rows, table)
+
+    def table(self) -> pa.Table:
+        """Return the table."""
+        if self._table is None:
+            self._table = pa.ipc.open_stream(pa.py_buffer(self._data)).read_all()
+        return self._table
+
+    def data(self) -> Part:
+        """Return the bytes."""
+        if self._data is None:
+            assert self._table is not None
+            sink = pa.BufferOutputStream()
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.ipc.new_stream(sink, self._table.schema, options=options) as writer:
+                writer.write_table(self._table.combine_chunks())
+            self._data = sink.getvalue()
+        return self._data
+
+
+def tables_of(retained: Iterable[RetainedTable], schema: pa.Schema) -> pa.Table:
+    """Return all rows as one table."""
+    return pa.concat_tables([schema.empty_table(), *(item.table() for item in retained)])
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of event time: what a matcher was at its start, what came in it, and what was reported."""
+
+    start_us: int
+    save: Part  # `Matcher.snapshot` at `start_us`; no event waits in it
+    events: list[RetainedTable] = field(default_factory=list)  # later than `start_us`, in order of arrival
+    rows: list[RetainedTable] = field(default_factory=list)  # reported and not withdrawn
+
+    @property
+    def size(self) -> int:
+        """Number of events and rows."""
+        return sum(item.n_rows for item in self.events) + sum(item.n_rows for item in self.rows)
+
+
+Section: TypeAlias = Part | RetainedTable | Sequence[int]
+
+
+def write_sections(fingerprint: bytes, sections: Iterable[Section]) -> bytes:
+    """Return bytes, tables and lists of 64-bit integers behind a header."""
+    body: list[Part] = []
+    for section in sections:
+        if isinstance(section, RetainedTable):
+            parts: list[Part] = [_LENGTH.pack(section.n_rows), section.data()]
+        elif isinstance(section, bytes | memoryview | pa.Buffer):
+            parts = [section]
+        else:
+            parts = [struct.pack(f"<{len(section)}q", *section)]
+        body += [_LENGTH.pack(sum(memoryview(part).nbytes for part in parts)), *parts]
+    checksum = 0
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    return b"".join([_HEADER.pack(MAGIC, VERSION, fingerprint, checksum), *body])
+
+
+class SectionReader:
+    """Reads what `write_sections` wrote, in its order.
+
+    Raises
+    ------
+    StateError
+        Not of a `Corrector` (E0649), damaged (E0702), of an unknown format (E0703), of other rules (E0701).
+    """
+
+    def __init__(self, data: bytes | memoryview, fingerprint: bytes) -> None:
+        if len(data) < _HEADER.size or bytes(data[:4]) != MAGIC:
+            raise StateError(
+                "E0649",
+                "the stored state was written without corrections",
+                "leave out `correct within`, or start from a new checkpoint",
+            )
+        _, version, written_by, checksum = _HEADER.unpack_from(data)
+        if version != VERSION:
+            raise StateError(
+                "E0703",
+                f"the stored state for corrections has format {version}, this version reads {VERSION}",
+                "go on with the version of spark-cep that wrote it, or start from a new checkpoint",
+            )
+        if written_by != fingerprint:
+            raise StateError(
+                "E0701",
+                "the stored state was written by other rules than those that run now",
+                "restore the rules as they were, or start from a new checkpoint",
+            )
+        self._body = memoryview(data)[_HEADER.size :]
+        self._at = 0
+        if zlib.crc32(self._body) != checksum:
+            raise StateError("E0702", "the snapshot is damaged: its checksum does not fit")
+
+    def part(self) -> memoryview:
+        """Return the next section."""
+        (length,) = _LENGTH.unpack_from(self._body, self._at)
+        start = self._at + _LENGTH.size
+        self._at = start + length
+        return self._body[start : self._at]
+
+    def table(self) -> RetainedTable:
+        """Return the next section, a table."""
+        part = self.part()
+        (n_rows,) = _LENGTH.unpack_from(part)
+        return RetainedTable(n_rows, data=part[_LENGTH.size :])
+
+    def numbers(self) -> list[int]:
+        """Return the next section, 64-bit integers."""
+        part = self.part()
+        return list(struct.unpack(f"<{len(part) // 8}q", part))

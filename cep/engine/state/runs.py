@@ -1,0 +1,217 @@
+"""The pool of open runs of one rule: how the arrays of the kernels are made, grown and compacted.
+
+A run is a row of `runs`, because an event moves few runs and reads most of their fields. Rows that were never
+used are zeros that nothing has touched, so they take no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from cep.arrays import I64
+from cep.engine.kernels.layout import (
+    AT_INSTANT,
+    DROPPED,
+    EARLIEST_US,
+    GROUP_CLOCK,
+    HEAD,
+    INSTANT,
+    LAST_MET,
+    MATCH_REGISTER,
+    N_HOLDING,
+    N_META,
+    N_RUNS,
+    NEVER,
+    NONE,
+    PENDING,
+    REGISTER,
+    STATE,
+    TAIL,
+    USED,
+    VALID,
+)
+from cep.engine.kernels.run_lists import link_free, link_runs, list_runs
+from cep.engine.state.packing import Packed, nothing, packed
+from cep.program.opcodes import SelectionCode, SkipCode
+from cep.program.program import RuleProgram
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """The open runs of one rule without the pool: key by key, each key's in order of its list."""
+
+    keys: Packed  # (n_slots, columns of `keys` from N_RUNS on)
+    rows: Packed  # (total, columns of `runs` from STATE on)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPool:
+    """Open runs of all keys: the arrays `runs`, `keys` and `meta` of `cep.engine.kernels`."""
+
+    runs: I64  # (rows, REGISTER + n_registers); one row is for trying a take
+    keys: I64  # (n_slots, HEAD and what `StoredRuns.keys` has)
+    meta: I64  # (N_META,)
+
+    @property
+    def total(self) -> int:
+        """Number of open runs of all keys."""
+        return int(self.keys[:, N_RUNS].sum())
+
+    @property
+    def n_dropped(self) -> int:
+        """Runs dropped at the limit so far."""
+        return int(self.meta[DROPPED])
+
+    def live_rows(self) -> I64:
+        """Return the rows of the open runs, key by key, each key's in order."""
+        order = np.empty(self.total, np.int64)
+        list_runs(self.runs, self.keys, order)
+        return order
+
+    def stored(self) -> StoredRuns:
+        """Return the open runs in order."""
+        return StoredRuns(packed(self.keys, first=N_RUNS), packed(self.runs, self.live_rows(), first=STATE))
+
+    def with_slots(self, n_slots: int) -> RunPool:
+        """Return the same pool with room for `n_slots` keys."""
+        added = n_slots - len(self.keys)
+        if added <= 0:
+            return self
+        keys = _empty_keys(added, self.keys.shape[1])
+        if len(self.keys):
+            keys = np.concatenate((self.keys, keys))
+        return RunPool(self.runs, keys, self.meta)
+
+    def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
+        """Return the pool with the keys of `kept` only; the others have no runs."""
+        pool = RunPool(self.runs, self.keys[kept], self.meta)
+        if pool.meta[USED] < _SPARSE * max(pool.total, _FIRST_CAPACITY):
+            return pool
+        return make_pool(pool.stored(), 2 * pool.total, pool.meta)
+
+    def with_room(self, n_free: int) -> RunPool:
+        """Return a pool of the same runs with `n_free` runs free; if it has to grow, to twice the size."""
+        pool = self
+        used = int(self.meta[USED])
+        if used + n_free > len(self.runs):
+            runs = np.zeros((max(2 * len(self.runs), used + n_free), self.runs.shape[1]), np.int64)
+            runs[:used] = self.runs[:used]
+            pool = RunPool(runs, self.keys, self.meta)
+        pool.link_free(n_free)
+        return pool
+
+    def link_free(self, n_free: int) -> None:
+        """Put `n_free` rows that were never used on the free list, if there are as many.
+
+        Not all of them, because memory that nothing has touched costs nothing.
+        """
+        link_free(self.runs, self.meta, min(int(self.meta[USED]) + max(n_free, _LINKED), len(self.runs)))
+
+    def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Return the cells of a register, in place, and in which of them an open run holds a value."""
+        holds = np.zeros(len(self.runs), np.bool_)
+        rows = self.live_rows()
+        holds[rows] = self.runs[rows, VALID] >> register & 1 != 0
+        return self.runs[:, REGISTER + register], holds
+
+
+_FIRST_CAPACITY = 64
+
+_LINKED = 4096
+"""Rows that are put on the free list together."""
+
+_SPARSE = 8
+"""When keys are forgotten, a pool with this many times more rows than runs is made anew."""
+
+
+_FORGOTTEN = np.iinfo(np.int64).min // 2
+"""Time and number of a remembered event before there is one."""
+
+
+def _empty_keys(n_slots: int, width: int) -> I64:
+    keys = np.zeros((n_slots, width), np.int64)
+    keys[:, HEAD] = keys[:, TAIL] = NONE
+    keys[:, EARLIEST_US : EARLIEST_US + 1] = NEVER
+    keys[:, LAST_MET:] = _FORGOTTEN
+    return keys
+
+
+def n_registers(rule: RuleProgram) -> int:
+    """Return the width of the register rows; at least one, so that arrays are never empty."""
+    return max(len(rule.registers), 1)
+
+
+def n_clocks(rule: RuleProgram) -> int:
+    """Return the number of columns behind a run's registers."""
+    return GROUP_CLOCK + len(rule.tables.group_us) if rule.is_timed else 0
+
+
+def key_width(rule: RuleProgram) -> int:
+    """Return the number of columns of a key."""
+    return LAST_MET + 2 * len(rule.tables.last_variable) if rule.is_timed else N_RUNS + 1
+
+
+def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> RunPool:
+    """Return a pool of at least `capacity` runs that holds `stored`; counters in `meta` are carried over."""
+    total = stored.rows.n_rows
+    n_rows = max(capacity, total, _FIRST_CAPACITY) + 1
+    runs = np.zeros((n_rows, STATE + len(stored.rows.low)), np.int64)
+    stored.rows.fill(runs, STATE)
+    keys = np.zeros((stored.keys.n_rows, N_RUNS + len(stored.keys.low)), np.int64)
+    stored.keys.fill(keys, N_RUNS)
+    counters = np.zeros(N_META, np.int64) if meta is None else meta.copy()
+    if meta is None and total:  # instants continue, because pending matches are ordered by theirs
+        counters[INSTANT] = _last_instant(runs[:total], stored)
+    link_runs(runs, keys, counters)
+    pool = RunPool(runs, keys, counters)
+    pool.link_free(0)
+    return pool
+
+
+def _last_instant(runs: I64, stored: StoredRuns) -> int:
+    """Return the last instant at which a PENDING run completed."""
+    if stored.rows.low[0] > PENDING:  # the lowest of the column STATE
+        return 0
+    is_pending = runs[:, STATE] == PENDING
+    return int(runs[is_pending, runs.shape[1] - AT_INSTANT].max())
+
+
+def no_runs(rule: RuleProgram) -> StoredRuns:
+    """Return what a rule holds before the first event."""
+    return StoredRuns(nothing(key_width(rule) - N_RUNS), nothing(row_width(rule)))
+
+
+def holds(rule: RuleProgram) -> bool:
+    """Return whether complete runs of the rule can wait for their turn, or for the end of the instant."""
+    waits = rule.selection == SelectionCode.ALL and rule.skip != SkipCode.NO_SKIP
+    return waits or rule.selection == SelectionCode.PREFERRED or rule.timeouts
+
+
+def row_width(rule: RuleProgram) -> int:
+    """Return the number of 64-bit fields stored per open run."""
+    return REGISTER - STATE + n_registers(rule) + n_clocks(rule) + (N_HOLDING if holds(rule) else 0)
+
+
+def new_matches(rule: RuleProgram, capacity: int) -> I64:
+    """Return room for `capacity` matches."""
+    return np.zeros((capacity, MATCH_REGISTER + row_width(rule) - (REGISTER - STATE)), np.int64)
+
+
+def new_stack(rule: RuleProgram) -> I64:
+    """Return an operand stack as deep as the rule's longest code could need."""
+    return np.zeros(int(np.diff(rule.tables.code_ptr).max(initial=0)) + 2, np.int64)
+
+
+def fan_out(rule: RuleProgram) -> int:
+    """Return the largest number of runs that one run can become at one event, pending timeouts included."""
+    tables = rule.tables
+    sizes = np.diff(tables.after_ptr)
+    takes = sizes[tables.take_after]
+    by_take = max(int(takes[a:b].sum()) for a, b in pairwise(tables.take_ptr))
+    by_time = int(sizes[tables.state_absence_after[tables.state_absence >= 0]].max(initial=0))
+    largest = max(by_take, by_time) + 1
+    return 2 * largest if rule.timeouts else largest

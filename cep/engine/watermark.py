@@ -1,0 +1,63 @@
+"""The watermark: the event time up to which events have arrived. Here alone is decided which events are late.
+
+An event at or before the watermark is late: what its time could have changed may have been reported already.
+(Akidau et al., The Dataflow Model, VLDB 2015, section 2.3.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from cep.arrays import I64, Mask
+from cep.formats.late_events import late_events
+from cep.schema.stream import Stream
+
+START_OF_TIME_US = np.iinfo(np.int64).min // 2
+"""The watermark before any event, in microseconds; half of the range, so that differences have 64 bits."""
+
+
+def late_by_us(times_us: I64, watermark_us: int | I64) -> I64:
+    """Return by how many microseconds the watermark had passed each event.
+
+    Parameters
+    ----------
+    times_us
+        int64[n], event times.
+    watermark_us
+        The watermark when all of them came, or int64[n] when each of them came.
+
+    Returns
+    -------
+    int64[n]
+        0 and more: the event is late.
+    """
+    late_us: I64 = watermark_us - times_us
+    return late_us
+
+
+def is_late(late_us: I64) -> Mask:
+    """Return which events are late; `late_us` is int64[n] (`late_by_us`)."""
+    late: Mask = late_us >= 0
+    return late
+
+
+def split_late(
+    events: pa.Table, late_us: I64, stream: Stream, counted_us: int | I64 = 0
+) -> tuple[pa.Table, pa.Table]:
+    """Return the events of `stream` that are in time, and the others as `late_schema`.
+
+    Parameters
+    ----------
+    events
+        Columns of `event_table_schema`.
+    late_us
+        int64[n] (`late_by_us`).
+    counted_us
+        With corrections an event is late for good only if it is late by that much, or more; int64[n] if that
+        differs from event to event.
+    """
+    late = is_late(late_us - counted_us)
+    if not late.any():  # the usual case: nothing is copied
+        return events, late_events(events.slice(0, 0), late_us[:0], stream)
+    return events.filter(pa.array(~late)), late_events(events.filter(pa.array(late)), late_us[late], stream)

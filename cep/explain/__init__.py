@@ -1,0 +1,1 @@
+"""A compiled rule as text, its stages, its automaton drawn."""

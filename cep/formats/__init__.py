@@ -1,0 +1,1 @@
+"""Bytes -> events or dead letters: formats, files, counts, late events."""

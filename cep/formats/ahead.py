@@ -1,0 +1,81 @@
+"""Clocks that run ahead: event times that lie too far beyond the times around them.
+
+The watermark follows the latest event time. One event dated 2099 would take it to 2099, and every event
+after it would be late. So an event that lies more than the stream's `max_ahead` beyond the others is refused,
+as a dead letter.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cep.arrays import I64, Mask
+
+ENOUGH = 8
+"""Events that outweigh what a stream had reached before: the half of them that lies ahead is believed."""
+
+
+@dataclass(slots=True)
+class AheadGuard:
+    """Refuses event times of one stream that lie too far ahead.
+
+    Parameters
+    ----------
+    max_ahead_us
+        How far an event may lie ahead of the reference.
+    latest_us
+        The latest event time before, in microseconds since 1970; None: nothing is known of it. It moves on
+        with the events that are not refused.
+    now_us
+        The wall clock of a live stream, which then is the reference.
+
+    Without a wall clock the reference is `latest_us`, or the median of the times asked about, if that is
+    later and stands for at least `ENOUGH` events. So a hole in the times of a stream is passed once the
+    events behind it are many, and the first event of all cannot spoil a stream by being wrong alone.
+    """
+
+    max_ahead_us: int
+    latest_us: int | None = None
+    now_us: int | None = None
+
+    def refused(self, times_us: I64) -> Mask:
+        """Return which of some event times that arrived together lie too far ahead.
+
+        Parameters
+        ----------
+        times_us
+            int64[n], microseconds since 1970.
+
+        Returns
+        -------
+        bool[n]
+        """
+        if len(times_us) == 0:
+            return np.zeros(0, np.bool_)
+        last_us = int(times_us.max())
+        known_us = self.latest_us if self.now_us is None else self.now_us
+        lowest_us = int(times_us.min()) if known_us is None else known_us
+        if last_us - lowest_us <= self.max_ahead_us:  # the usual case: no median is needed
+            is_refused = np.zeros(len(times_us), np.bool_)
+        else:
+            is_refused = times_us > self._reference_us(times_us) + self.max_ahead_us
+            accepted = times_us[~is_refused]
+            if len(accepted) == 0:
+                return is_refused
+            last_us = int(accepted.max())
+        self.latest_us = last_us if self.latest_us is None else max(self.latest_us, last_us)
+        return is_refused
+
+    def _reference_us(self, times_us: I64) -> int:
+        if self.now_us is not None:
+            return self.now_us
+        if self.latest_us is not None and len(times_us) < ENOUGH:
+            return self.latest_us
+        # The lower median: of two events the earlier one is believed.
+        middle = (len(times_us) - 1) // 2
+        median_us = int(np.partition(times_us, middle)[middle])
+        return median_us if self.latest_us is None else max(self.latest_us, median_us)

@@ -1,0 +1,163 @@
+"""Events in bounded portions: pieces as a reader of a format makes them, chunks as all others get them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import Mask
+from cep.formats import dead_letter
+from cep.formats.ahead import AheadGuard
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.protocol import Indices, Problem
+from cep.schema.arrow_values import json_rows
+from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Events in the order they came, and the dead letters (`DEAD_LETTER_SCHEMA`) met among them.
+
+    `events` has the columns of `event_table_schema`; texts may be dictionaries of them.
+    `source` is the file or what else the events are from, `latest` the position of the event with the latest
+    time, and `place` that position as text. Of a file that `is_refused` there are no events: its only dead
+    letter says from which position on it could not be read. A file that `is_empty` has no byte. `partition`
+    is the partition of a source that has several.
+    """
+
+    events: pa.Table
+    dead_letters: pa.Table
+    source: str = ""
+    latest: int = 0
+    is_refused: bool = False
+    is_empty: bool = False
+    partition: str = ""
+    place: str = ""
+
+
+def place_in_file(file: str, position: int) -> str:
+    """Return the position of a record in a file as text: ``orders.json:12``."""
+    return f"{file}:{position}"
+
+
+def no_events(
+    stream: Stream,
+    source: str,
+    dead_letters: pa.Table | None = None,
+    *,
+    is_refused: bool = False,
+    is_empty: bool = False,
+) -> Chunk:
+    """Return a chunk without events."""
+    dead = DEAD_LETTER_SCHEMA.empty_table() if dead_letters is None else dead_letters
+    events = event_table_schema(stream).empty_table()
+    return Chunk(events, dead, source, is_refused=is_refused, is_empty=is_empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Events with the place of each: `positions[i]` is the line or row of event i.
+
+    Without `lines` and `cells` the events themselves are all that is known of the input.
+    """
+
+    source: str
+    events: pa.Table
+    positions: Indices
+    lines: Sequence[bytes]  # of a text file; empty for Parquet
+    first_line: int
+    problems: Sequence[Problem]  # line or row, reason
+    cells: pa.RecordBatch | None = None  # of Parquet: what the rows from `first_line` on have
+
+    @property
+    def next_position(self) -> int:
+        """The line or row after the last one of the piece."""
+        return self.first_line + (len(self.lines) if self.cells is None else self.cells.num_rows)
+
+    def raws_of_events(self, rows: Indices) -> list[str]:
+        """Return what the input has of events."""
+        if self.lines or self.cells is not None:
+            return self.raws(self.positions[rows].tolist())
+        return [text for batch in self.events.take(pa.array(rows)).to_batches() for text in json_rows(batch)]
+
+    def raws(self, positions: Sequence[int]) -> list[str]:
+        """Return the text of lines, whatever their bytes, or rows of Parquet as JSON."""
+        if self.cells is None:
+            return [self.lines[line - self.first_line].decode(errors="replace") for line in positions]
+        rows = np.array(positions, np.int64) - self.first_line
+        return json_rows(self.cells.take(pa.array(rows)))
+
+
+def without(stream: Stream, named: Container[str]) -> Stream:
+    """Return the stream with those columns only that are in a file itself, not in its name."""
+    return replace(stream, fields=tuple(field for field in stream.fields if field.name not in named))
+
+
+def with_columns(piece: Piece, stream: Stream, named: Mapping[str, pa.Scalar]) -> Piece:
+    """Return the piece with the columns that the name of its file has, too."""
+    if not named:
+        return piece
+    events = piece.events
+    columns = [
+        pa.repeat(named[field.name], len(events)) if field.name in named else events.column(field.name)
+        for field in stream.fields
+    ]
+    return replace(piece, events=pa.table(columns, names=[field.name for field in stream.fields]))
+
+
+def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: AheadGuard) -> Chunk:
+    """Return the piece as a chunk, with events that no rule can use among the dead letters."""
+    texts = piece.raws([position for position, _ in piece.problems])
+    dead = [(*problem, text) for problem, text in zip(piece.problems, texts, strict=True)]
+    events = piece.events
+    usable = np.ones(len(events), dtype=bool)
+    for bad, reason in _unusable(events, stream, keys, ahead):
+        rows = np.flatnonzero(bad & usable)
+        if len(rows):
+            positions = piece.positions[rows].tolist()
+            dead += zip(positions, itertools.repeat(reason), piece.raws_of_events(rows))
+        usable &= ~bad
+    if not usable.all():
+        events = events.filter(pa.array(usable))
+    latest = 0
+    if len(events):
+        row = int(np.argmax(events.column(stream.event_time).to_numpy()))
+        at = row if usable.all() else int(np.flatnonzero(usable)[row])
+        latest = int(piece.positions[at])
+    dead.sort()
+    columns = [
+        [reason for _, reason, _ in dead],
+        [dead_letter.printable(piece.source)] * len(dead),
+        [position for position, _, _ in dead],
+        [raw for _, _, raw in dead],
+    ]
+    dead_letters = pa.table(columns, schema=DEAD_LETTER_SCHEMA)
+    return Chunk(events, dead_letters, piece.source, latest, place=place_in_file(piece.source, latest))
+
+
+def _unusable(
+    events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]], ahead: AheadGuard
+) -> Iterator[tuple[Mask, str]]:
+    """Yield which events are of no use for a reason, and the reason; an event may have several."""
+    times = events.column(stream.event_time)
+    is_null = pc.is_null(times).to_numpy()
+    yield is_null, dead_letter.null_event_time(stream)
+    outside = pc.or_(pc.less(times, stream.min_valid_us), pc.greater_equal(times, stream.max_valid_us))
+    is_outside = pc.fill_null(outside, fill_value=True).to_numpy()
+    yield is_outside, dead_letter.invalid_event_time(stream)
+    is_ahead = np.zeros(len(events), dtype=bool)
+    times_us = pc.fill_null(times, 0).to_numpy()
+    is_ahead[~is_outside] = ahead.refused(times_us[~is_outside])
+    yield is_ahead, dead_letter.beyond_max_ahead(stream)
+    if keys:
+        without_key = np.ones(len(events), dtype=bool)
+        for key in keys:
+            is_null = [pc.is_null(events.column(name)).to_numpy() for name in key]
+            without_key &= np.logical_or.reduce(is_null)
+        yield without_key, dead_letter.null_key(keys)

@@ -1,0 +1,113 @@
+"""Input that cannot become an event: why, from where, and its text as it came.
+
+One row for each line (or Parquet row) that was refused. The local reader and the Spark sources write the same
+columns and the same reasons, so that a search for a reason finds both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from cep.schema.stream import UNITS, Field, Stream
+
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),  # path of the file
+        pa.field(
+            "position", pa.int64(), nullable=False
+        ),  # line of a text file, row of a Parquet file; from 1
+        pa.field("raw", pa.string()),  # the line; a Parquet row as JSON
+    ]
+)
+"""Columns of a dead-letter table or file."""
+
+MAX_SHOWN = 60
+"""Characters of an offending value that a reason quotes; `raw` has all of it."""
+
+REFUSED_FILE = "the file is refused from here on"
+
+MAX_NESTING = 100
+"""Objects and arrays of a JSON line inside each other."""
+
+_COUNT = re.compile(r"-?([0-9]{9,20})(?:\.[0-9]*)?")
+
+NOT_UTF8 = "not UTF-8 text"
+NOT_JSON = "not a JSON object"
+TOO_DEEP = f"nested more than {MAX_NESTING} levels deep"
+MISPLACED_QUOTE = "a quote that does not enclose a whole field"
+CARRIAGE_RETURN = "a carriage return outside quotes"
+
+
+def not_encoded(encoding: str) -> str:
+    """Return the reason for a line that has bytes which are no characters of its encoding."""
+    return NOT_UTF8 if encoding == "utf-8" else f"not {encoding} text"
+
+
+def wrong_type(field: Field, value: str) -> str:
+    """Return the reason for a value that is not of its field's type; `value` as the input has it."""
+    return f"field `{field.name}` is not of type {field.declared}: {_shown(value)}{_advice(field, value)}"
+
+
+def _shown(value: str) -> str:
+    """Return a value in quotable length, what cannot be printed as escapes: a reason ends on terminals."""
+    shown = value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "..."
+    if shown.isprintable():
+        return shown
+    escaped = (sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
+    return "".join(escaped)
+
+
+def _advice(field: Field, value: str) -> str:
+    """Return what to declare where a point in time is a number, of nine digits on: from the year 1973."""
+    found = _COUNT.fullmatch(value)
+    if found is None or field.declared != "timestamp":
+        return ""
+    unit = list(UNITS)[(len(found[1]) - 9) // 3]
+    return f"; for {unit} since 1970 declare {{type: timestamp, unit: {unit}}}"
+
+
+def wrong_field_count(given: int, expected: int, *, has_header: bool = True) -> str:
+    """Return the reason for a CSV line with more or fewer fields than the file has columns."""
+    fields = "1 field" if given == 1 else f"{given} fields"
+    return f"{fields} where {'the header has' if has_header else 'there are columns for'} {expected}"
+
+
+def null_event_time(stream: Stream) -> str:
+    """Return the reason for an event without a time."""
+    return f"event time `{stream.event_time}` is NULL"
+
+
+def invalid_event_time(stream: Stream) -> str:
+    """Return the reason for an event whose time lies outside the stream's bounds."""
+    return f"event time `{stream.event_time}` is outside valid_time"
+
+
+def beyond_max_ahead(stream: Stream) -> str:
+    """Return the reason for an event whose time lies too far beyond the times around it."""
+    return f"event time `{stream.event_time}` is beyond max_ahead"
+
+
+def refused_file(why: str) -> str:
+    """Return the reason for the dead letter that stands for the rest of a file, from its position on."""
+    return f"{REFUSED_FILE}: {why}"
+
+
+def null_key(keys: Iterable[Sequence[str]]) -> str:
+    """Return the reason for an event that has a NULL in the key of every rule."""
+    names = dict.fromkeys(name for key in keys for name in key)
+    return "key is NULL: " + ", ".join(f"`{name}`" for name in names)
+
+
+def json_text(value: object) -> str:
+    """Return `value` as compact JSON text: how reasons and `raw` show a value that is no text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def printable(name: str) -> str:
+    """Return the name of a file with signs in place of bytes that are no text."""
+    return name.encode(errors="replace").decode()

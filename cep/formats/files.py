@@ -1,0 +1,274 @@
+"""Files of events -> typed tables, in bounded pieces, with everything that was refused.
+
+JSON lines, CSV and Parquet; one file, a directory of them or a pattern of paths; text plain or packed, or
+from standard input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import pyarrow as pa
+
+from cep.errors import InputError
+from cep.formats import dead_letter
+from cep.formats.ahead import AheadGuard
+from cep.formats.chunks import Chunk, Piece, checked, no_events, with_columns, without
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.path_names import PathPattern, check_names, path_pattern, path_values
+from cep.formats.protocol import FileFormat
+from cep.formats.registry import (
+    COMPRESSED,
+    FORMATS,
+    format_of_name,
+    in_words,
+    known_suffixes,
+    record_formats,
+)
+from cep.formats.text.text_files import STDIN, Bounds, TextReader, line_blocks
+from cep.schema.stream import Stream
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of text that are looked at together."""
+
+
+class Format(StrEnum):
+    """The formats of this package. The name of any other that is registered may stand in their place."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class BadFile(StrEnum):
+    """What becomes of a file that cannot be read to its end, or is not of the stream at all."""
+
+    FAIL = "fail"
+    """It stops the run: an InputError."""
+    QUARANTINE = "quarantine"
+    """What was read of it counts, and a dead letter stands for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files of a stream are read.
+
+    Parameters
+    ----------
+    keys
+        Keys of the rules: an event with a NULL in each of them is a dead letter.
+    on_bad_file
+        What becomes of a file that cannot be read as a whole.
+    block_bytes
+        Bytes of text that are looked at together.
+    in_worker
+        Whether texts that a Parquet file repeats come as Arrow dictionaries, and Arrow starts no threads,
+        because there is a process for each core.
+    pattern
+        What the files were found by: the names in it are columns.
+    """
+
+    keys: tuple[tuple[str, ...], ...] = ()
+    on_bad_file: BadFile = BadFile.FAIL
+    block_bytes: int = BLOCK_BYTES
+    in_worker: bool = False
+    pattern: PathPattern | None = None
+
+
+def read_events(
+    path: str | Path,
+    stream: Stream,
+    file_format: str | None = None,
+    *,
+    keys: Iterable[Sequence[str]] = (),
+    on_bad_file: BadFile = BadFile.FAIL,
+    block_bytes: int = BLOCK_BYTES,
+    in_worker: bool = False,
+) -> Iterator[Chunk]:
+    """Yield the events of `path`, file after file by name, as events of `stream`; see `Reading`.
+
+    `path` may be a pattern (`path_names`). An event is a dead letter if its time is NULL, out of bounds or
+    too far ahead, or if its key is NULL for every rule. Raises InputError for what is wrong with a file as
+    a whole, unless that is quarantined; what could be read of the file has come before.
+    """
+    pattern = pattern_of(path)
+    if pattern is not None:
+        check_names(pattern, stream)
+    files, file_format = find_files(path, file_format)
+    reading = Reading(tuple(map(tuple, keys)), on_bad_file, block_bytes, in_worker, pattern)
+    ahead = AheadGuard(stream.max_ahead_us)
+    for name in files:
+        yield from read_file(name, stream, file_format, reading, ahead)
+
+
+def read_file(
+    name: str,
+    stream: Stream,
+    file_format: str,
+    reading: Reading,
+    ahead: AheadGuard,
+    bounds: Bounds | None = None,
+) -> Iterator[Chunk]:
+    """Yield the events of one file as events of `stream`; see `read_events`.
+
+    `bounds`: only these bytes, of a file that `is_plain_text`; the header of a CSV file is read in any case.
+    """
+    position = 1
+    try:
+        for piece in _pieces(name, stream, file_format, reading, bounds):
+            position = piece.next_position
+            yield checked(piece, stream, reading.keys, ahead)
+    except InputError as error:
+        if reading.on_bad_file is BadFile.FAIL:
+            raise
+        yield refused_chunk(name, position, stream, error)
+    else:
+        if position == 1 and name != STDIN and _is_empty(name):
+            yield no_events(stream, name, is_empty=True)
+
+
+def _pieces(
+    name: str, stream: Stream, file_format: str, reading: Reading, bounds: Bounds | None
+) -> Iterator[Piece]:
+    _require_utf8(name)
+    named = values_in_path(name, stream, reading.pattern)
+    found = FORMATS.get(file_format)
+    if not isinstance(found, FileFormat):
+        yield from _read_text(TextReader(name, stream, found, named), reading.block_bytes, bounds)
+    elif not _is_empty(name):
+        for piece in found.read(name, without(stream, named), in_worker=reading.in_worker):
+            yield with_columns(piece, stream, named)
+
+
+def _require_utf8(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        raise InputError("E0606", f"the name of `{shown}` is not UTF-8", "rename the file") from None
+
+
+def _is_empty(name: str) -> bool:
+    try:
+        return Path(name).stat().st_size == 0
+    except OSError:  # whoever opens it says why
+        return False
+
+
+def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Mapping[str, pa.Scalar]:
+    """Return the columns that the name of a file has, found by `pattern`."""
+    return {} if pattern is None else path_values(pattern, name, stream)
+
+
+def refused_chunk(name: str, position: int, stream: Stream, error: InputError) -> Chunk:
+    """Return the chunk that stands for a file from `position` on, where it cannot be read."""
+    reason = dead_letter.refused_file(f"{error.code}, {error.args[0]}")
+    dead = pa.table([[reason], [dead_letter.printable(name)], [position], [None]], schema=DEAD_LETTER_SCHEMA)
+    return no_events(stream, name, dead, is_refused=True)
+
+
+def pattern_of(path: str | Path) -> PathPattern | None:
+    """Return a path as a pattern, or None. A file or folder of exactly this name is no pattern."""
+    try:
+        is_there = str(path) == STDIN or Path(path).exists()
+    except OSError:
+        is_there = False
+    return None if is_there else path_pattern(str(path))
+
+
+def text_reader(
+    name: str, stream: Stream, file_format: str, named: Mapping[str, pa.Scalar] | None = None
+) -> TextReader:
+    """Return what makes pieces of the lines of a text file, wherever they come from.
+
+    `named`: see `values_in_path`.
+    """
+    found = FORMATS.get(file_format)
+    assert not isinstance(found, FileFormat), file_format
+    return TextReader(name, stream, found, named or {})
+
+
+def is_plain_text(name: str, file_format: str, stream: Stream) -> bool:
+    """Say whether a line feed ends a line of a file: more of it can be read where reading stopped."""
+    found = FORMATS.get(file_format)
+    if isinstance(found, FileFormat) or name.lower().endswith(COMPRESSED):
+        return False
+    return not found.encoding(stream).startswith("utf-16")
+
+
+def _read_text(reader: TextReader, block_bytes: int, bounds: Bounds | None) -> Iterator[Piece]:
+    if bounds is not None:
+        reader.pass_over(bounds[0])
+    blocks = line_blocks(reader.name, block_bytes, reader.encoding, bounds)
+    try:
+        for lines in blocks:
+            yield from reader.read(lines)
+    except InputError:
+        yield from reader.read([], is_last=True)
+        raise
+    yield from reader.read([], is_last=True)
+
+
+def find_files(path: str | Path, file_format: str | None = None) -> tuple[list[str], str]:
+    """Return the files of `path` by name, and their format."""
+    if str(path) == STDIN:
+        if file_format is None:
+            raise InputError(
+                "E0602",
+                "the format of standard input cannot be told",
+                f"give --format {in_words(record_formats())}",
+            )
+        if isinstance(FORMATS.get(file_format), FileFormat):
+            raise InputError(
+                "E0606",
+                f"{file_format.capitalize()} cannot be read from standard input",
+                "give the file's name",
+            )
+        return [STDIN], file_format
+    try:
+        files = _files_at(Path(path), file_format, pattern_of(path))
+        file_format = file_format or _format_of_all(files, path)
+        is_empty = not any(file.stat().st_size for file in files)
+    except OSError as error:
+        raise InputError("E0606", f"`{path}` cannot be read: {error.strerror}") from error
+    if is_empty:
+        raise InputError("E0603", f"`{path}` is empty")
+    return [str(file) for file in files], file_format
+
+
+def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) -> list[Path]:
+    if pattern is not None:
+        files = pattern.files()
+        if not files:
+            raise InputError("E0601", f"there is no file of the pattern `{path}`")
+        return files
+    if not path.exists():
+        raise InputError("E0601", f"there is no file or directory `{path}`")
+    if path.is_dir():
+        # Spark, too, passes over names with these beginnings: markers and files that are being written.
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+        if file_format is None:
+            files = [file for file in files if format_of_name(file.name) is not None]
+        if not files:
+            raise InputError(
+                "E0603",
+                f"there are no event files in `{path}`",
+                f"files of events end in {', '.join(known_suffixes())}; "
+                "directories inside it are not searched",
+            )
+        return files
+    return [path]
+
+
+def _format_of_all(files: Sequence[Path], path: str | Path) -> str:
+    formats = {format_of_name(file.name) for file in files}
+    found = formats.pop()
+    if formats or found is None:
+        fact = (
+            f"`{path}` has files of several formats" if formats else f"the format of `{path}` cannot be told"
+        )
+        raise InputError("E0602", fact, f"give the format: {in_words(FORMATS.names)}")
+    return found

@@ -1,0 +1,75 @@
+"""Counts of the input: events, dead letters, late events, and how far event time has got.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.counts import MOST_NAMES, Counts, Split, largest, reason_counts
+from cep.formats.chunks import Chunk
+from cep.formats.late_events import LATE_COLUMN
+from cep.rule_set import Corrections
+from cep.schema.stream import Stream
+
+
+def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
+    """Return what a chunk of events of `stream` adds to the counts, but for late events."""
+    counts = Counts(events=chunk.events.num_rows)
+    if chunk.is_empty:
+        counts.empty[chunk.source] = 1
+    if chunk.is_refused:
+        counts.refused[chunk.source] = 1
+    else:
+        counts.reasons = reason_counts(chunk.dead_letters.column("reason").to_pylist())
+    if chunk.events.num_rows:
+        latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()
+        counts.latest[partition_name(stream, chunk.partition)] = (latest_us, chunk.place)
+    return counts
+
+
+def partition_name(stream: Stream, partition: str) -> str:
+    """Return the name of a partition of a stream; a stream with one partition has its own name."""
+    return f"{stream.name}[{partition}]" if partition else stream.name
+
+
+def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], source: str = "") -> Counts:
+    """Return what late events (`cep.formats.late_events.late_schema`) add to the counts.
+
+    They are split by the first of `keys`, the columns by which rules partition them, and by `source`, the
+    file that they were read from.
+    """
+    counts = Counts()
+    n = late.num_rows
+    if n == 0:
+        return counts
+    counts.late_of[stream.name] = n
+    if source:
+        counts.late_in[source] = n
+    if keys:
+        counts.late_keys = _by_key(late, keys[0])
+    seconds = np.asarray(late.column(LATE_COLUMN))
+    counts.latest_late[stream.name] = (round(float(seconds.max()) * 1e6), source)
+    return counts
+
+
+def count_uncorrected(late: pa.Table, corrections: Corrections | None) -> int:
+    """Return how many late events (`late_schema`) corrections would have counted, but for their limit."""
+    if corrections is None:
+        return 0
+    seconds = np.asarray(late.column(LATE_COLUMN))
+    return int((np.rint(seconds * 1e6) < corrections.within_us).sum())
+
+
+def _by_key(late: pa.Table, key: tuple[str, ...]) -> Split:
+    texts = [pc.coalesce(pc.cast(late.column(name), pa.string()), pa.scalar("NULL")) for name in key]
+    labels = pc.binary_join_element_wise(*texts, pa.scalar(", ")) if len(texts) > 1 else texts[0]
+    found = pc.value_counts(labels)
+    names, numbers = found.field("values").to_pylist(), found.field("counts").to_pylist()
+    what = ", ".join(key)
+    return largest({f"{what} = {name}": n for name, n in zip(names, numbers, strict=True)}, MOST_NAMES)

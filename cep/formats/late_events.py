@@ -1,0 +1,185 @@
+"""Late events, whole: the columns of their stream as it declares them, and how late each one was.
+
+A file of late events can be the input of another run: a column that a stream does not declare, such as
+`LATE_COLUMN`, is not looked at.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64
+from cep.expression import Type
+from cep.schema.arrow_types import DDL_ARROW_TYPES
+from cep.schema.column_types import ColumnType
+from cep.schema.opaque_values import value_of_text
+from cep.schema.stream import UNITS, Field, Stream
+from cep.schema.text_values import event_table_schema
+from cep.schema.time_values import text_of_time
+
+LATE_COLUMN = "_late_seconds"
+"""By how many seconds the watermark had passed the event; a stream cannot declare a column of this name."""
+
+_SECOND_US = 1e6
+
+
+def late_schema(stream: Stream) -> pa.Schema:
+    """Return the columns of late events on their way to a sink: typed events, and `LATE_COLUMN`."""
+    return event_table_schema(stream).append(pa.field(LATE_COLUMN, pa.float64()))
+
+
+def declared_schema(stream: Stream, *, is_flat: bool = False) -> pa.Schema:
+    """Return the columns of a table of late events: those that the stream is read from, and `LATE_COLUMN`.
+
+    `is_flat`: a field inside a struct has a column of its own, as in CSV.
+    """
+    columns = [
+        pa.field(name, _type_of(node)) for name, node in _data_columns(stream, is_flat=is_flat).items()
+    ]
+    return pa.schema([*columns, pa.field(LATE_COLUMN, pa.float64())])
+
+
+Node = Field | dict[str, Any]
+"""A column of the data that a field is read from, or the fields of a struct by name."""
+
+
+def _data_columns(stream: Stream, *, is_flat: bool) -> dict[str, Node]:
+    """Return the columns that the fields of a stream are read from, each once."""
+    columns: dict[str, Node] = {}
+    if is_flat:
+        for field in stream.fields:
+            columns.setdefault(field.column, field)
+        return columns
+    for field in sorted(stream.fields, key=lambda field: len(field.place)):
+        inside: Node = columns
+        for name in field.place[:-1]:
+            inside = inside.setdefault(name, {}) if isinstance(inside, dict) else inside
+        if isinstance(inside, dict):  # else a field has the whole struct
+            inside.setdefault(field.place[-1], field)
+    return {field.place[0]: columns[field.place[0]] for field in stream.fields}
+
+
+def _type_of(node: Node) -> pa.DataType:
+    if isinstance(node, dict):
+        return pa.struct([pa.field(name, _type_of(part)) for name, part in node.items()])
+    if node.unit:
+        return pa.float64() if UNITS[node.unit][0] > 1 else pa.int64()
+    return pa.string() if node.format else arrow_type(node.column_type)
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """Return the Arrow type that holds values as a column of type `kind` is declared."""
+    match kind.name:
+        case "decimal":
+            return pa.decimal128(*kind.digits)
+        case "binary":
+            return pa.binary()
+        case "array":
+            return pa.list_(arrow_type(kind.parts[0]))
+        case "map":
+            return pa.map_(*map(arrow_type, kind.parts))
+        case "struct":
+            fields = zip(kind.names, kind.parts, strict=True)
+            return pa.struct([pa.field(name, arrow_type(part)) for name, part in fields])
+        case name:
+            return DDL_ARROW_TYPES[name]
+
+
+def late_events(events: pa.Table, late_us: I64, stream: Stream) -> pa.Table:
+    """Return events (`event_table_schema`) that are late as `late_schema`.
+
+    `late_us` is int64[n]: by how many microseconds the watermark had passed each event.
+    """
+    columns = [
+        column.cast(item.type)
+        for column, item in zip(events.columns, event_table_schema(stream), strict=True)
+    ]
+    return pa.Table.from_arrays([*columns, pa.array(late_us / _SECOND_US)], schema=late_schema(stream))
+
+
+def as_declared(late: pa.Table, stream: Stream, *, is_flat: bool = False) -> pa.Table:
+    """Return late events (`late_schema`) as the columns of `declared_schema`."""
+    columns = [_as_declared(late, node) for node in _data_columns(stream, is_flat=is_flat).values()]
+    schema = declared_schema(stream, is_flat=is_flat)
+    return pa.Table.from_arrays([*columns, late.column(LATE_COLUMN)], schema=schema)
+
+
+def _as_declared(late: pa.Table, node: Node) -> pa.ChunkedArray:
+    kind = _type_of(node)
+    if isinstance(node, dict):
+        parts = [_as_declared(late, part).combine_chunks() for part in node.values()]
+        return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind))], kind)
+    column = late.column(node.name)
+    if node.unit or node.format:
+        return pa.chunked_array([pa.array(_in_data(column, node), kind)], kind)
+    if node.type is Type.OPAQUE:
+        texts = column.to_pylist()
+        values = [None if text is None else value_of_text(text, node.column_type) for text in texts]
+        return pa.chunked_array([pa.array(values, kind)])
+    if node.is_decimal:
+        # By the digits of the DOUBLE that was read: a cast would add digits that the input did not have.
+        unit = Decimal(1).scaleb(-node.digits[1])
+        numbers = column.to_pylist()
+        decimals = [None if number is None else Decimal(repr(number)).quantize(unit) for number in numbers]
+        return pa.chunked_array([pa.array(decimals, kind)])
+    if node.type is Type.TIMESTAMP:
+        column = column.cast(pa.timestamp("us", tz="UTC"))
+        # A date is its midnight.
+        return column.cast(pa.timestamp("us")).cast(kind) if node.ddl == "date" else column
+    return column.cast(kind)
+
+
+def _in_data(column: pa.ChunkedArray, field: Field) -> list[Any]:
+    """Return times as the data have them: in the unit or in the format that is declared."""
+    if field.format:
+        return [None if us is None else text_of_time(us, field) for us in column.to_pylist()]
+    factor, divisor = UNITS[field.unit]
+    return [
+        None if us is None else us * divisor // factor if us % factor == 0 else us / factor
+        for us in column.to_pylist()
+    ]
+
+
+def json_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
+    """Yield late events (`late_schema`) as JSON lines in the form in which the stream reads them."""
+    columns = {name: _in_json(late, node) for name, node in _data_columns(stream, is_flat=False).items()}
+    columns[LATE_COLUMN] = late.column(LATE_COLUMN).to_pylist()
+    for row in _objects(columns):
+        yield json.dumps(row, ensure_ascii=False)
+
+
+def _objects(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for row in zip(*columns.values(), strict=True):
+        values = zip(columns, row, strict=True)
+        yield {name: value for name, value in values if value is not None}
+
+
+def _in_json(late: pa.Table, node: Node) -> list[Any]:
+    if isinstance(node, dict):
+        parts = {name: _in_json(late, part) for name, part in node.items()}
+        return [found or None for found in _objects(parts)]
+    column = late.column(node.name)
+    if node.unit or node.format:
+        return _in_data(column, node)
+    if node.type is Type.TIMESTAMP:
+        times: npt.NDArray[np.datetime64] = np.asarray(pc.fill_null(column, 0)).astype("M8[us]")
+        if node.ddl == "date":
+            texts = np.datetime_as_string(times.astype("M8[D]")).tolist()
+        else:
+            texts = np.datetime_as_string(times, timezone="UTC").tolist()
+        is_null = np.asarray(column.is_null())
+        return [None if absent else text for text, absent in zip(texts, is_null, strict=True)]
+    values: list[Any] = column.to_pylist()
+    if node.type is Type.OPAQUE and node.ddl != "binary":
+        return [None if text is None else json.loads(text) for text in values]
+    return values

@@ -1,0 +1,131 @@
+"""Patterns of paths with names: ``data/{series}.csv`` has the column ``series`` in the names of files.
+
+A name in braces stands for part of a name, without ``/``; so does ``*``, which gives nothing.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from pathlib import Path
+
+import pyarrow as pa
+
+from cep.errors import InputError
+from cep.expression import Type
+from cep.schema.stream import Stream
+from cep.schema.text_values import column_from_text
+
+_SIGN = re.compile(r"\{([^{}/]*)\}|\*")
+
+
+@dataclass(frozen=True, slots=True)
+class PathPattern:
+    """A pattern: `glob` finds the files, `form` is a pattern of their paths with a group for each name."""
+
+    text: str
+    glob: str
+    form: re.Pattern[str]
+    names: tuple[str, ...]
+
+    def files(self) -> list[Path]:
+        """Return the files of the pattern by name; those that begin with ``.`` or ``_`` are passed over."""
+        found = (Path(name) for name in glob.glob(self.glob))
+        return sorted(path for path in found if path.is_file() and not self._is_hidden(path))
+
+    @property
+    def folder(self) -> Path:
+        """The folder that all files of the pattern are in, at some depth."""
+        fixed = takewhile(lambda part: _SIGN.search(part) is None, Path(self.text).parts[:-1])
+        return Path(*fixed)
+
+    def _is_hidden(self, path: Path) -> bool:
+        given = Path(self.text).parts
+        return any(
+            part[0] in "._" and _SIGN.match(pattern) for part, pattern in zip(path.parts, given, strict=True)
+        )
+
+    def texts(self, path: str) -> dict[str, str]:
+        """Return what the path of a file has in the places of the names."""
+        found = self.form.fullmatch(path)
+        if found is None:
+            raise InputError(
+                "E0644",
+                f"the path `{path}` is not of the form `{self.text}`",
+                "give the files of that pattern",
+            )
+        return dict(zip(self.names, found.groups(), strict=True))
+
+
+@lru_cache(maxsize=256)
+def path_pattern(path: str) -> PathPattern | None:
+    """Return the pattern that `path` is, or None if it is the path of one file or folder."""
+    path = path if "://" in path else str(Path(path))  # as the paths of its files
+    if _SIGN.search(path) is None:
+        return None
+    names = tuple(found[1] for found in _SIGN.finditer(path) if found[1] is not None)
+    form, found_by, end = "", "", 0
+    for found in _SIGN.finditer(path):
+        if found.start() == end and end:
+            raise InputError(
+                "E0643", f"the pattern `{path}` has two parts side by side", "put a sign between them"
+            )
+        literal = path[end : found.start()]
+        form += re.escape(literal) + ("([^/]+)" if found[1] is not None else "[^/]*")
+        found_by += glob.escape(literal) + "*"
+        end = found.end()
+    form += re.escape(path[end:])
+    double = sorted({name for name in names if names.count(name) > 1 or not name})
+    if double:
+        raise InputError(
+            "E0643",
+            f"the pattern `{path}` has `{{{double[0]}}}` twice or without a name",
+            "name each part once",
+        )
+    return PathPattern(path, found_by + glob.escape(path[end:]), re.compile(form, re.DOTALL), names)
+
+
+def check_names(pattern: PathPattern, stream: Stream) -> None:
+    """Raise InputError unless the names are columns of the stream, and not all of them."""
+    for name in pattern.names:
+        field = stream.field(name)
+        if field is None:
+            columns = ", ".join(field.name for field in stream.fields)
+            raise InputError(
+                "E0643",
+                f"the pattern `{pattern.text}` names `{name}`, which stream `{stream.name}` does not declare",
+                f"columns of the stream: {columns}",
+            )
+        if field.type is Type.OPAQUE:
+            raise InputError(
+                "E0643",
+                f"the pattern `{pattern.text}` names `{name}`, which is {field.ddl}",
+                "name columns of single values",
+            )
+    if len(pattern.names) == len(stream.fields):
+        raise InputError(
+            "E0643",
+            f"the pattern `{pattern.text}` names every column of stream `{stream.name}`",
+            "at least one column must be in the files",
+        )
+
+
+def path_values(pattern: PathPattern, path: str, stream: Stream) -> Mapping[str, pa.Scalar]:
+    """Return the columns that are in the path of a file, with their values as events have them."""
+    values = {}
+    for name, text in pattern.texts(path).items():
+        field = stream.field(name)
+        assert field is not None, name
+        column, bad = column_from_text(pa.array([text], pa.string()), field)
+        if bad[0]:
+            raise InputError(
+                "E0644",
+                f"`{text}` in the path `{path}` is not of type {field.declared}, as `{name}` is declared",
+                "rename the file, or change the declaration",
+            )
+        values[name] = column[0]
+    return values

@@ -1,0 +1,64 @@
+"""A format in which each line is a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cep.formats.protocol import Decoded, Indices, Problem
+from cep.formats.text.file_beginnings import refuse_other_contents
+from cep.schema.stream import Stream
+
+Parse = Callable[[Sequence[bytes], Stream], tuple[pa.Table, Indices, list[Problem]]]
+"""Lines -> events, the index of each event's line, the lines that are no events; see `Decoded`."""
+
+Begin = Callable[[str, Sequence[bytes], bool], int | None]
+"""File, its first lines, whether there are no more -> see `RecordReader.begin`."""
+
+
+def no_header(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
+    """Return 0 for a file of lines; raises InputError if it is no text in UTF-8."""
+    refuse_other_contents(file, lines[0])
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """A `RecordFormat` whose records are lines in UTF-8, each whole in itself: all it needs is `parse`."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    parse: Parse
+    begin: Begin = no_header
+
+    def encoding(self, stream: Stream) -> str:
+        """Return UTF-8."""
+        return "utf-8"
+
+    def quote(self, stream: Stream) -> str:
+        """Return an empty text: a line feed always ends a record."""
+        return ""
+
+    def reader(self, origin: str, stream: Stream) -> LineReader:
+        """Return what reads the lines of `origin`."""
+        return LineReader(self, origin, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class LineReader:
+    """Reads lines; it remembers nothing from one call to the next."""
+
+    line_format: LineFormat
+    origin: str
+    stream: Stream
+
+    def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
+        """See `RecordReader.begin`."""
+        return self.line_format.begin(self.origin, records, is_last)
+
+    def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
+        """See `RecordReader.decode`."""
+        events, indices, problems = self.line_format.parse(records, self.stream)
+        return Decoded(events, indices, problems, records, len(records))

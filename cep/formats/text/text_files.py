@@ -1,0 +1,259 @@
+"""Text files: opened, whatever they are packed in, and taken apart into lines and events."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from cep.errors import InputError
+from cep.formats.chunks import Piece, with_columns, without
+from cep.formats.protocol import RecordFormat
+from cep.schema.stream import Stream
+
+STDIN = "-"
+
+MAX_LINE_BYTES = 256 << 20
+"""Most bytes of a line. A file with a longer line is no text file."""
+
+_MOST_HEADER_BYTES = 1 << 20
+
+_READ_BYTES = 256 << 10
+
+_SMALL_READ = 256
+"""Bytes in one read of a damaged file. So many bytes before the damage may be lost."""
+
+_BOM = b"\xef\xbb\xbf"
+
+# ---------------------------------------------------------------- lines
+
+
+Bounds = tuple[int, int]
+"""The first byte of a file that is read, and the one after the last."""
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[Any]:
+    if name == STDIN:
+        yield sys.stdin.buffer
+    else:
+        with pa.input_stream(name, compression="detect") as file:
+            yield file
+
+
+def line_blocks(
+    name: str, block_bytes: int, encoding: str = "utf-8", bounds: Bounds | None = None
+) -> Iterator[list[bytes]]:
+    """Yield the lines of a file, whole ones, about `block_bytes` at a time, as UTF-8.
+
+    `bounds`: only these bytes, of a file that is not packed. A line ends in a line feed, or a carriage return
+    and a line feed. What is no character of `encoding` is no UTF-8 either.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read; what could be read of it has come before.
+    """
+    n_lines = 0
+    pending: list[bytes] = []
+    n_pending = 0
+    try:
+        with _opened(name) as file:
+            for data in _as_utf8(name, _portions(name, file, block_bytes, bounds), encoding):
+                cut = data.rfind(b"\n") + 1
+                if n_pending + (data.index(b"\n") if cut else len(data)) > MAX_LINE_BYTES:
+                    raise InputError(
+                        "E0645",
+                        f"line {n_lines + 1} of `{name}` is longer than {MAX_LINE_BYTES >> 20} MiB",
+                        "is it a text file?",
+                    )
+                if cut == 0:
+                    pending.append(data)
+                    n_pending += len(data)
+                    continue
+                lines = _lines_of(b"".join([*pending, data[: cut - 1]]))
+                pending, n_pending = [data[cut:]], len(data) - cut
+                n_lines += len(lines)
+                yield lines
+    except (OSError, pa.ArrowException) as error:
+        place = f" behind line {n_lines:,}" if n_lines else ""
+        raise InputError("E0606", f"`{name}` cannot be read{place}: {_first_line(error)}") from error
+    if any(pending):
+        yield _lines_of(b"".join(pending))
+
+
+def _portions(name: str, file: Any, block_bytes: int, bounds: Bounds | None) -> Iterator[bytes]:
+    """Yield the bytes of a file, `block_bytes` or less at a time; before an error all that came before it."""
+    n_left = sys.maxsize
+    if bounds is not None:
+        file.seek(bounds[0])
+        n_left = bounds[1] - bounds[0]
+    n_read = 0
+    while n_left:
+        try:
+            data: bytes = file.read(min(block_bytes, n_left))
+        except (OSError, pa.ArrowException):
+            # The read that meets the end of a packed file that was cut fails with all that it has got.
+            yield b"" if name == STDIN or bounds is not None else _before_damage(name, n_read)
+            raise
+        if not data:
+            return
+        yield data
+        n_read += len(data)
+        n_left -= len(data)
+
+
+def _before_damage(name: str, start: int) -> bytes:
+    """Return what can be read of a damaged file from byte `start` on: a little at a time up to the damage."""
+    found = []
+    try:
+        with pa.input_stream(name, compression="detect") as file:
+            while start:
+                start -= len(file.read(min(start, _READ_BYTES)))
+            while data := file.read(_SMALL_READ):
+                found.append(data)
+    except (OSError, pa.ArrowException):
+        pass  # the damage that is already known
+    return b"".join(found)
+
+
+def _lines_of(block: bytes) -> list[bytes]:
+    lines = block.split(b"\n")
+    return [line.removesuffix(b"\r") for line in lines] if b"\r" in block else lines
+
+
+def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    if encoding == "utf-8":
+        yield from portions
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(_MARKED)
+    try:
+        for data in portions:
+            yield _marked_utf8(decoder.decode(data))
+        yield _marked_utf8(decoder.decode(b"", final=True))
+    except UnicodeError:
+        raise InputError(
+            "E0642",
+            f"`{name}` does not begin with the byte order mark of {encoding}",
+            f"declare csv: {{encoding: {encoding}-le}}, or {encoding}-be, or what else it is",
+        ) from None
+
+
+def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> list[bytes]:
+    """Return lines of a file, cut at its line feeds, as `line_blocks` has them."""
+    if encoding == "utf-8":
+        return list(lines)
+    if encoding.startswith("utf-16"):
+        raise InputError(
+            "E0646",
+            f"{encoding} cannot be read from a file system that only Spark knows",
+            "copy the files to a local disk, or convert them to UTF-8",
+        )
+    return [_marked_utf8(line.decode(encoding, _MARKED)) for line in lines]
+
+
+_MARKED = "cep.marked"
+_MARK = "\udcff"
+"""Half of a surrogate pair, which UTF-8 does not have: stands for bytes that are no character."""
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return _MARK, error.end
+
+
+codecs.register_error(_MARKED, _mark)
+
+
+def _marked_utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# ---------------------------------------------------------------- events
+
+
+class TextReader:
+    """Takes the lines of one file, in portions of any size, and gives pieces.
+
+    It takes lines as `line_blocks` gives them. `named` are the columns in the file's name.
+    """
+
+    def __init__(
+        self, name: str, stream: Stream, file_format: RecordFormat, named: Mapping[str, pa.Scalar]
+    ) -> None:
+        self.name = name
+        self.encoding = file_format.encoding(stream)
+        self._reader = file_format.reader(name, without(stream, named))
+        self._stream = stream
+        self._named = named
+        self._first_line = 1
+        self._lines: list[bytes] = []  # not read yet
+        self._has_begun = False
+
+    def read(self, lines: Sequence[bytes], *, is_last: bool = False) -> list[Piece]:
+        """Return the events of the next lines; with `is_last` of all that are left.
+
+        Raises
+        ------
+        InputError
+            The file has another form than lines of events of the stream.
+        """
+        self._lines += lines
+        if not self._has_begun and not self._begin(is_last):
+            return []
+        if not self._lines:
+            return []
+        decoded = self._reader.decode(self._lines, is_last=is_last)
+        first_line = self._first_line
+        self._lines = self._lines[decoded.n_read :]
+        self._first_line += decoded.n_read
+        problems = [(index + first_line, reason) for index, reason in decoded.problems]
+        piece = Piece(
+            self.name,
+            decoded.events,
+            decoded.indices + first_line,
+            decoded.records,
+            first_line,
+            problems,
+        )
+        return [with_columns(piece, self._stream, self._named)]
+
+    def pass_over(self, n_bytes: int) -> None:
+        """Go on behind the first `n_bytes` of a file that is not packed; its header is read all the same."""
+        if n_bytes == 0:
+            return
+        try:
+            with _opened(self.name) as file:
+                head = file.read(min(n_bytes, _MOST_HEADER_BYTES))
+                n_lines = head.count(b"\n")
+                n_bytes -= len(head)
+                while n_bytes > 0 and (data := file.read(min(n_bytes, _READ_BYTES))):
+                    n_lines += data.count(b"\n")
+                    n_bytes -= len(data)
+        except OSError as error:
+            raise InputError("E0606", f"`{self.name}` cannot be read: {_first_line(error)}") from error
+        self._lines = _lines_of(head)
+        self._begin(is_last=True)
+        self._lines = []
+        self._first_line = n_lines + 1
+
+    def _begin(self, is_last: bool) -> bool:
+        """Look at the beginning of the file; say if there is enough of it."""
+        lines = self._lines
+        if not lines:
+            return False
+        lines[0] = lines[0].removeprefix(_BOM)
+        n_lines = self._reader.begin(lines, is_last=is_last)
+        if n_lines is None:
+            return False
+        lines[:n_lines] = [b""] * n_lines
+        self._has_begun = True
+        return True

@@ -1,0 +1,78 @@
+"""Front ends: what reads the text of rules. A language is added here with one line.
+
+A front end gives the syntax trees of `cep.language.ast`, which are all that the compiler knows of a language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from cep.diagnostics.diagnostic import Diagnostic, Source
+from cep.language import ast
+from cep.language.parser import parse
+
+
+class FrontEnd(Protocol):
+    """Reads rules of one language. It runs on the driver only, and never raises for what a text has in it."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Endings of the files with rules in this language, with the dot."""
+        ...
+
+    def recognizes(self, text: str) -> bool:
+        """Say whether a text is rules in this language, well-formed or not, and not the path of a file."""
+        ...
+
+    def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
+        """Return the rules of a text that are well formed, and every problem of the others with its place.
+
+        Defaults of the language are in the trees.
+        """
+        ...
+
+
+class _RuleText:
+    """The language of docs/grammar.md."""
+
+    suffixes = (".cep",)
+
+    def recognizes(self, text: str) -> bool:
+        """Say whether a text says PATTERN: no rule can do without, and no path has it as a word."""
+        return re.search(r"\bPATTERN\b", text, re.IGNORECASE) is not None
+
+    def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
+        """Return the rules of a text and its problems."""
+        return parse(source)
+
+
+RULE_TEXT: FrontEnd = _RuleText()
+
+FRONT_ENDS: Sequence[FrontEnd] = (RULE_TEXT,)
+"""In the order in which they are asked."""
+
+SUFFIXES = tuple(suffix for front_end in FRONT_ENDS for suffix in front_end.suffixes)
+"""Endings of rule files."""
+
+
+def rule_files(folder: Path) -> list[Path]:
+    """Return the rule files in a folder and in all folders inside it, by path."""
+    return sorted(file for file in folder.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+
+
+def is_rule_text(text: str) -> bool:
+    """Say whether a text is rules, not the path of a file."""
+    return any(front_end.recognizes(text) for front_end in FRONT_ENDS)
+
+
+def read_rules(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
+    """Return the rules and the problems of a text.
+
+    The ending of the source's name says the language, else the text does; by default it is `RULE_TEXT`.
+    """
+    by_name = [front_end for front_end in FRONT_ENDS if source.name.endswith(front_end.suffixes)]
+    by_text = (front_end for front_end in FRONT_ENDS if front_end.recognizes(source.text))
+    return next(iter((*by_name, *by_text)), RULE_TEXT).read(source)

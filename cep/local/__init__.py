@@ -1,0 +1,1 @@
+"""Rules over files in one process, without Spark."""

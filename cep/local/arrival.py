@@ -1,0 +1,101 @@
+"""Events of several inputs, taken as arriving one by one: how late each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cep.arrays import I64
+from cep.engine.watermark import late_by_us
+from cep.schema.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """More events of `stream`, how late each is, and the latest event time of all streams so far.
+
+    `late_us` is int64[n]: by how many microseconds the watermark had passed the event; below 0 it had not.
+    """
+
+    stream: Stream
+    events: pa.Table
+    late_us: I64
+    latest_us: int
+
+
+class _Input:
+    """What was read of one input and has not arrived yet, with the latest time up to each event."""
+
+    def __init__(self, stream: Stream, tables: Iterator[pa.Table], start_us: int) -> None:
+        self.stream = stream
+        self.tables = tables
+        self.last_us = start_us
+        self.is_exhausted = False
+        self.events: pa.Table | None = None
+        self.times: I64 = np.zeros(0, np.int64)
+        self.reached: I64 = np.zeros(0, np.int64)
+
+    def read_more(self) -> None:
+        table = next(self.tables, None)
+        if table is None:
+            self.is_exhausted = True
+            return
+        times = table.column(self.stream.event_time).to_numpy()
+        reached = np.maximum.accumulate(np.concatenate(([self.last_us], times)))[1:]
+        self.last_us = int(reached[-1]) if len(reached) else self.last_us
+        self.events = table if self.events is None else pa.concat_tables([self.events, table])
+        self.times = np.concatenate((self.times, times))
+        self.reached = np.concatenate((self.reached, reached))
+
+    def take(self, n: int) -> tuple[pa.Table | None, I64, I64]:
+        """Take the first `n` events out, with their times and the latest time up to each."""
+        events, times, reached = self.events, self.times[:n], self.reached[:n]
+        if events is None or n == 0:
+            return None, times, reached
+        self.events = events.slice(n) if n < len(events) else None
+        self.times, self.reached = self.times[n:], self.reached[n:]
+        return events.slice(0, n), times, reached
+
+
+def arrive(
+    inputs: Mapping[Stream, Iterable[pa.Table]], lateness_us: int, start_us: int
+) -> Iterator[list[Arrived]]:
+    """Yield the events of all inputs, some at a time, as they arrive.
+
+    Each input keeps its order, and moves on together with the others: next comes the event up to which its
+    input's event time has gone least far, of several the one of the stream that is declared first. An event
+    that lies `lateness_us` or more behind the latest one of any input before it is late.
+    """
+    waiting = [_Input(stream, iter(tables), start_us) for stream, tables in inputs.items()]
+    latest_us = start_us
+    while True:
+        open_inputs = [item for item in waiting if not item.is_exhausted]
+        if open_inputs:
+            bound_us = min(item.last_us for item in open_inputs)
+            counts = [int(np.searchsorted(item.reached, bound_us)) for item in waiting]
+            if len(waiting) == 1:
+                counts = [len(waiting[0].times)]
+            if not any(counts):
+                min(open_inputs, key=lambda item: item.last_us).read_more()
+                continue
+        else:
+            counts = [len(item.times) for item in waiting]
+            if not any(counts):
+                return
+        taken = [item.take(count) for item, count in zip(waiting, counts, strict=True)]
+        number = np.repeat(np.arange(len(waiting)), counts)
+        order = np.lexsort((number, np.concatenate([reached for _, _, reached in taken])))
+        times = np.concatenate([times for _, times, _ in taken])[order]
+        before = np.maximum.accumulate(np.concatenate(([latest_us], times)))
+        late_us = np.empty(len(times), np.int64)
+        late_us[order] = late_by_us(times, before[:-1] - lateness_us)
+        latest_us = int(before[-1])
+        parts = np.split(late_us, np.cumsum(counts)[:-1])
+        yield [
+            Arrived(item.stream, events, late_of_item, latest_us)
+            for item, (events, _, _), late_of_item in zip(waiting, taken, parts, strict=True)
+            if events is not None
+        ]

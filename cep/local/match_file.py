@@ -1,0 +1,204 @@
+"""Rules over a file, without Spark: the same engine, in this process.
+
+A Spark run over the same events has the same matches, with the same ids, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cep.arrays import I64
+from cep.counts import Counts
+from cep.engine.corrections import Corrector, new_matcher
+from cep.engine.matcher import Counters, Matcher
+from cep.engine.prepare.predicates import prepare
+from cep.engine.watermark import START_OF_TIME_US, split_late
+from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.files import BadFile, read_events
+from cep.formats.intake import count_chunk, count_late, count_uncorrected
+from cep.formats.late_events import late_schema
+from cep.local.arrival import Arrived, arrive
+from cep.rule_set import Corrections, RuleSet
+from cep.schema.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Matches in order (`RuleSet.match_schema`), what was refused, what came too late, and counts.
+
+    `late` has the late events of each stream (`cep.formats.late_events.late_schema`).
+    """
+
+    matches: pa.Table
+    dead_letters: pa.Table
+    late: dict[Stream, pa.Table]
+    counts: Counts
+
+
+def match_file(
+    rules: RuleSet,
+    path: str | Path | Mapping[str, str | Path],
+    file_format: str | None = None,
+    *,
+    as_stream: bool = False,
+    on_bad_file: BadFile = BadFile.FAIL,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> Result:
+    """Return the matches of `rules` over the events of a file or directory, or of one for each stream.
+
+    See `match_chunks` for `as_stream`, `cep.formats.files` for the errors and `on_bad_file`. `on_chunk` is
+    called with what has been read, before it is matched.
+    """
+    chunks = read_inputs(rules, path, file_format, on_bad_file=on_bad_file, on_chunk=on_chunk)
+    return match_chunks(rules, chunks, as_stream=as_stream)
+
+
+def read_inputs(
+    rules: RuleSet,
+    path: str | Path | Mapping[str, str | Path],
+    file_format: str | None = None,
+    *,
+    on_bad_file: BadFile = BadFile.FAIL,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> Mapping[str, Iterator[Chunk]]:
+    """Return the events of the files of each stream, read as they are asked for; see `match_file`."""
+    paths = path if isinstance(path, Mapping) else {rules.only_stream().name: path}
+    rules.require_streams(paths)
+    chunks = {
+        name: read_events(
+            paths[name], stream, file_format, keys=rules.keys_of(stream), on_bad_file=on_bad_file
+        )
+        for name, stream in rules.streams.items()
+    }
+    return chunks if on_chunk is None else _told(chunks, on_chunk)
+
+
+@dataclass
+class LocalRun:
+    """The `Runner` in this process.
+
+    Parameters
+    ----------
+    chunks
+        The events of each stream, by its name.
+    deliver
+        Is given what was found, once.
+    as_stream
+        See `match_chunks`.
+    """
+
+    rules: RuleSet
+    chunks: Mapping[str, Iterable[Chunk]]
+    deliver: Callable[[Result], None]
+    as_stream: bool = False
+
+    @property
+    def was_stopped(self) -> bool:
+        """It cannot be stopped."""
+        return False
+
+    def run(self) -> Counts:
+        """Match all events and deliver what was found; return what was counted."""
+        result = match_chunks(self.rules, self.chunks, as_stream=self.as_stream)
+        self.deliver(result)
+        return result.counts
+
+
+def _told(
+    chunks: Mapping[str, Iterator[Chunk]], on_chunk: Callable[[Chunk], None]
+) -> dict[str, Iterator[Chunk]]:
+    """Return `chunks`, each told to `on_chunk`; the first of each stream is read now."""
+
+    def told(chunk: Chunk) -> Chunk:
+        on_chunk(chunk)
+        return chunk
+
+    first = {name: list(islice(of_stream, 1)) for name, of_stream in chunks.items()}
+    for chunk in chain.from_iterable(first.values()):
+        on_chunk(chunk)
+    return {name: chain(first[name], map(told, of_stream)) for name, of_stream in chunks.items()}
+
+
+def match_chunks(
+    rules: RuleSet,
+    chunks: Iterable[Chunk] | Mapping[str, Iterable[Chunk]],
+    *,
+    as_stream: bool = False,
+) -> Result:
+    """Return the matches of `rules` over all events of `chunks`: of their stream, or by stream.
+
+    The input counts as complete: no event is late, whatever the order, and every window closes at the end.
+    With `as_stream` the events are taken as arriving in this order, one by one (`arrival`): an event that
+    lies the largest lateness of the streams or more behind the latest one before it is late, and left out,
+    or, with `RuleSet.corrections`, corrects the matches of the events before it.
+    """
+    streams = rules.streams
+    by_stream = chunks if isinstance(chunks, Mapping) else {rules.only_stream().name: chunks}
+    matchers = [new_matcher(program, rules.corrections) for program in rules.programs]
+    counts = Counts()
+    matches: list[pa.Table] = []
+    dead = [DEAD_LETTER_SCHEMA.empty_table()]
+    late: dict[Stream, list[pa.Table]] = {
+        stream: [late_schema(stream).empty_table()] for stream in streams.values()
+    }
+
+    def events_of(stream: Stream) -> Iterator[pa.Table]:
+        for chunk in by_stream[stream.name]:
+            dead.append(chunk.dead_letters)
+            counts.add(count_chunk(chunk, stream))
+            yield chunk.events
+
+    def push(stream: Stream, events: pa.Table) -> None:
+        for matcher in matchers:
+            if stream in matcher.program.streams:
+                matcher.push(prepare(matcher.program, events, stream))
+
+    inputs = {stream: events_of(stream) for stream in streams.values()}
+    if as_stream:
+        for arrived in arrive(inputs, rules.lateness_us, START_OF_TIME_US):
+            for part in arrived:
+                in_time, found = split_late(
+                    part.events, part.late_us, part.stream, _counted_us(part, matchers, rules.corrections)
+                )
+                late[part.stream].append(found)
+                counts.add(count_late(found, part.stream, rules.keys_of(part.stream)))
+                counts.uncorrected += count_uncorrected(found, rules.corrections)
+                push(part.stream, in_time)
+            watermark_us = arrived[-1].latest_us - rules.lateness_us
+            matches += [matcher.advance(watermark_us) for matcher in matchers]
+    else:
+        for stream, tables in inputs.items():
+            for events in tables:
+                push(stream, events)
+    matches += [matcher.finish() for matcher in matchers]
+    met = rules.events_met([matcher.counters.duplicates_of for matcher in matchers])
+    counts.duplicates = sum(met.values())
+    for matcher in matchers:
+        _count_rules(counts, matcher.counters)
+    late_tables = {stream: pa.concat_tables(tables) for stream, tables in late.items()}
+    return Result(rules.in_order(matches), pa.concat_tables(dead), late_tables, counts)
+
+
+def _counted_us(
+    part: Arrived, matchers: Sequence[Matcher | Corrector], corrections: Corrections | None
+) -> int | I64:
+    """Return by how much events may be late and still be counted: what is final cannot be corrected."""
+    if corrections is None:
+        return 0
+    final_us = max(matcher.final_us for matcher in matchers if isinstance(matcher, Corrector))
+    watermark_us = part.late_us + np.asarray(part.events.column(part.stream.event_time), np.int64)
+    counted_us: I64 = np.minimum(corrections.within_us, watermark_us - final_us)
+    return counted_us
+
+
+def _count_rules(counts: Counts, counters: Counters) -> None:
+    """Add what is counted by rule."""
+    for name in ("matches", "timeouts", "suppressed", "dropped_runs", "retracted"):
+        setattr(counts, name, getattr(counts, name) | getattr(counters, name))

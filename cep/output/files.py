@@ -1,0 +1,127 @@
+"""Matches, late events and dead letters of a local run, as files: JSON lines, CSV, Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.errors import InputError
+from cep.formats.late_events import as_declared, json_lines
+from cep.output.rows import json_line
+from cep.schema.stream import Stream
+from cep.write_errors import writing
+
+
+class TableWriter(Protocol):
+    """Writes a file of one format, whole. Raises OSError if it cannot be written."""
+
+    def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write a table; `rows` are the same rows as mappings, each with the columns that it has."""
+        ...
+
+    def write_late(self, file: Path, events: pa.Table, stream: Stream) -> None:
+        """Write late events (`late_schema`) so that the file can be read as events of the stream."""
+        ...
+
+
+class _JsonLines:
+    """An object on each line."""
+
+    def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        with file.open("w", encoding="utf-8") as lines:
+            lines.writelines(json_line(row) + "\n" for row in rows)
+
+    def write_late(self, file: Path, events: pa.Table, stream: Stream) -> None:
+        with file.open("w", encoding="utf-8") as lines:
+            lines.writelines(f"{line}\n" for line in json_lines(events, stream))
+
+
+class _Csv:
+    """Lists, events and times are the text that JSON has for them."""
+
+    def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        import pyarrow.csv
+
+        with file.open("wb") as sink:
+            pyarrow.csv.write_csv(_flat(table), sink)
+
+    def write_late(self, file: Path, events: pa.Table, stream: Stream) -> None:
+        self.write(file, as_declared(events, stream, is_flat=True), ())
+
+
+class _Parquet:
+    """The columns with their types."""
+
+    def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        import pyarrow.parquet
+
+        with file.open("wb") as sink:
+            pyarrow.parquet.write_table(table, sink)
+
+    def write_late(self, file: Path, events: pa.Table, stream: Stream) -> None:
+        self.write(file, as_declared(events, stream), ())
+
+
+WRITERS: Mapping[str, TableWriter] = {
+    **dict.fromkeys((".jsonl", ".json", ".ndjson"), _JsonLines()),
+    ".csv": _Csv(),
+    ".parquet": _Parquet(),
+}
+"""Ending of the files that can be written -> what writes them. A format is added here with one line."""
+
+
+def writer_of(path: str | Path) -> TableWriter:
+    """Return what writes files with the ending of `path`.
+
+    Raises
+    ------
+    InputError
+        The ending says no format.
+    """
+    found = WRITERS.get(Path(path).suffix)
+    if found is None:
+        raise InputError(
+            "E0608",
+            f"the format of `{path}` cannot be told",
+            f"names of output files end in {', '.join(WRITERS)}",
+        )
+    return found
+
+
+def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write `table` to a file of the format its ending says; `rows` are the same rows for JSON lines."""
+    path = Path(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer_of(path).write(path, table, rows)
+
+
+def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
+    """Write late events (`cep.formats.late_events.late_schema`) to a file of the format its ending says.
+
+    The events of several streams have a file each, with the name of the stream before the ending.
+    """
+    path = Path(path)
+    for stream, events in late.items():
+        file = path if len(late) == 1 else path.with_name(f"{path.stem}.{stream.name}{path.suffix}")
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            writer_of(path).write_late(file, events, stream)
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """Return `table` with lists, events and times as the text that JSON has for them."""
+    for number, item in enumerate(table.schema):
+        if pa.types.is_timestamp(item.type) and item.type.tz is not None:
+            times = table.column(number).cast(pa.timestamp("us", tz="UTC"))
+            table = table.set_column(number, item.name, pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ"))
+        elif pa.types.is_nested(item.type):
+            texts = [
+                None if value is None else json_line(value) for value in table.column(number).to_pylist()
+            ]
+            table = table.set_column(number, item.name, pa.array(texts, pa.string()))
+    return table

@@ -1,0 +1,122 @@
+"""What happened in a run, in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from cep.counts import Counts, largest
+from cep.schema.stream import Stream
+
+MANY_LATE = 0.05
+"""Share of late events from which on the summary says what to do."""
+
+_SHOWN_NAMES = 3
+"""Reasons, files and keys that a line of the summary names."""
+
+
+def summary_lines(
+    counts: Counts, seconds: float, streams: Mapping[str, Stream], instead: str = ""
+) -> list[str]:
+    """Return what happened, a line for each kind of count, more where it needs a remedy.
+
+    `instead` says how else the run could be made, so that no event is late.
+    """
+    rows = [
+        ("events", counts.events, ""),
+        ("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons")),
+        ("late", counts.late, ""),
+        ("duplicates", counts.duplicates, ""),
+        ("matches", sum(counts.matches.values()), _by_rule(counts.matches)),
+    ]
+    for name, by_rule in (("timeouts", counts.timeouts), ("suppressed", counts.suppressed)):
+        if any(by_rule.values()):
+            found = {rule: count for rule, count in by_rule.items() if count}
+            rows.append((name, sum(found.values()), _by_rule(found)))
+    if any(counts.retracted.values()):
+        found = {rule: count for rule, count in counts.retracted.items() if count}
+        rows.append(("retracted", sum(found.values()), _by_rule(found)))
+    if counts.uncorrected:
+        why = "late, but not too late for a correction; more was retained than `max_retained` allows"
+        rows.append(("uncorrected", counts.uncorrected, why))
+    if any(counts.dropped_runs.values()):
+        dropped = {name: count for name, count in counts.dropped_runs.items() if count}
+        why = f"more runs were open for one key than a rule may have: {_by_rule(dropped)}"
+        rows.append(("dropped runs", sum(dropped.values()), why))
+    for name, files, what in (
+        ("empty files", counts.empty, "passed over"),
+        ("refused files", counts.refused, "a dead letter says why"),
+        ("gone files", counts.gone, "planned to be read, but not there any more"),
+        ("changed files", counts.changed, "changed since they were read; what changed was not read"),
+    ):
+        if files:
+            rows.append((name, len(files), f"{what}: {_names(files, 'files')}"))
+    lines = []
+    for name, count, text in rows:
+        lines.append(_summary_line(name, f"{count:,}", text))
+        if name == "late" and counts.late > MANY_LATE * counts.events:
+            lines += [_summary_line("", "", line) for line in _about_late(counts, streams, instead)]
+    return [*lines, _summary_line("seconds", f"{seconds:.2f}", "")]
+
+
+def _summary_line(name: str, number: str, text: str) -> str:
+    return f"{name:<14}{number:>12}  {text}".rstrip()
+
+
+def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> Iterator[str]:
+    """Yield where many late events come from, why they are late, and what to do."""
+    share = round(100 * counts.late / counts.events)
+    behind = ""  # of uncorrected events in a pipeline only the number is known
+    if counts.latest_late:
+        behind = (
+            f", up to {long_duration(max(us for us, _ in counts.latest_late.values()))} behind the watermark"
+        )
+    yield f"{share} % of the events{behind}"
+    if counts.late_in:
+        yield f"in {_listed(counts.late_in, ', ', 'files')}"
+    if counts.late_keys:
+        yield f"of {_listed(counts.late_keys, ', ', 'keys')}"
+    latest_us, place = max(counts.latest.values(), default=(0, ""))
+    if place:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=latest_us)
+        latest = time.isoformat().replace("+00:00", "Z")
+        yield f"the watermark follows the latest event: {latest}, {place}"
+    late = [f"`{name}` (now {long_duration(streams[name].lateness_us)})" for name in counts.late_of]
+    if counts.uncorrected == counts.late:
+        yield "to keep them, raise `max_retained`"
+        return
+    yield f"to keep them, raise `lateness` of stream {', '.join(late)}{instead and f', or {instead}'}"
+
+
+def _listed(counts: Mapping[str, int], separator: str, what: str) -> str:
+    """Return the largest of some counts by name."""
+    first = [f"{name} ({count:,})" for name, count in largest(counts, _SHOWN_NAMES).items()]
+    return separator.join([*first, *_rest(counts, what)])
+
+
+def _names(names: Iterable[str], what: str) -> str:
+    shown = sorted(names)
+    return ", ".join([*shown[:_SHOWN_NAMES], *_rest(shown, what)])
+
+
+def _rest(names: Collection[str], what: str) -> list[str]:
+    return [f"{len(names) - _SHOWN_NAMES:,} other {what}"] if len(names) > _SHOWN_NAMES else []
+
+
+def long_duration(length_us: int) -> str:
+    """Return a length of time in its two largest units, in words."""
+    seconds, rest_us = divmod(length_us, 1_000_000)
+    if seconds < 60:
+        amount = seconds + rest_us / 1e6
+        return f"{amount:g} second{'' if amount == 1 else 's'}"
+    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+    parts: list[str] = []
+    for unit, length in units:
+        number, seconds = divmod(seconds, length)
+        if number or parts:
+            parts.append(f"{number:,} {unit}{'' if number == 1 else 's'}" if number else "")
+    return " ".join(filter(None, parts[:2]))
+
+
+def _by_rule(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))

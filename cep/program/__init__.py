@@ -1,0 +1,1 @@
+"""The waist: what the compiler writes and the engine reads."""

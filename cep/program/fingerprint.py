@@ -1,0 +1,341 @@
+"""The identity of a program: fingerprints, registers and states of its rules, each rule by itself.
+
+A rule's identity does not depend on the other rules of its program. Numbers that do depend on them (bits of
+predicate words, indices of columns, names of derived columns) are replaced by what they stand for.
+
+What is only said about a rule (title, severity, tags), which events are taken in (lateness, bounds of event
+time), the layout of CSV files, and columns that no rule reads are no part of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+import numpy as np
+
+from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, column_names
+from cep.program.identity import (
+    FINGERPRINT_BYTES,
+    ProgramIdentity,
+    RuleIdentity,
+    SharedIdentity,
+    StoredRegister,
+    StreamOrder,
+)
+from cep.program.opcodes import Code, Update
+from cep.schema.stream import Field, Stream
+
+if TYPE_CHECKING:
+    from cep.program.program import Program, RuleProgram
+
+_Value: TypeAlias = "str | bytes | int | bool | Field | Iterable[_Value]"
+
+_ONLY_SAID = frozenset(("name", "title", "severity", "tags"))
+
+_FOLLOWS = frozenset(
+    (
+        *("word", "event_mask", "variable_mask", "state_trigger_mask"),  # bits
+        *("needs_every_event", "state_always"),
+    )
+)
+"""Fields that follow from the pattern and from the conditions, which are told in full."""
+
+_PART_OF = {
+    **dict.fromkeys(
+        (
+            *("span_us", "span_events", "close_us", "has_closing", "is_timed"),
+            *("max_runs", "overflow", "timeouts", "suppress_us"),
+        ),
+        "limits",
+    ),
+    "variable_after_take": "conditions",
+    **dict.fromkeys(("all_rows", "subsets"), "measures"),
+}
+"""Field of `RuleProgram` or `RuleTables` -> part of the rule; any other field belongs to the pattern."""
+
+_TOLD_BY_MEANING = frozenset(
+    (
+        *("tables", "registers", "measures", "skip_register", "node_register"),
+        *("code_ptr", "code_op", "code_arg"),
+        *("update_ptr", "update_op", "update_register", "update_column", "update_arg", "update_arg2"),
+    )
+)
+"""Fields that `_RuleIdentifier` looks into."""
+
+_ARG_IS_REGISTER = frozenset(
+    (Update.FIRST, Update.SHIFT, Update.POSITION_FIRST, Update.MEAN_F, Update.SQUARES_F)
+)
+_ARG2_IS_REGISTER = frozenset((Update.SQUARES_F,))
+
+
+def identity_of(program: Program) -> ProgramIdentity:
+    """Return what the stored state of `program` means."""
+    digests = _Expressions(program, ())
+    shared = SharedIdentity(
+        fingerprint=_shared_fingerprint(program),
+        key=tuple(
+            (name, str(program.type_of(column)))
+            for name, column in zip(program.key, program.key_columns, strict=True)
+        ),
+        roles=tuple((role.stream, role.key) for role in program.roles),
+        orders=tuple(
+            StreamOrder(stream.name, stream.event_time, stream.tie_break, stream.deduplicate)
+            for stream in program.streams
+        ),
+        predicates=tuple(
+            tuple(digests.of(predicate).hex()[:16] for predicate in word) for word in program.predicates
+        ),
+        derived=tuple((name, digests.of(expression).hex()[:16]) for name, expression in program.derived),
+    )
+    return ProgramIdentity(shared, tuple(_RuleIdentifier(program, rule).identity() for rule in program.rules))
+
+
+def _shared_fingerprint(program: Program) -> bytes:
+    """Return what says of which streams, of which key and in which order the events are."""
+
+    def fields(stream: Stream, names: Iterable[str]) -> list[_Value]:
+        return [field for field in stream.fields if field.name in set(names)]
+
+    streams: list[_Value] = []
+    for stream in program.streams:
+        key = {column for role in program.roles if role.stream == stream.name for column in role.key}
+        streams.append(
+            [
+                *(stream.name, stream.event_time, stream.tie_break, stream.deduplicate),
+                fields(stream, (stream.event_time, *stream.tie_break, *key)),
+            ]
+        )
+    roles = [[role.stream, role.key] for role in program.roles]
+    return _digest([program.key, roles, streams])[:FINGERPRINT_BYTES]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Update:
+    """One update of `RuleTables`: what taking an event as `variable` does to a register."""
+
+    variable: str
+    op: Update
+    register: int
+    column: int
+    arg: int
+    arg2: int
+
+
+def _updates(rule: RuleProgram) -> Iterator[_Update]:
+    tables = rule.tables
+    for variable, (first, end) in zip(rule.variables, pairwise(tables.update_ptr.tolist()), strict=True):
+        for at in range(first, end):
+            yield _Update(
+                variable,
+                Update(int(tables.update_op[at])),
+                int(tables.update_register[at]),
+                int(tables.update_column[at]),
+                int(tables.update_arg[at]),
+                int(tables.update_arg2[at]),
+            )
+
+
+class _RuleIdentifier:
+    """Tells what one rule of a program is."""
+
+    def __init__(self, program: Program, rule: RuleProgram) -> None:
+        self.program = program
+        self.rule = rule
+        self.updates = list(_updates(rule))
+        self.columns = _Expressions(program, ())
+        self.known: dict[int, bytes] = {}  # what registers hold
+        self.measures = _Expressions(program, [self._held(number) for number in range(len(rule.registers))])
+
+    def identity(self) -> RuleIdentity:
+        """Return the identity of the rule."""
+        rule = self.rule
+        held = [self._held(number) for number in range(len(rule.registers))]
+        parts: dict[str, list[_Value]] = {
+            "pattern": [self._held(rule.skip_register)],
+            "conditions": list(self._conditions()),
+            "registers": [held, [[update.variable, self._held(update.register)] for update in self.updates]],
+            "measures": [
+                self._held(rule.node_register),
+                [[name, self.measures.of(expression)] for name, expression in rule.measures],
+            ],
+            "limits": [],
+            "columns": [[stream.name, field] for stream, field in self._fields_read()],
+        }
+        for name, value in self._fields():
+            parts[_PART_OF.get(name, "pattern")].append([name, value])
+        digests = {name: _digest(values) for name, values in parts.items()}
+        return RuleIdentity(
+            name=rule.name,
+            fingerprint=_digest([[name, digest] for name, digest in digests.items()])[:FINGERPRINT_BYTES],
+            registers=tuple(
+                StoredRegister(register.label, str(register.type), digest.hex()[:16])
+                for register, digest in zip(rule.registers, held, strict=True)
+            ),
+            states=tuple(_state_names(rule)),
+            parts=tuple((name, digest.hex()[:8]) for name, digest in digests.items()),
+        )
+
+    def _fields(self) -> Iterator[tuple[str, _Value]]:
+        """Yield the fields of the rule and of its tables that say by themselves what they mean."""
+        left_out = _ONLY_SAID | _FOLLOWS | _TOLD_BY_MEANING
+        for field in dataclasses.fields(self.rule):
+            if field.name not in left_out:
+                yield field.name, getattr(self.rule, field.name)
+        for name, table in self.rule.tables._asdict().items():
+            if name not in left_out:
+                yield name, [str(table.dtype), np.ascontiguousarray(table).tobytes()]
+
+    def _column(self, number: int) -> bytes:
+        """Return what a column of `Program.columns` holds; -1: none."""
+        return b"" if number < 0 else self.columns.of_column(self.program.columns[number])
+
+    def _held(self, number: int) -> bytes:
+        """Return what register `number` holds; -1: none."""
+        if number < 0:
+            return b""
+        if number not in self.known:
+            register = self.rule.registers[number]
+            updates = [self._told(update) for update in self.updates if update.register == number]
+            of = updates or register.label  # no update: the kernels keep the register
+            self.known[number] = _digest([str(register.type), register.starts_at_zero, of])
+        return self.known[number]
+
+    def _told(self, update: _Update) -> _Value:
+        return [
+            update.variable,
+            update.op.name,
+            self._column(update.column),
+            self._held(update.arg) if update.op in _ARG_IS_REGISTER else update.arg,
+            self._held(update.arg2) if update.op in _ARG2_IS_REGISTER else update.arg2,
+        ]
+
+    def _conditions(self) -> Iterator[_Value]:
+        """Yield the condition of each variable: the local predicate, then the bytecode."""
+        tables = self.rule.tables
+        for number, variable in enumerate(self.rule.variables):
+            first, end = tables.code_ptr[number : number + 2]
+            code: list[_Value] = []
+            ops, args = tables.code_op[first:end].tolist(), tables.code_arg[first:end].tolist()
+            for op, arg in zip(ops, args, strict=True):
+                match Code(op):
+                    case Code.COLUMN:
+                        code.append([op, self._column(arg)])
+                    case Code.REGISTER:
+                        code.append([op, self._held(arg)])
+                    case _:
+                        code.append([op, arg])
+            yield [variable, [self.columns.of(predicate) for predicate in self._local(number)], code]
+
+    def _local(self, variable: int) -> list[Expression]:
+        """Return the local predicate of a variable, or nothing."""
+        mask = int(self.rule.tables.variable_mask[variable])
+        return [] if mask == 0 else [self.program.predicates[self.rule.word][mask.bit_length() - 1]]
+
+    def _fields_read(self) -> list[tuple[Stream, Field]]:
+        """Return the declared columns that the rule reads."""
+        tables, program = self.rule.tables, self.program
+        names = {program.columns[update.column] for update in self.updates if update.column >= 0}
+        names |= {
+            program.columns[arg]
+            for op, arg in zip(tables.code_op.tolist(), tables.code_arg.tolist(), strict=True)
+            if op == Code.COLUMN
+        }
+        if self.rule.all_rows:
+            names |= set(program.kept_columns)
+        derived = dict(program.derived)
+        variables = range(len(self.rule.variables))
+        expressions = [expression for number in variables for expression in self._local(number)]
+        expressions += [expression for _, expression in self.rule.measures]
+        names |= {name for expression in expressions for name in column_names(expression)}
+        names |= {name for column in names & derived.keys() for name in column_names(derived[column])}
+        found = {name: source for name in sorted(names) if (source := program.source_of(name)) is not None}
+        return list(found.values())
+
+
+def _state_names(rule: RuleProgram) -> Iterator[str]:
+    """Yield a name for each state: what it takes, or how it ends; a number behind a name that was there."""
+    tables = rule.tables
+    known: dict[str, int] = {}
+    for state, (first, end) in enumerate(pairwise(tables.take_ptr.tolist())):
+        taken = dict.fromkeys(rule.variables[at] for at in tables.take_variable[first:end].tolist())
+        if taken:
+            name = " | ".join(taken)
+        elif tables.state_absence[state] >= 0:
+            name = "timed absence"
+        else:
+            name = "end of the window" if tables.state_closes[state] else "end"
+        known[name] = known.get(name, 0) + 1
+        yield name if known[name] == 1 else f"{name} ({known[name]})"
+
+
+# ---------------------------------------------------------------- digests
+
+
+class _Expressions:
+    """Digests of expressions in which what derived columns and registers hold stands in their place.
+
+    Each node is looked at once, however often it occurs.
+    """
+
+    def __init__(self, program: Program, registers: Sequence[bytes]) -> None:
+        self.program = program
+        self.registers = registers
+        self.derived = dict(program.derived)
+        self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; kept alive by being in here
+
+    def of(self, expression: Expression) -> bytes:
+        """Return the digest of `expression`."""
+        if id(expression) not in self.known:
+            self.known[id(expression)] = (expression, self._of(expression))
+        return self.known[id(expression)][1]
+
+    def of_column(self, name: str) -> bytes:
+        """Return the digest of a column of the program's events."""
+        return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])
+
+    def _of(self, expression: Expression) -> bytes:
+        match expression:
+            case RegisterRef(number=number):
+                return self.registers[number]
+            case RoleTest(number=number):
+                role = self.program.roles[number]
+                return _digest(["role", role.stream, list(role.key)])
+            case Column(name=name):
+                return self.of_column(name)
+            case Literal(value=value, type=kind):
+                return _digest(["literal", repr(value), str(kind)])
+            case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):
+                of = [] if argument is None else [self.of(argument)]
+                return _digest(["aggregate", kind, variable, of, offset])
+            case Call(function=function, args=args, type=kind):
+                return _digest(["call", function, [self.of(arg) for arg in args], str(kind)])
+            case _:
+                assert_never(expression)
+
+
+def _digest(value: _Value) -> bytes:
+    digest = hashlib.sha256()
+    _feed(digest, value)
+    return digest.digest()
+
+
+def _feed(digest: hashlib._Hash, value: _Value) -> None:
+    """Hash a tree of lists, records and scalars, with its structure."""
+    match value:
+        case bytes():
+            digest.update(b"b%d:" % len(value) + value)
+        case str():
+            digest.update(b"s%d:" % len(value) + value.encode())
+        case int():  # numbers of enumerations and truth values, too
+            digest.update(b"i%d;" % value)
+        case Field():
+            _feed(digest, dataclasses.astuple(value))
+        case _:
+            items = list(value)
+            digest.update(b"(%d:" % len(items))
+            for item in items:
+                _feed(digest, item)

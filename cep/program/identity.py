@@ -1,0 +1,275 @@
+"""What gives stored state its meaning, in words that outlive the program: of each rule, and of all rules.
+
+`cep.program.fingerprint` computes the `ProgramIdentity` of a `Program`. Snapshots and checkpoints carry it,
+so stored state can be read and compared without the program that wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+FINGERPRINT_BYTES = 16
+
+PARTS: Mapping[str, str] = {
+    "pattern": "its pattern",
+    "conditions": "its conditions",
+    "registers": "the order of its registers",
+    "measures": "its measures",
+    "limits": "its window or limits",
+    "columns": "the columns that it reads",
+}
+"""Part of a rule -> what a message says of rules that differ in it."""
+
+_MOST_TOLD = 3
+"""Rules that a message names; it counts the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegister:
+    """One register of a run: its name for people, its type, and 16 hex digits for what it holds."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class RuleIdentity:
+    """What the stored state of one rule means. Two rules of one fingerprint can read each other's state."""
+
+    name: str
+    fingerprint: bytes  # of all `PARTS`; the rule's name is no part of it
+    registers: tuple[StoredRegister, ...]
+    states: tuple[str, ...]  # names by number
+    parts: tuple[tuple[str, str], ...]  # name of a part, 8 hex digits: says where two rules differ
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form for JSON."""
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint.hex(),
+            "registers": [[item.name, item.type, item.meaning] for item in self.registers],
+            "states": list(self.states),
+            "parts": dict(self.parts),
+        }
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> RuleIdentity:
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        return cls(
+            str(found["name"]),
+            _fingerprint(found["fingerprint"]),
+            tuple(StoredRegister(str(name), str(kind), str(of)) for name, kind, of in found["registers"]),
+            tuple(map(str, found["states"])),
+            tuple((str(name), str(digest)) for name, digest in dict(found["parts"]).items()),
+        )
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The identity as bytes, for snapshots."""
+        return packed_json(self.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOrder:
+    """How the events of one stream are told apart and ordered."""
+
+    stream: str
+    event_time: str
+    tie_break: tuple[str, ...]
+    deduplicate: bool
+
+
+@dataclass(frozen=True)
+class SharedIdentity:
+    """What the stored state of all rules of a program has in common: key, order, columns of waiting events.
+
+    `predicates` and `derived` say what the predicate words and the derived columns of waiting events mean.
+    They depend on the order of the rules and are no part of the fingerprint.
+    """
+
+    fingerprint: bytes
+    key: tuple[tuple[str, str], ...]  # name, type
+    roles: tuple[tuple[str, tuple[str, ...]], ...]  # stream, columns of the key
+    orders: tuple[StreamOrder, ...]
+    predicates: tuple[tuple[str, ...], ...]  # of each word, 16 hex digits for each bit
+    derived: tuple[tuple[str, str], ...]  # name of a derived column, 16 hex digits
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form for JSON."""
+        return {
+            "fingerprint": self.fingerprint.hex(),
+            "key": [list(item) for item in self.key],
+            "roles": [[stream, list(columns)] for stream, columns in self.roles],
+            "orders": [[o.stream, o.event_time, list(o.tie_break), o.deduplicate] for o in self.orders],
+            "predicates": [list(word) for word in self.predicates],
+            "derived": dict(self.derived),
+        }
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> SharedIdentity:
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        return cls(
+            _fingerprint(found["fingerprint"]),
+            tuple((str(name), str(kind)) for name, kind in found["key"]),
+            tuple((str(stream), tuple(map(str, columns))) for stream, columns in found["roles"]),
+            tuple(
+                StreamOrder(str(stream), str(time), tuple(map(str, ties)), bool(deduplicate))
+                for stream, time, ties, deduplicate in found["orders"]
+            ),
+            tuple(tuple(map(str, word)) for word in found["predicates"]),
+            tuple((str(name), str(digest)) for name, digest in dict(found["derived"]).items()),
+        )
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The identity as bytes, for snapshots."""
+        return packed_json(self.to_json())
+
+
+@dataclass(frozen=True)
+class ProgramIdentity:
+    """What the stored state of one program means."""
+
+    shared: SharedIdentity
+    rules: tuple[RuleIdentity, ...]
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Made of the shared fingerprint and of the rules' names and fingerprints, in whatever order."""
+        digest = hashlib.sha256(self.shared.fingerprint)
+        for rule in sorted(self.rules, key=lambda rule: rule.name):
+            digest.update(hashlib.sha256(rule.name.encode()).digest() + rule.fingerprint)
+        return digest.digest()[:FINGERPRINT_BYTES]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a form for JSON."""
+        return {"shared": self.shared.to_json(), "rules": [rule.to_json() for rule in self.rules]}
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> ProgramIdentity:
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        return cls(SharedIdentity.of_json(found["shared"]), tuple(map(RuleIdentity.of_json, found["rules"])))
+
+
+def packed_json(value: Mapping[str, Any]) -> bytes:
+    """Return `value` as compressed JSON."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)
+
+
+_MOST_JSON_BYTES = 1 << 26
+
+
+def packed_json_in(data: bytes | memoryview) -> Mapping[str, Any]:
+    """Return what `packed_json` wrote; raises ValueError where it did not."""
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(data, _MOST_JSON_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof:
+        raise ValueError("cut off, or too long")
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _fingerprint(text: str) -> bytes:
+    fingerprint = bytes.fromhex(text)
+    if len(fingerprint) != FINGERPRINT_BYTES:
+        raise ValueError(f"`{text}` is no fingerprint")
+    return fingerprint
+
+
+# ---------------------------------------------------------------- what has changed
+
+
+def differences(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity]) -> str:
+    """Return in one line which rules differ and in what; empty: none does."""
+    told = list(_differences(_by_rule(then), _by_rule(now)))
+    more = f"; {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+    return "; ".join(told[:_MOST_TOLD]) + more
+
+
+_Rules = Mapping[str, tuple[SharedIdentity, RuleIdentity]]
+
+
+def _by_rule(programs: Sequence[ProgramIdentity]) -> _Rules:
+    return {rule.name: (program.shared, rule) for program in programs for rule in program.rules}
+
+
+def _differences(then: _Rules, now: _Rules) -> Iterator[str]:
+    gone = {name: rule for name, rule in then.items() if name not in now}
+    for name, (shared, rule) in now.items():
+        if name not in then:
+            before = [
+                other
+                for other, (of_other, identity) in gone.items()
+                if (of_other.fingerprint, identity.fingerprint) == (shared.fingerprint, rule.fingerprint)
+            ]
+            if before:
+                del gone[before[0]]
+            yield f"rule `{before[0]}` is called `{name}` now" if before else f"rule `{name}` is new"
+            continue
+        what = [*_shared_differences(then[name][0], shared), *rule_differences(then[name][1], rule)]
+        if what:
+            yield f"rule `{name}` has changed: {', '.join(what)}"
+    yield from (f"rule `{name}` is gone" for name in gone)
+
+
+def _shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[str]:
+    """Yield what differs in what all rules of a program share."""
+    if then.fingerprint == now.fingerprint:
+        return
+    streams = [tuple(order.stream for order in shared.orders) for shared in (then, now)]
+    if streams[0] != streams[1]:
+        yield f"it reads {_names(streams[1])} instead of {_names(streams[0])}"
+        return
+    if then.key != now.key:
+        yield f"its key is {_key(now)} instead of {_key(then)}"
+    elif then.roles != now.roles:
+        yield "its key stands in other columns"
+    changed = [a.stream for a, b in zip(now.orders, then.orders, strict=True) if a != b]
+    if changed:
+        yield f"the event time, the tie breakers or `deduplicate` of {_names(changed)}"
+    if (then.key, then.roles, then.orders) == (now.key, now.roles, now.orders):
+        yield "the columns of its key, event time or tie breakers"
+
+
+def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:
+    """Yield what differs between two rules, in words."""
+    if then.fingerprint == now.fingerprint:
+        return
+    before, after = dict(then.parts), dict(now.parts)
+    parts = [name for name in PARTS if before.get(name) != after.get(name)]
+    if len(then.states) != len(now.states):
+        parts = [name for name in parts if name != "pattern"]
+        yield f"it has {len(now.states)} states instead of {len(then.states)}"
+    registers = list(_register_differences(then.registers, now.registers))
+    if registers:
+        parts = [name for name in parts if name != "registers"]
+    yield from (PARTS[name] for name in parts)
+    yield from registers
+    if not parts and not registers and len(then.states) == len(now.states):
+        yield "its meaning"
+
+
+def _register_differences(then: Sequence[StoredRegister], now: Sequence[StoredRegister]) -> Iterator[str]:
+    before, after = set(then), set(now)
+    yield from (f"the register `{item.name}` is new" for item in now if item not in before)
+    yield from (f"the register `{item.name}` is gone" for item in then if item not in after)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _key(shared: SharedIdentity) -> str:
+    return ", ".join(f"`{name}` ({kind})" for name, kind in shared.key)

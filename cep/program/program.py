@@ -1,0 +1,353 @@
+"""The compiled rules: flat arrays and small frozen tables that the compiler writes and the engine reads.
+
+A `Program` holds all rules that share streams and a partition key, so that events are brought together
+once for all of them. It knows nothing of text, syntax trees or graphs, and its import loads neither
+pyparsing nor networkx, because it travels to executors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cep.expression import (
+    Aggregate,
+    Expression,
+    Literal,
+    RoleTest,
+    Type,
+    column_names,
+    substitute,
+    walk,
+)
+from cep.program.fingerprint import identity_of
+from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
+from cep.program.records import RuleTables
+from cep.schema.arrow_types import ARROW_TYPES, reported_type
+from cep.schema.stream import Field, Role, Stream, qualified
+
+if TYPE_CHECKING:
+    from cep.program.identity import ProgramIdentity
+
+TIME_COLUMN = "_ts_us"
+"""Column of a prepared batch: event time, int64 microseconds."""
+
+EVENT_NUMBER, EVENT_VARIABLE, EVENT = EVENT_COLUMNS = ("event_number", "event_variable", "event")
+"""Columns of matches about one event. They exist if a rule of the program has ALL ROWS PER MATCH."""
+
+OUTCOME = "outcome"
+"""Column of matches: `MATCH` or `TIMEOUT`. It exists if a rule of the program has ON TIMEOUT."""
+
+MATCH, TIMEOUT = "match", "timeout"
+
+STREAM_COLUMN = "_stream"
+"""Column of a prepared batch of several streams: index of the event's stream in `Program.streams`."""
+
+COUNTED_COLUMN = "_counted"
+"""Column of a prepared batch where an event may be in several partitions: TRUE in one row of each event."""
+
+MAX_BITS = 64
+"""Local predicates in one word; a rule's predicates never span two words."""
+
+
+def bits_column(word: int) -> str:
+    """Return the name of the prepared column that holds predicate word `word`."""
+    return f"_bits{word}"
+
+
+def role_column(role: int) -> str:
+    """Return the name of the column that tells the events that take part in a role (`RoleTest`)."""
+    return f"_role{role}"
+
+
+def register_column(register: int) -> str:
+    """Return the name of the column that holds a register of matches (`RegisterRef`)."""
+    return f"#{register}"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One slot of a run: its type and, for a value read by measures, what it holds (for `explain`)."""
+
+    type: Type
+    label: str
+    starts_at_zero: bool = False  # counts; all others start as NULL
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProgram:
+    """One compiled rule. Measures are expressions over registers (`RegisterRef`) of the match."""
+
+    name: str
+    title: str
+    severity: str
+    tags: tuple[str, ...]
+    word: int  # which predicate word of the program holds this rule's bits
+    event_mask: int  # bits that make an event relevant to the rule
+    needs_every_event: bool  # a strict joint, or a variable without a local predicate: filter no event
+    tables: RuleTables
+    registers: tuple[Register, ...]
+    measures: tuple[tuple[str, Expression], ...]
+    is_timed: bool  # runs carry clocks: more bounds in time than the window, bounds in events, or timeouts
+    span_us: int  # window, largest distance inside; -1: no window in time
+    span_events: int  # window, number of events after the first; -1: no window in events
+    close_us: int  # distance from first event to the stamp of an absence match (the window's length)
+    has_closing: bool  # the window's close can complete a run
+    selection: SelectionCode
+    skip: SkipCode
+    skip_register: int  # of the position to skip to; -1: none
+    max_runs: int  # per key
+    overflow: OverflowCode = OverflowCode.DROP_OLDEST
+    timeouts: bool = False  # a run that a limit ends is reported, too (only if `is_timed`)
+    variables: tuple[str, ...] = ()  # names by number
+    subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name, and the variables it stands for
+    node_register: int = -1  # holds the last of the events a run took (`kernels.event_nodes`); -1: none
+    all_rows: bool = False  # a row for each event of a match
+    suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
+
+
+@dataclass(frozen=True)
+class Program:
+    """All rules over `streams` that are partitioned by `key`, in the same roles.
+
+    With one stream and one role, by columns that are called as the key is, the program `is_plain`: its
+    columns are those of the stream. Else the key has columns of its own (`key_columns`), a predicate may ask
+    for a role (`RoleTest`), and with several streams their columns are `cep.schema.stream.qualified`.
+
+    `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE.
+    `derived` are named expressions over one event, computed before matching. `columns` are the
+    columns (of the stream or derived) that registers and bytecode read; strings among them are
+    given to the kernels as codes. `listed` are those that lists (ARRAY_AGG) are made of.
+    """
+
+    streams: tuple[Stream, ...]
+    key: tuple[str, ...]
+    roles: tuple[Role, ...]
+    predicates: tuple[tuple[Expression, ...], ...]
+    derived: tuple[tuple[str, Expression], ...]
+    columns: tuple[str, ...]
+    rules: tuple[RuleProgram, ...]
+    listed: tuple[str, ...] = ()
+
+    @cached_property
+    def has_all_rows(self) -> bool:
+        """Whether a rule reports each event of a match."""
+        return any(rule.all_rows for rule in self.rules)
+
+    @cached_property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Columns of the events that runs took, for rules that report them."""
+        if not self.has_all_rows:
+            return self.listed
+        stream = (STREAM_COLUMN,) if len(self.streams) > 1 else ()
+        return tuple(dict.fromkeys((*self.listed, *stream, *self._sources)))
+
+    @property
+    def stream(self) -> Stream:
+        """The only stream."""
+        (stream,) = self.streams
+        return stream
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the columns of the key are columns of the only stream."""
+        return len(self.streams) == 1 and self.roles == (Role(self.streams[0].name, self.key),)
+
+    @cached_property
+    def repeats_events(self) -> bool:
+        """Whether an event may be in several partitions."""
+        return len({role.stream for role in self.roles}) < len(self.roles)
+
+    @cached_property
+    def key_columns(self) -> tuple[str, ...]:
+        """Columns of a prepared batch that hold the key."""
+        return self.key if self.is_plain else tuple(f"_key{number}" for number in range(len(self.key)))
+
+    @cached_property
+    def tie_columns(self) -> tuple[str, ...]:
+        """Columns of a prepared batch that order events of equal time; of other streams they are NULL."""
+        if len(self.streams) == 1:
+            return self.streams[0].tie_break
+        ties = (self.column_of(stream, name) for stream in self.streams for name in stream.tie_break)
+        return (STREAM_COLUMN, *ties)
+
+    @cached_property
+    def event_type(self) -> pa.StructType:
+        """Type of a whole event: the columns of its stream (`reported_type`).
+
+        With several streams there is a struct for each; all but one are NULL.
+        """
+        types = {
+            stream.name: pa.struct([(field.name, reported_type(field)) for field in stream.fields])
+            for stream in self.streams
+        }
+        return pa.struct(list(types.items())) if len(types) > 1 else types[self.stream.name]
+
+    @cached_property
+    def needs_every_event(self) -> bool:
+        """Whether no event may be dropped before matching."""
+        return any(rule.needs_every_event for rule in self.rules)
+
+    @cached_property
+    def has_timeouts(self) -> bool:
+        """Whether rows say if they are matches or timeouts."""
+        return any(rule.timeouts for rule in self.rules)
+
+    def stream_named(self, name: str) -> Stream | None:
+        """Return the stream called `name` if the program reads it."""
+        return next((stream for stream in self.streams if stream.name == name), None)
+
+    def roles_of(self, stream: Stream) -> dict[int, Role]:
+        """Return the roles of the events of `stream`, by number."""
+        return {number: role for number, role in enumerate(self.roles) if role.stream == stream.name}
+
+    def column_of(self, stream: Stream, name: str) -> str:
+        """Return what column `name` of `stream` is called in this program."""
+        return name if len(self.streams) == 1 else qualified(stream.name, name)
+
+    def source_of(self, column: str) -> tuple[Stream, Field] | None:
+        """Return the stream's column that is called `column` here, or None."""
+        return self._sources.get(column)
+
+    @cached_property
+    def _sources(self) -> dict[str, tuple[Stream, Field]]:
+        return {
+            self.column_of(stream, field.name): (stream, field)
+            for stream in self.streams
+            for field in stream.fields
+        }
+
+    @cached_property
+    def _own_types(self) -> dict[str, Type]:
+        """Types of columns that no stream has."""
+        types = {name: expression.type for name, expression in self.derived}
+        if len(self.streams) > 1:
+            types[STREAM_COLUMN] = Type.BIGINT
+        if self.repeats_events:
+            types[COUNTED_COLUMN] = Type.BOOLEAN
+        if not self.is_plain:
+            role = self.roles[0]
+            stream = self.stream_named(role.stream)
+            assert stream is not None
+            for name, column in zip(self.key_columns, role.key, strict=True):
+                field = stream.field(column)
+                assert field is not None, column
+                types[name] = field.type
+        return types
+
+    def type_of(self, column: str) -> Type:
+        """Return the type of a column of a prepared batch, or of a stream."""
+        if column in self._own_types:
+            return self._own_types[column]
+        return self._sources[column][1].type
+
+    def local_predicates(self, stream: Stream) -> tuple[tuple[Expression, ...], ...]:
+        """Return `predicates` as they are for events of `stream`: FALSE where they ask for another's role."""
+        if self.is_plain:
+            return self.predicates
+        own = self.roles_of(stream)
+        no = Literal(value=False, type=Type.BOOLEAN)
+
+        def asks_for_another(predicate: Expression) -> bool:
+            return any(isinstance(part, RoleTest) and part.number not in own for part in walk(predicate))
+
+        return tuple(
+            tuple(no if asks_for_another(predicate) else predicate for predicate in word)
+            for word in self.predicates
+        )
+
+    def seen_by(self, expression: Expression, stream: Stream) -> Expression | None:
+        """Return `expression` for events of `stream`, to which columns of others are NULL.
+
+        None: it has columns of other streams only.
+        """
+        names = column_names(expression)
+        sources = {name: source for name in names if (source := self.source_of(name)) is not None}
+        others = {name: field.type for name, (other, field) in sources.items() if other != stream}
+        if not others:
+            return expression
+        if len(others) == len(names):
+            return None
+        return substitute(expression, {name: Literal(None, kind) for name, kind in others.items()})
+
+    @cached_property
+    def event_schema(self) -> pa.Schema:
+        """Columns of a prepared batch: time, predicate words, then key, tie breakers and values by name.
+
+        Words are int64 (the bits of a uint64: Spark has no unsigned type). Values have the Arrow type of
+        their rule type: bool, int64, float64, string; timestamps are int64 microseconds. `STREAM_COLUMN` and
+        `COUNTED_COLUMN` come with them where they are needed. Of all columns only values are ever NULL (a row
+        without a key is not prepared).
+        """
+        fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False)]
+        fields += [
+            pa.field(bits_column(word), pa.int64(), nullable=False) for word in range(len(self.predicates))
+        ]
+        counted = (COUNTED_COLUMN,) if self.repeats_events else ()
+        names = dict.fromkeys(
+            (*self.key_columns, *counted, *self.tie_columns, *self.columns, *self.kept_columns)
+        )
+        fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names]
+        return pa.schema(fields)
+
+    @cached_property
+    def match_schema(self) -> pa.Schema:
+        """Columns of the matches: rule, key columns, match_id, match_start, match_end, then all measures.
+
+        A measure of one rule is NULL in the rows of rules that do not have it; where two rules give one
+        name to a BIGINT and a DOUBLE, the column is DOUBLE (the compiler refuses other differences).
+        """
+        time = pa.timestamp("us", tz="UTC")
+        fields = [pa.field("rule", pa.string(), nullable=False)]
+        for name, column in zip(self.key, self.key_columns, strict=True):
+            kind = self.type_of(column)
+            fields.append(pa.field(name, time if kind is Type.TIMESTAMP else ARROW_TYPES[kind]))
+        fields += [
+            pa.field("match_id", pa.string(), nullable=False),
+            pa.field("match_start", time, nullable=False),
+            pa.field("match_end", time, nullable=False),
+        ]
+        if self.has_timeouts:
+            fields.append(pa.field(OUTCOME, pa.string(), nullable=False))
+        measures: dict[str, pa.DataType] = {}
+        for rule in self.rules:
+            for name, expression in rule.measures:
+                value = time if expression.type is Type.TIMESTAMP else ARROW_TYPES[expression.type]
+                found = pa.list_(value) if is_list(expression) else value
+                if measures.setdefault(name, found) != found:
+                    measures[name] = pa.float64()
+        fields += [pa.field(name, found) for name, found in measures.items()]
+        if self.has_all_rows:
+            fields.append(pa.field(EVENT_NUMBER, pa.int64()))
+            fields.append(pa.field(EVENT_VARIABLE, pa.string()))
+            fields.append(pa.field(EVENT, self.event_type))
+        return pa.schema(fields)
+
+    @cached_property
+    def identity(self) -> ProgramIdentity:
+        """What gives stored state its meaning, rule by rule."""
+        return identity_of(self)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ when the rules, and so the meaning of stored state, differ."""
+        return self.identity.fingerprint
+
+
+def is_list(measure: Expression) -> bool:
+    """Return whether a measure is a list: ARRAY_AGG over a column of `Program.kept_columns`."""
+    return isinstance(measure, Aggregate)
+
+
+def missing_column(item: pa.Field, n: int) -> pa.Array:
+    """Return the values of a column for matches of other programs: NULL, except for the outcome."""
+    return pa.repeat(pa.scalar(MATCH), n) if item.name == OUTCOME else pa.nulls(n, item.type)
+
+
+def name_hash(name: str) -> int:
+    """Return 64 bits that stand for a name in match ids; they must never change."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")

@@ -1,0 +1,151 @@
+"""Formats, sources and sinks by name: ours, and the ones that other packages register.
+
+A package registers one with an entry point, in a group such as ``cep.formats``:
+
+    [project.entry-points."cep.formats"]
+    kv = "my_package.key_value:KEY_VALUE"
+
+Nothing is imported before its name is asked for, and other packages are not looked at for a name of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import metadata
+from typing import Generic, TypeVar
+
+from cep.errors import CepError, InputError, SetupError
+
+_PACKAGE = "spark-cep"
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """What has a name, loaded when the name is asked for.
+
+    Parameters
+    ----------
+    what
+        What it registers, for messages: ``format``.
+    group
+        The group of entry points of other packages.
+    built_in
+        Name -> where it is in this package, written as in an entry point: ``module:attribute``, with
+        ``[extra]`` behind it if it needs an extra.
+    protocols
+        The members of each kind of object that may be registered.
+    """
+
+    def __init__(
+        self, what: str, group: str, built_in: Mapping[str, str], protocols: Sequence[Sequence[str]]
+    ) -> None:
+        self.what = what
+        self.group = group
+        self.protocols = protocols
+        self._built_in = {name: metadata.EntryPoint(name, value, group) for name, value in built_in.items()}
+        self._loaded: dict[str, T] = {}
+
+    @property
+    def built_in(self) -> tuple[str, ...]:
+        """The names of this package."""
+        return tuple(self._built_in)
+
+    @cached_property
+    def plugged_in(self) -> tuple[str, ...]:
+        """The names that other packages register, in alphabetical order.
+
+        Raises
+        ------
+        SetupError
+            Two packages register one name.
+        """
+        return tuple(sorted(self._entry_points))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names: first ours, then the names that other packages register."""
+        return (*self.built_in, *self.plugged_in)
+
+    def get(self, name: str) -> T:
+        """Return what has this name.
+
+        Raises
+        ------
+        InputError
+            Nothing has.
+        SetupError
+            It cannot be loaded.
+        """
+        if name not in self._loaded:
+            found = self._built_in.get(name) or self._entry_points.get(name)
+            if found is None:
+                known = f"{self.what}s: {', '.join(self.names)}"
+                raise InputError("E0680", f"there is no {self.what} `{name}`", known)
+            self._loaded[name] = self._load(found)
+        return self._loaded[name]
+
+    def loaded(self, names: Sequence[str] | None = None) -> dict[str, T]:
+        """Return what of `names` (by default all) can be loaded; `get` says why the rest cannot."""
+        found = {}
+        for name in self.names if names is None else names:
+            try:
+                found[name] = self.get(name)
+            except CepError:
+                continue
+        return found
+
+    @cached_property
+    def _entry_points(self) -> dict[str, metadata.EntryPoint]:
+        found: dict[str, metadata.EntryPoint] = {}
+        # A package that stands on the path twice is one package.
+        for point in sorted(set(metadata.entry_points(group=self.group)), key=lambda point: point.value):
+            if point.name in self._built_in:
+                raise self._twice(point.name, _PACKAGE, _package_of(point))
+            if point.name in found:
+                raise self._twice(point.name, _package_of(found[point.name]), _package_of(point))
+            found[point.name] = point
+        return found
+
+    def _twice(self, name: str, first: str, second: str) -> SetupError:
+        return SetupError(
+            "E0681",
+            f"the {self.what} `{name}` is registered twice: by {first} and by {second}",
+            "uninstall one of the two",
+        )
+
+    def _load(self, point: metadata.EntryPoint) -> T:
+        package = _package_of(point)
+        what = f"the {self.what} `{point.name}` of {package}"
+        try:
+            found: T = point.load()
+        except ModuleNotFoundError as error:
+            if point.extras:
+                wanted = f"{package}[{','.join(point.extras)}]"
+                raise SetupError(
+                    "E0683",
+                    f"{what} needs the package `{error.name}`, which is not installed",
+                    f"pip install '{wanted}'",
+                ) from error
+            raise _broken(what, point, error) from error
+        except Exception as error:
+            raise _broken(what, point, error) from error
+        lacks = [[name for name in members if not hasattr(found, name)] for members in self.protocols]
+        if all(lacks):
+            missing = ", ".join(f"`{name}`" for name in min(lacks, key=len))
+            raise SetupError("E0684", f"{what}, `{point.value}`, has no {missing}", "ask its authors")
+        return found
+
+
+def _package_of(point: metadata.EntryPoint) -> str:
+    return _PACKAGE if point.dist is None else str(point.dist.name)
+
+
+def _broken(what: str, point: metadata.EntryPoint, error: Exception) -> SetupError:
+    reason = (str(error).strip() or "no message").splitlines()[0]
+    return SetupError(
+        "E0682",
+        f"{what}, `{point.value}`, cannot be loaded: {type(error).__name__}: {reason}",
+        "ask its authors, or uninstall it",
+    )

@@ -1,0 +1,250 @@
+"""The rules that run together, and what a runner has to know of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.errors import InputError
+from cep.program.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, RuleProgram, missing_column
+from cep.schema.stream import Stream
+from cep.schema.time_literals import parse_duration
+
+MATCH_COLUMNS = ("match_id", "match_start", "match_end")
+"""What every match has between its key and its measures."""
+
+REVISION, KIND = "revision", "kind"
+"""What rows of matches have besides, where late events correct them (`Corrections`)."""
+
+RETRACT = "retract"
+"""The `KIND` of a row that withdraws a row; the kind of the others is `MATCH`."""
+
+MAX_RETAINED = 1_000_000
+"""Events and rows that are retained for corrections, by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """How late an event may come and still be counted: what it changes in reported matches is corrected.
+
+    Parameters
+    ----------
+    within_us
+        The event may be less than so many microseconds behind the watermark.
+    max_retained
+        Events and rows that a key group retains for each program; what is beyond becomes final earlier.
+    """
+
+    within_us: int
+    max_retained: int = MAX_RETAINED
+
+    @classmethod
+    def of_text(cls, text: str) -> Corrections | None:
+        """Return what ``correct within 1 hour`` says; None if `text` says something else.
+
+        Raises
+        ------
+        InputError
+            No duration above 0 follows.
+        """
+        words = text.split(maxsplit=2)
+        if words[:2] != ["correct", "within"]:
+            return None
+        length_us = parse_duration(words[2]) if len(words) == 3 else None
+        if not length_us:
+            raise InputError(
+                "E0647", f"`{text}` says no time", "write a duration above 0: correct within 1 hour"
+            )
+        return cls(length_us)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Compiled rules that run together: a program for each set of streams and key.
+
+    Executors get it by value. It has no state.
+
+    Parameters
+    ----------
+    programs
+        The rules.
+    corrections
+        How events that come after the watermark are counted; None: they are late, and not counted.
+    """
+
+    programs: tuple[Program, ...]
+    corrections: Corrections | None = None
+
+    @cached_property
+    def rules(self) -> tuple[RuleProgram, ...]:
+        """The rules of all programs."""
+        return tuple(rule for program in self.programs for rule in program.rules)
+
+    @cached_property
+    def streams(self) -> dict[str, Stream]:
+        """The streams that the rules read, by name."""
+        return {stream.name: stream for program in self.programs for stream in program.streams}
+
+    @cached_property
+    def lateness_us(self) -> int:
+        """How far the watermark stays behind the latest event of any stream, in microseconds."""
+        return max(stream.lateness_us for stream in self.streams.values())
+
+    @property
+    def counted_us(self) -> int:
+        """By how much an event may be late and still be counted, because it corrects matches; else 0."""
+        return 0 if self.corrections is None else self.corrections.within_us
+
+    def with_corrections(self, corrections: Corrections | None) -> RuleSet:
+        """Return the rules with corrections.
+
+        Raises
+        ------
+        InputError
+            The bound is no time, or the rules have a column that corrections need.
+        """
+        if corrections is None:
+            return replace(self, corrections=None)
+        if corrections.within_us <= 0:
+            raise InputError(
+                "E0647", "corrections within no time", "write a duration above 0: correct within 1 hour"
+            )
+        for rule in self.rules:
+            for name in {REVISION, KIND} & {name for name, _ in rule.measures}:
+                raise InputError(
+                    "E0648",
+                    f"rule `{rule.name}` has a measure `{name}`, corrections have a column of this name",
+                    "rename the measure, or run the rule without corrections",
+                )
+        for name in self._keys & {REVISION, KIND}:
+            raise InputError(
+                "E0648",
+                f"the key column `{name}` has the name of a column of corrections",
+                "rename the column, or run the rules without corrections",
+            )
+        return replace(self, corrections=corrections)
+
+    def only_stream(self) -> Stream:
+        """Return the one stream that all rules read.
+
+        Raises
+        ------
+        InputError
+            There are several.
+        """
+        if len(self.streams) != 1:
+            names = ", ".join(self.streams)
+            raise InputError(
+                "E0607",
+                f"the rules read {len(self.streams)} streams, the input has the events of one: {names}",
+                "name the stream of each input, or choose the rules of one stream",
+            )
+        return next(iter(self.streams.values()))
+
+    def require_streams(self, given: Iterable[str]) -> None:
+        """Raise InputError unless the streams `given` are those that the rules read."""
+        given = list(given)
+        for name in given:
+            if name not in self.streams:
+                known = ", ".join(self.streams)
+                raise InputError(
+                    "E0610", f"no rule reads a stream `{name}`", f"streams of these rules: {known}"
+                )
+        for program in self.programs:
+            for stream in program.streams:
+                if stream.name not in given:
+                    raise InputError(
+                        "E0607",
+                        f"rule `{program.rules[0].name}` reads stream `{stream.name}`, "
+                        "there is no input for it",
+                        f"give the events of `{stream.name}`, too, or leave the rule out",
+                    )
+
+    def of_streams(self, names: Iterable[str]) -> RuleSet:
+        """Return the rules that read no other streams than these."""
+        known = set(names)
+        programs = tuple(
+            program
+            for program in self.programs
+            if known.issuperset(stream.name for stream in program.streams)
+        )
+        return replace(self, programs=programs)
+
+    def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
+        """Return all columns by which the rules partition the events of `stream`."""
+        return tuple(role.key for program in self.programs for role in program.roles_of(stream).values())
+
+    def events_met(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Return how many events of each stream there are if program p met `numbers[p][s]` of its stream s.
+
+        The programs of one stream meet the same events, those of one program alone a part of them.
+        """
+        most: dict[str, int] = {}
+        for program, of_streams in zip(self.programs, numbers, strict=True):
+            for stream, number in zip(program.streams, of_streams, strict=True):
+                most[stream.name] = max(most.get(stream.name, 0), number)
+        return most
+
+    @cached_property
+    def match_schema(self) -> pa.Schema:
+        """The columns of the matches of all rules: rule, keys, id, start, end, measures.
+
+        Raises
+        ------
+        InputError
+            The rules give a column different types.
+        """
+        fields = {item.name: item for item in self.programs[0].match_schema}
+        for program in self.programs[1:]:
+            for item in program.match_schema:
+                known = fields.setdefault(item.name, item)
+                if known.type == item.type:
+                    continue
+                if {known.type, item.type} != {pa.int64(), pa.float64()}:
+                    raise InputError(
+                        "E0615",
+                        f"the rules give the column `{item.name}` different types",
+                        "run the rules of different streams one after the other, or rename a measure",
+                    )
+                fields[item.name] = pa.field(item.name, pa.float64())
+        outcome = [OUTCOME] if OUTCOME in fields else []
+        of_event = [name for name in EVENT_COLUMNS if name in fields]
+        fields |= {name: fields.pop(name) for name in of_event}  # the last
+        if self.corrections is not None:
+            fields |= {REVISION: pa.field(REVISION, pa.int64()), KIND: pa.field(KIND, pa.string())}
+            outcome += [REVISION, KIND]
+        first = ["rule", *(name for name in fields if name in self._keys), *MATCH_COLUMNS, *outcome]
+        return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(name for program in self.programs for name in program.key)
+
+    def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
+        schema = self.match_schema
+        widened = [
+            pa.Table.from_arrays(
+                [
+                    table.column(item.name).cast(item.type)
+                    if item.name in table.column_names
+                    else missing_column(item, len(table))
+                    for item in schema
+                ],
+                schema=schema,
+            )
+            for table in tables
+            if len(table)
+        ]
+        if not widened:
+            return schema.empty_table()
+        table = pa.concat_tables(widened)
+        keys = [name for name in schema.names[1:] if name in self._keys]
+        order = ["match_end", "match_start", "rule", *keys, "match_id"]
+        order += [REVISION] if self.corrections is not None else []
+        order += [EVENT_NUMBER] if EVENT_NUMBER in schema.names else []
+        return table.take(pc.sort_indices(table, [(name, "ascending") for name in order]))

@@ -1,0 +1,215 @@
+"""Find, load, check and compile rule files with the streams that they read.
+
+The name of a rule file ends in ``.cep``. The nearest ``streams.yaml`` declares its streams: the one in the
+directory of the rule file, or else in a directory above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
+from cep.diagnostics.diagnostic import in_order
+from cep.diagnostics.limits import MAX_BYTES
+from cep.documents.schema_file import load_streams
+from cep.documents.source_file import read_source
+from cep.errors import Diagnostic, RuleError, Source
+from cep.language.front_ends import SUFFIXES, is_rule_text, rule_files
+from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
+
+STREAMS_FILE = "streams.yaml"
+
+Streams = Mapping[str, Stream]
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """Rule texts and the streams they may read."""
+
+    sources: tuple[Source, ...]
+    streams: Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of a check. The problems are in the order of files and places."""
+
+    n_files: int
+    n_rules: int
+    problems: tuple[Diagnostic, ...]
+
+
+def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Rulebook:
+    """Return the rules of all files and directories in `paths`, with their streams.
+
+    `streams` are the declarations, or the file that has them. If it is None, each rule file has its own
+    streams file. Raises RuleError with every file that is missing or cannot be read.
+    """
+    problems: list[Diagnostic] = []
+    books = _load(_rule_files(paths, problems), streams, problems)
+    merged: dict[str, Stream] = {}
+    for book in books:
+        for name, stream in book.streams.items():
+            if merged.setdefault(name, stream) != stream:
+                problems.append(
+                    Diagnostic(
+                        "E0614",
+                        f"stream `{name}` is declared in two ways by the streams files of these rules",
+                        help="run the rules of one streams file at a time, or name the file to use",
+                    )
+                )
+    if problems:
+        raise RuleError(problems)
+    return Rulebook(tuple(source for book in books for source in book.sources), merged)
+
+
+def load_rules(
+    rules: str | Path | Sequence[str | Path], streams: str | Path | Stream | Streams | None = None
+) -> RuleSet:
+    """Return the compiled rules of a text, of a ``.cep`` file, of a directory, or of several of these.
+
+    Parameters
+    ----------
+    rules
+        A string with the word PATTERN is a text; any other string is a path.
+    streams
+        The streams, or the file that declares them. Without it each rule file reads the nearest
+        ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is beside it.
+
+    Raises
+    ------
+    RuleError
+        Rules or streams files are wrong. The error has every problem of all of them.
+    """
+    given = [rules] if isinstance(rules, str | Path) else list(rules)
+    texts = [Source("rules", str(item)) for item in given if is_rules(item)]
+    paths = [item for item in given if not is_rules(item)]
+    declared: Streams | None = None
+    if isinstance(streams, Stream):
+        declared = {streams.name: streams}
+    elif streams is not None:
+        declared = streams if isinstance(streams, Mapping) else load_streams(streams)
+    if texts and declared is None:
+        advice = "give `streams`: a streams file, or what load_streams returns"
+        raise RuleError([Diagnostic("E0612", "a rule text has no streams file beside it", help=advice)])
+    book = load_rulebook(paths, declared) if paths else Rulebook((), {})
+    return compile_sources([*texts, *book.sources], declared or book.streams).rule_set
+
+
+def is_rules(item: str | Path) -> bool:
+    """Return whether `item` is a text of rules and not a path."""
+    return isinstance(item, str) and is_rule_text(item)
+
+
+def compile_rulebook(rulebook: Rulebook) -> Compiled:
+    """Return the compiled rules. Raises RuleError with every problem of all files."""
+    return compile_sources(rulebook.sources, rulebook.streams)
+
+
+def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Checked:
+    """Return every problem of all rule files in `paths` and of their streams files."""
+    problems: list[Diagnostic] = []
+    files = _rule_files(paths, problems)
+    books = _load(files, streams, problems)
+    n_rules = 0
+    for book in books:
+        rules, found = check_sources(book.sources, book.streams)
+        problems += found
+        n_rules += len(rules)
+        for rule in rules:
+            try:
+                compile_rules([rule], book.streams)
+            except RuleError as error:
+                problems += error.diagnostics
+    return Checked(len(files), n_rules, tuple(in_order(problems)))
+
+
+def _load(
+    files: Iterable[Path], streams: str | Path | Streams | None, problems: list[Diagnostic]
+) -> list[Rulebook]:
+    """Return one rulebook for each streams file. Files that cannot be read are reported in `problems`."""
+    groups: dict[Path | None, list[Source]] = {}
+    for file in files:
+        if streams is None:
+            beside = nearest_streams_file(file)
+            if beside is None:
+                problems.append(_no_streams(file))
+                continue
+        else:
+            beside = None if isinstance(streams, Mapping) else Path(streams)
+        source = _read(file, problems)
+        if source is not None:
+            groups.setdefault(beside, []).append(source)
+    books = []
+    for beside, sources in groups.items():
+        if beside is None:
+            assert isinstance(streams, Mapping)
+            declared: Streams = streams
+        else:
+            try:
+                declared = load_streams(beside)
+            except RuleError as error:
+                problems += error.diagnostics
+                continue
+        books.append(Rulebook(tuple(sources), declared))
+    return books
+
+
+def nearest_streams_file(rule_file: Path) -> Path | None:
+    """Return the streams file that belongs to a rule file, or None."""
+    directory = rule_file.parent
+    for above in (directory, *directory.resolve().parents):
+        if (above / STREAMS_FILE).is_file():
+            return above / STREAMS_FILE
+    return None
+
+
+def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequence[Path]:
+    """Return the rule files of `paths`, each once. A path without rule files is reported in `problems`."""
+    files: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = rule_files(path)
+            if not found:
+                problems.append(
+                    Diagnostic(
+                        "E0611",
+                        f"there are no rule files in `{path}`",
+                        help=f"names of rule files end in {', '.join(SUFFIXES)}",
+                    )
+                )
+            files |= dict.fromkeys(found)
+        elif path.exists():
+            files[path] = None
+        else:
+            problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
+    return list(files)
+
+
+def _read(file: Path, problems: list[Diagnostic]) -> Source | None:
+    try:
+        return read_source(file, MAX_BYTES)
+    except RuleError as error:
+        problems += error.diagnostics
+    except UnicodeDecodeError as error:
+        problems.append(
+            Diagnostic(
+                "E0613",
+                f"`{file}` is not UTF-8 text: byte {error.start + 1} begins no character",
+                help="save the file as UTF-8",
+            )
+        )
+    except OSError as error:
+        problems.append(Diagnostic("E0613", f"`{file}` cannot be read: {error.strerror}"))
+    return None
+
+
+def _no_streams(file: Path) -> Diagnostic:
+    return Diagnostic(
+        "E0612",
+        f"there is no `{STREAMS_FILE}` beside `{file}` or in a directory above it",
+        help="declare the streams that the rules read there, or give the file that has them",
+    )

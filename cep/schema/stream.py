@@ -1,0 +1,172 @@
+"""Streams as rules see them: fields, event time, tie breakers, lateness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.expression import Type
+from cep.schema.column_types import ColumnType, parse_type
+
+DDL_TYPES: dict[str, Type] = {
+    "boolean": Type.BOOLEAN,
+    "tinyint": Type.BIGINT,
+    "smallint": Type.BIGINT,
+    "int": Type.BIGINT,
+    "bigint": Type.BIGINT,
+    "float": Type.DOUBLE,
+    "double": Type.DOUBLE,
+    "string": Type.STRING,
+    "timestamp": Type.TIMESTAMP,
+    "date": Type.TIMESTAMP,  # its midnight in UTC
+}
+"""Spark DDL type of a field -> type of the rule language. ``decimal(p,s)`` is DOUBLE, all others are OPAQUE.
+"""
+
+
+def canonical_ddl(text: str) -> str | None:
+    """Return a DDL type as `Field.ddl` writes it: in lower case, a decimal with both numbers.
+
+    Return None if there is no such type.
+    """
+    kind = parse_type(text)
+    return None if kind is None else str(kind)
+
+
+MIN_VALID_US = 0
+"""Default earliest event time taken as real: 1970-01-01T00:00Z."""
+
+MAX_VALID_US = 7_258_118_400_000_000
+"""Default end of real event times (exclusive): 2200-01-01T00:00Z. An event in the far future would
+advance the watermark, and then all events after it would be late."""
+
+
+MAX_AHEAD_US = 366 * 86_400_000_000
+"""Default of how far an event's time may lie ahead of the times around it: 366 days. A clock that is wrong by
+more than a year is usually wrong by decades. A stream rarely has a gap of more than a year in its times."""
+
+UNITS: dict[str, tuple[int, int]] = {
+    "seconds": (1_000_000, 1),
+    "milliseconds": (1_000, 1),
+    "microseconds": (1, 1),
+    "nanoseconds": (1, 1_000),
+}
+"""Unit of a count since 1970 -> the factor and the divisor that turn the count into microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a stream.
+
+    `ddl` is the type as `canonical_ddl` writes it. The other settings describe the value in the data:
+
+    - `unit`: the value is a count since 1970 in this unit of `UNITS`;
+    - `format`: the value is a text in this format (`time_formats`);
+    - `zone`: the time zone of a time that does not say its own;
+    - `path`: the column or field of the data, one part for each level of nesting, if it is not called `name`.
+    """
+
+    name: str
+    ddl: str
+    unit: str = ""
+    format: str = ""
+    zone: str = ""
+    path: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The place of the value in an object or a row: a name for each level."""
+        return self.path or (self.name,)
+
+    @property
+    def column(self) -> str:
+        """The name of the column in a format that has no nesting."""
+        return ".".join(self.place)
+
+    @property
+    def declared(self) -> str:
+        """The type, followed by the form of the value in the data."""
+        form = f"unit: {self.unit}" if self.unit else f"format: {self.format}" if self.format else ""
+        return f"{self.ddl} ({form})" if form else self.ddl
+
+    @property
+    def type(self) -> Type:
+        """The field's type in rules."""
+        return Type.DOUBLE if self.is_decimal else DDL_TYPES.get(self.ddl, Type.OPAQUE)
+
+    @property
+    def column_type(self) -> ColumnType:
+        """The declared type."""
+        kind = parse_type(self.ddl)
+        assert kind is not None, self.ddl
+        return kind
+
+    @property
+    def is_decimal(self) -> bool:
+        """Whether rules see the nearest DOUBLE of the field's values."""
+        return self.ddl.startswith("decimal")
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """The number of digits of a decimal, and how many of them are after the point."""
+        digits, places = self.column_type.digits
+        return digits, places
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """How the CSV files of a stream are written.
+
+    `quote` is empty if the files quote nothing. `columns` names the columns of a file without a header. If
+    `columns` is empty, such a file has the columns of the schema.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    has_header: bool = True
+    columns: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+
+
+COMMA_SEPARATED = CsvLayout()
+"""The layout of RFC 4180, with a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """How an event takes part in a partition: as an event of `stream`, by the columns `key`."""
+
+    stream: str
+    key: tuple[str, ...]
+
+
+def qualified(stream: str, column: str) -> str:
+    """Return the name of a column in a rule over several streams."""
+    if "." in stream or "." in column:
+        return f"`{stream}`.`{column}`"
+    return f"{stream}.{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One declared stream.
+
+    The `tie_break` columns order events of equal event time. With `deduplicate`, events of one key that agree
+    in event time and all tie breakers are one event that was delivered more than once. An event is malformed
+    if its time is outside [`min_valid_us`, `max_valid_us`) or more than `max_ahead_us` ahead of the times
+    around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream.
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    event_time: str
+    tie_break: tuple[str, ...] = ()
+    lateness_us: int = 0
+    deduplicate: bool = False
+    min_valid_us: int = MIN_VALID_US
+    max_valid_us: int = MAX_VALID_US
+    max_ahead_us: int = MAX_AHEAD_US
+    csv: CsvLayout = COMMA_SEPARATED
+
+    def field(self, name: str) -> Field | None:
+        """Return the field called `name`, or None."""
+        return next((field for field in self.fields if field.name == name), None)

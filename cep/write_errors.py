@@ -1,0 +1,50 @@
+"""Errors in writing a file or a folder, in words that a user can act on.
+
+Executors import this module, so it imports nothing from the compiler.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cep.errors import InputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY = (errno.ENOTDIR, errno.EEXIST)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Turn an OSError in writing to `path` into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_error(path: str | Path, error: OSError) -> InputError:
+    """Return the error that tells a user why `path` cannot be written."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return InputError(
+            "E0616",
+            f"no space is left to write `{path}`: {reason}",
+            "make room on that disk and run again",
+        )
+    if error.errno in _FORBIDDEN:
+        return InputError(
+            "E0617",
+            f"`{path}` cannot be written: {reason}",
+            "let the user who runs this write there, or name another place",
+        )
+    if error.errno in _IN_THE_WAY:
+        return InputError(
+            "E0618",
+            f"`{path}` cannot be written: a file is where a folder is needed",
+            "move the file away, or name another place",
+        )
+    return InputError("E0609", f"`{path}` cannot be written: {reason}")

@@ -1,1 +1,0 @@
-"""The rule library, and how rule files are found, checked and compiled."""

@@ -1,0 +1,1 @@
+"""The stateful operator and what it gives."""

@@ -1,0 +1,133 @@
+"""All that the operator found as one DataFrame: matches, late events, dead letters and counts.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cep.counts import Counts
+from cep.program.program import missing_column
+from spark_runtime.operator.output import COUNTS, DEAD, KIND, LATE, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.plan.layout import TEXT
+from spark_runtime.plan.parcels import table_of_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DEAD_LETTER, _COUNT = "dead_letter", "count"
+
+_STREAM, _REASON, _RAW, _NAME, _OF, _N = "_stream", "_reason", "_raw", "_name", "_of", "_n"
+
+COLUMNS = {
+    LATE: {"stream": _STREAM, "event": _RAW},
+    _DEAD_LETTER: {"stream": _STREAM, "reason": _REASON, "raw": _RAW},
+    _COUNT: {"name": _NAME, "of": _OF, "n": _N},
+}
+"""Value of the column `kind`, and column that then has a value -> its fields -> columns of `Unpacker`.
+
+The remaining kind is `MATCH`.
+"""
+
+_BY_NAME = {
+    "dead_letters": "reasons",
+    "late": "late_of",
+    "matches": "matches",
+    "timeouts": "timeouts",
+    "suppressed": "suppressed",
+    "dropped_runs": "dropped_runs",
+    "retracted": "retracted",
+}
+"""Name of a count -> the field of `cep.counts.Counts` that splits it."""
+
+
+def match_column(number: int) -> str:
+    """Return the column of what `Unpacker` yields that holds a column of matches, whatever its name."""
+    return f"_match{number}"
+
+
+@dataclass(frozen=True)
+class Unpacker:
+    """Takes the operator's output in the workers; yields a row for each match, text and count."""
+
+    match_schema: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of what it yields; matches in their `carried_type`."""
+        texts = [(name, pa.string()) for name in (KIND, _STREAM, _REASON, _RAW, _NAME, _OF)]
+        carried = [(match_column(n), field.type) for n, field in enumerate(carried_schema(self.match_schema))]
+        return pa.schema([*texts, (_N, pa.int64()), *carried])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of `OUTPUT_SCHEMA`."""
+        schema = self.schema
+        carried = carried_schema(self.match_schema)
+        names = [match_column(number) for number in range(len(carried))]
+        for batch in batches:
+            rows: list[dict[str, Any]] = []
+            kinds, texts, packed = (batch.column(name) for name in (KIND, TEXT, MATCHES_COLUMN))
+            for kind, text, data in zip(kinds.to_pylist(), texts.to_pylist(), packed, strict=True):
+                if kind == MATCH:
+                    matches = table_of_bytes(data.as_buffer(), carried).rename_columns(names)
+                    yield from _filled(matches.append_column(KIND, _all(MATCH, matches)), schema)
+                else:
+                    rows += _rows(kind, text)
+            if rows:
+                fields = [field for field in schema if field.name not in names]
+                yield from _filled(pa.Table.from_pylist(rows, pa.schema(fields)), schema)
+
+
+def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows that a text of the operator becomes."""
+    if kind == COUNTS:
+        counts = Counts.of_json(text)
+        found = [("events", None, counts.events), ("duplicates", None, counts.duplicates)]
+        found.append(("uncorrected", None, counts.uncorrected))
+        for name, field in _BY_NAME.items():
+            found += [(name, of, n) for of, n in getattr(counts, field).items()]
+        yield from ({KIND: _COUNT, _NAME: name, _OF: of, _N: n} for name, of, n in found if n)
+    elif kind == DEAD:
+        dead = json.loads(text)
+        # The rows of a DataFrame have no file and no line; the source is the stream.
+        yield {KIND: _DEAD_LETTER, _STREAM: dead["source"], _REASON: dead["reason"], _RAW: dead["raw"]}
+    else:
+        yield {KIND: LATE, _STREAM: kind.removeprefix(f"{LATE}: "), _RAW: text}
+
+
+def _all(text: str, table: pa.Table) -> pa.Array:
+    return pa.array([text] * table.num_rows, pa.string())
+
+
+def _filled(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return the rows with all columns of `schema`."""
+    arrays = [
+        table.column(field.name)
+        if field.name in table.column_names
+        else missing_column(field, table.num_rows)
+        for field in schema
+    ]
+    batches: list[pa.RecordBatch] = pa.Table.from_arrays(arrays, schema=schema).to_batches()
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What `detect_all` found, each part with the columns of its own."""
+
+    matches: DataFrame
+    late: DataFrame
+    dead_letters: DataFrame
+    counts: DataFrame
+
+
+def split(found: DataFrame) -> Findings:
+    """Return the parts of a DataFrame of `detect_all`, or of a micro-batch of it in `foreachBatch`."""
+    parts = [found.where(found["kind"] == kind).select(f"{kind}.*") for kind in (MATCH, *COLUMNS)]
+    return Findings(*parts)

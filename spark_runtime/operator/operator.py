@@ -1,0 +1,369 @@
+"""The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
+
+In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
+Parcels go in (`spark_runtime.plan.parcels`), output comes out (`spark_runtime.operator.output`).
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from cep.counts import Counts
+from cep.engine.corrections import Corrector, is_corrected, new_matcher, restored
+from cep.engine.matcher import Counters, Matcher
+from cep.engine.state.codec import decode, header, other_format
+from cep.engine.state.sections import other_rules
+from cep.engine.watermark import late_by_us, split_late
+from cep.errors import StateError
+from cep.formats.intake import count_late
+from cep.formats.late_events import late_schema
+from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
+from spark_runtime.operator.output import (
+    COUNTS,
+    LATE,
+    MATCH,
+    OUTPUT_SCHEMA,
+    Found,
+    Matches,
+    carried,
+    carried_schema,
+)
+from spark_runtime.plan.layout import (
+    COUNTED,
+    DEAD_LETTER,
+    END_OF_INPUT,
+    LATE_EVENTS,
+    MAY_BE_LATE,
+    PROGRAM,
+    TEXT,
+    Layout,
+)
+from spark_runtime.plan.parcels import EVENTS, record_bytes, table_of_bytes
+from spark_runtime.sessions.loaded import freeze_loaded
+from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.sources.plan import cap_of_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+_HEADER = struct.Struct("<4sHHI")
+_LENGTH = struct.Struct("<Q")
+_MAGIC = b"SCKG"
+_FORMAT = 3
+
+
+@dataclass(frozen=True)
+class KeyGroups:
+    """The operator as a function that Spark calls; it travels to the executors.
+
+    Parameters
+    ----------
+    layout
+        The rules, and how their events lie in parcels.
+    n_groups
+        Number of key groups, written into the state: another number would send keys to other states.
+    delivery
+        What becomes of the output.
+    by_own_events
+        Whether the latest event of a group shows how far its event time is.
+    """
+
+    layout: Layout
+    n_groups: int
+    delivery: Delivery = ALL_AS_ROWS
+    by_own_events: bool = True
+
+    def __call__(
+        self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Take in the parcels of one key group and one micro-batch, or its timeout; yield what comes out."""
+        freeze_loaded()
+        matchers = decode_state(state.get[0], self.layout, self.n_groups) if state.exists else self._fresh()
+        call = _Call(self, matchers)
+        if not state.hasTimedOut:
+            for frame in frames:
+                for parcel in zip(frame[PROGRAM], frame[TEXT], frame[EVENTS], strict=True):
+                    call.push(*parcel)
+        spark_watermark_us = state.getCurrentWatermarkMs() * 1000
+        # Spark's watermark starts at 1970: before any event it says nothing.
+        cap_us = cap_of_task()
+        call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us)
+        if cap_us is not None:
+            call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in matchers)
+        state.update((encode_state(matchers, self.n_groups),))
+        deadline_us = min((d for m in matchers if (d := m.next_deadline_us()) is not None), default=None)
+        if deadline_us is not None:
+            # Spark calls once its watermark has passed the timeout; we want it reached.
+            timeout_ms = -(-deadline_us // 1000) - 1
+            state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
+        file = f"{key[0]}-timeout" if state.hasTimedOut else str(key[0])
+        return (batch.to_pandas() for batch in call.output(file))
+
+    def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take in all parcels of one partition of a batch; yield what comes out."""
+        freeze_loaded()
+        call = _Call(self, self._fresh())
+        for batch in batches:
+            call.push_all(batch)
+            del batch  # or the last one stays until the end
+        call.finish()
+        context = TaskContext.get()
+        assert context is not None
+        yield from call.output(str(context.partitionId()))
+
+    def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take rows of output that have matches; yield these (`carried_schema`)."""
+        schema = carried_schema(self.layout.rules.match_schema)
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                yield from table_of_bytes(data, schema).to_batches()
+
+    def _fresh(self) -> list[Matcher | Corrector]:
+        rules = self.layout.rules
+        return [new_matcher(program, rules.corrections) for program in rules.programs]
+
+
+class _Call:
+    """One call of the operator: what went in, what comes out."""
+
+    def __init__(self, operator: KeyGroups, matchers: list[Matcher | Corrector]) -> None:
+        self.operator = operator
+        self.layout = operator.layout
+        self.schema = carried_schema(operator.layout.rules.match_schema)
+        self.matchers = matchers
+        self.before = [copy.deepcopy(matcher.counters) for matcher in matchers]
+        self.latest_us: int | None = None
+        self.is_end = False
+        self.gets_whole = any(kind.startswith(LATE) for kind in operator.delivery.kinds)
+        self.counts = Counts()
+        self.found = Found(Matches(self.schema))
+        self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
+
+    def push(self, number: int, text: str | None, data: bytes | pa.Buffer | None) -> None:
+        """Take in one parcel."""
+        if number >= 0:
+            assert data is not None
+            self._push_events(number, table_of_bytes(data, self.layout.programs[number].event_schema))
+        elif number == END_OF_INPUT:
+            self.is_end = True
+        elif text is None:
+            return
+        elif number == COUNTED:
+            self.counts.add(Counts.of_json(text))
+        elif number == DEAD_LETTER:
+            self.found.dead.append(text)
+        elif number == LATE_EVENTS and data is not None:
+            stream = self.layout.rules.streams[text]
+            self.found.late.setdefault(text, []).append(table_of_bytes(data, late_schema(stream)))
+        elif number == MAY_BE_LATE and data is not None:
+            stream = self.layout.rules.streams[text]
+            self._push_whole(stream, table_of_bytes(data, event_table_schema(stream)))
+
+    def push_all(self, parcels: pa.RecordBatch) -> None:
+        """Take in all parcels of a batch; their bytes are not copied."""
+        numbers, texts, events = (parcels.column(name) for name in (PROGRAM, TEXT, EVENTS))
+        for number, text, data in zip(numbers.to_pylist(), texts.to_pylist(), events, strict=True):
+            self.push(number, text, data.as_buffer() if data.is_valid else None)
+
+    def _push_events(self, number: int, events: pa.Table) -> None:
+        latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
+        self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
+        # Only a DataFrame's events can be late here: those of a pipeline were judged when they were read.
+        late = self.matchers[number].push(events)
+        if late.num_rows and COUNTED_COLUMN in late.column_names:  # in several partitions: once
+            late = late.filter(late.column(COUNTED_COLUMN))
+        if late.num_rows and self.gets_whole:  # all but those that could have been corrected are counted
+            final_us = self.matchers[number].watermark_us - self.layout.rules.counted_us
+            late = late.filter(pc.greater(late.column(TIME_COLUMN), final_us))
+        if late.num_rows:
+            self._note_late(number, late)
+
+    def _push_whole(self, stream: Stream, events: pa.Table) -> None:
+        """Keep and count what of `events` comes too late; the matchers get and drop it by itself."""
+        time_us = np.asarray(events.column(stream.event_time))
+        # All matchers are advanced together.
+        late_us = late_by_us(time_us, self.matchers[0].watermark_us)
+        _, late = split_late(events, late_us, stream, self.layout.rules.counted_us)
+        if late.num_rows:
+            self.found.late.setdefault(stream.name, []).append(late)
+            self.counts.add(count_late(late, stream, self.layout.rules.keys_of(stream)))
+
+    def _note_late(self, number: int, late: pa.Table) -> None:
+        """Count late events by stream."""
+        n_streams = len(self.layout.programs[number].streams)
+        stream = np.zeros(late.num_rows, np.int64)
+        if n_streams > 1:
+            stream = np.asarray(late.column(STREAM_COLUMN))
+        self.late[number] += np.bincount(stream, minlength=n_streams)
+
+    def advance(self, spark_watermark_us: int | None, cap_us: int | None) -> None:
+        """Let the group's event time go on.
+
+        It goes as far as Spark's watermark or as the group's own events show, or to `cap_us` if that is
+        given: then some source partition is behind, and the latest event says nothing.
+        """
+        if self.is_end:
+            self.finish()
+            return
+        reached = [] if spark_watermark_us is None else [spark_watermark_us]
+        if cap_us is not None:
+            reached.append(cap_us)
+        elif self.latest_us is not None and self.operator.by_own_events:
+            reached.append(self.latest_us - self.layout.rules.lateness_us)
+        if reached:
+            for matcher in self.matchers:
+                self._put_matches(matcher.advance(max(reached), self._put_matches))
+
+    def finish(self) -> None:
+        """The input is complete."""
+        for matcher in self.matchers:
+            self._put_matches(matcher.finish(self._put_matches))
+
+    def _put_matches(self, matches: pa.Table) -> None:
+        n = matches.num_rows
+        if n == 0:
+            return
+        columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
+            for field in self.schema
+        ]
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        self.counts.rows += n
+        self.found.matches.append(table)
+
+    def output(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
+        rules = self.layout.rules
+        after = [matcher.counters for matcher in self.matchers]
+        # A late or a redelivered event is one for the rules of every key: count it once.
+        for stream, n in rules.events_met([late.tolist() for late in self.late]).items():
+            if n:
+                self.counts.add(Counts(late_of={stream: n}))
+        duplicates = rules.events_met(_new_duplicates(self.before, after))
+        self.counts.duplicates += sum(duplicates.values())
+        for old, new in zip(self.before, after, strict=True):
+            self.counts.add(_added(old, new))
+        uncorrected = [new.uncorrected - old.uncorrected for old, new in zip(self.before, after, strict=True)]
+        self.counts.uncorrected += max(uncorrected)
+        delivery = self.operator.delivery
+        delivery.deliver(self.found, file)
+        text = self.counts.to_json()
+        texts = [] if text == "{}" else [(COUNTS, text)]
+        texts += [row for row in self.found.texts(rules.streams) if row[0] in delivery.kinds]
+        if texts:  # in one batch: Spark takes a quarter of a millisecond for each
+            yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
+        if MATCH in delivery.kinds:
+            for table in self.found.matches:
+                yield _output([MATCH], [None], [record_bytes(table)])
+        self.found.matches.close()
+
+
+def _output(*columns: Sequence[Any]) -> pa.RecordBatch:
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA)
+
+
+def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:
+    """Return for each program how many second deliveries of each stream a call met."""
+    return [
+        [n - n_before for n, n_before in zip(new.duplicates_of, old.duplicates_of, strict=True)]
+        for old, new in zip(before, after, strict=True)
+    ]
+
+
+def _added(old: Counters, new: Counters) -> Counts:
+    """Return what a call added to the counters of a matcher."""
+
+    def by_rule(name: str) -> dict[str, int]:
+        before: dict[str, int] = getattr(old, name)
+        after: dict[str, int] = getattr(new, name)
+        return {rule: n - before[rule] for rule, n in after.items() if n != before[rule]}
+
+    return Counts(
+        matches=by_rule("matches"),
+        timeouts=by_rule("timeouts"),
+        suppressed=by_rule("suppressed"),
+        dropped_runs=by_rule("dropped_runs"),
+        retracted=by_rule("retracted"),
+    )
+
+
+def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> bytes:
+    """Return the snapshots of a key group's matchers as one value of Spark's state store."""
+    parts = [_HEADER.pack(_MAGIC, _FORMAT, len(matchers), n_groups)]
+    for matcher in matchers:
+        data = matcher.snapshot()
+        parts += [_LENGTH.pack(len(data)), data]
+    return b"".join(parts)
+
+
+def decode_state(data: bytes | bytearray, layout: Layout, n_groups: int) -> list[Matcher | Corrector]:
+    """Return the matchers whose snapshots `data` holds.
+
+    Raises
+    ------
+    StateError
+        The state is of another number of key groups (E0704), of other rules (E0701), of another version
+        (E0703), or damaged (E0702).
+    """
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise _damaged("it is not of spark-cep")
+    _, version, n_programs, n_groups_then = _HEADER.unpack_from(data)
+    if version != _FORMAT:
+        raise other_format(version, _FORMAT)
+    if n_groups_then != n_groups:
+        raise StateError(
+            "E0704",
+            f"the checkpoint has {n_groups_then} key groups, this run has {n_groups}",
+            f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
+            "or start with an empty checkpoint",
+        )
+    snapshots = _snapshots(data, n_programs)
+    corrections = layout.rules.corrections
+    if len(snapshots) == len(layout.programs) and (
+        corrections is not None or any(map(is_corrected, snapshots))
+    ):
+        pairs = zip(layout.programs, snapshots, strict=True)
+        return [restored(program, snapshot, corrections) for program, snapshot in pairs]
+    of_program = {header(snapshot).fingerprint: snapshot for snapshot in snapshots}
+    if of_program.keys() != {program.fingerprint for program in layout.programs}:
+        then = [decode(snapshot).identity() for snapshot in snapshots]
+        raise other_rules(then, [program.identity for program in layout.programs])
+    return [Matcher.restore(program, of_program[program.fingerprint]) for program in layout.programs]
+
+
+def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:
+    """Return the `n` snapshots behind the header of a key group's state."""
+    snapshots = []
+    at = _HEADER.size
+    for _ in range(n):
+        end = at + _LENGTH.size
+        length = _LENGTH.unpack_from(data, at)[0] if end <= len(data) else len(data)
+        if end + length > len(data):
+            raise _damaged("it is cut off")
+        snapshots.append(bytes(memoryview(data)[end : end + length]))
+        at = end + length
+    return snapshots
+
+
+def _damaged(fact: str) -> StateError:
+    return StateError(
+        "E0702",
+        f"the state in the checkpoint is damaged: {fact}",
+        "restore the checkpoint as a whole, or start with an empty one",
+    )

@@ -1,0 +1,1 @@
+"""Pipeline files: read, run, kept in a checkpoint."""

@@ -1,0 +1,300 @@
+"""The checkpoint directory of a pipeline: Spark's own part, and what Spark does not know.
+
+    <checkpoint>/rules.json          the rules: texts, streams, what their stored state means (`stored_rules`)
+    <checkpoint>/pipeline.json       written at the first start: key groups, sources
+    <checkpoint>/plan/<number>.json  what a micro-batch reads (`sources.plan`)
+    <checkpoint>/done.json           what was reached with the last micro-batches
+    <checkpoint>/files/<stream>.log  what was read of a folder (`sources.file_log`)
+    <checkpoint>/query               Spark's checkpoint of the query
+    <checkpoint>/lock                held by the run that works on it (`lock`)
+
+Paths may be of any file system that Spark's Hadoop library knows; the lists of files and the lock are on
+local disks only.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from pyspark.sql import SparkSession
+
+from cep.engine.matcher import END_OF_TIME_US
+from cep.errors import StateError
+from cep.program.identity import differences
+from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files
+from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.sources.partitions import Partition, Partitions
+from spark_runtime.sources.plan import MAX_INLINE, Plan
+from spark_runtime.sources.protocol import Offset
+from spark_runtime.sources.reached import Reached
+
+_FORMAT = 4
+"""Before: of 1 the key groups were others, of 2 Spark knew the sources by number, of 3 state was one lump
+and one watermark stood for all sources."""
+
+_RULES = "rules.json"
+
+_WAY_OUT = "restore the checkpoint directory as a whole, or start with an empty one"
+
+KEPT_BATCHES = 3
+"""For so many micro-batches, plans and `done.json` are kept. Spark repeats none before the last but one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What tells a source from others. The same files in another place are another source."""
+
+    file_format: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.file_format} {self.place}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An opened checkpoint directory."""
+
+    path: str
+    run_id: str  # names the directories that sinks write; the same after a restart
+    n_groups: int
+    files: CheckpointFiles
+
+    @property
+    def query_path(self) -> str:
+        """Spark's part."""
+        return f"{self.path}/query"
+
+    def file_log(self, stream: str) -> str:
+        """Return where the list of files is that were read of a folder."""
+        return f"{self.path}/files/{quote(stream, safe='')}.log"
+
+
+def open_checkpoint(
+    spark: SparkSession,
+    path: str,
+    rules: StoredRules,
+    sources: Mapping[str, SourceIdentity],
+    n_groups: int,
+    *,
+    accepts_source_change: bool = False,
+) -> Checkpoint:
+    """Return the checkpoint at `path`, made if it is not there. `sources` has the source of each stream.
+
+    Raises
+    ------
+    StateError
+        It belongs to other rules, sources, or to another version.
+    """
+    files = checkpoint_files(spark, path)
+    given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
+    has_begun = any(map(str.isdigit, files.names("query/commits"))) or any(
+        name.isdigit() and int(name) > 0 for name in files.names("query/offsets")
+    )
+    text = files.read("pipeline.json")
+    if text is None and has_begun:
+        raise _damaged(f"{path}/pipeline.json", "the file is missing, but the query has micro-batches")
+    found = None if text is None else _known(text, path)
+    before = _rules_before(files, path, has_begun=has_begun)
+    if found is None or before is None or not has_begun:
+        # Nothing was reported yet: what was left by a run that failed, or had other rules, does not matter.
+        is_same = before is not None and before.fingerprints == rules.fingerprints
+        if found is None or not is_same or found["sources"] != given:
+            for part in ("query", "files", "plan"):
+                files.remove(part)
+        run = uuid.uuid4().hex[:8] if found is None else found["run"]
+        found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
+        files.write(_RULES, rules.to_json())
+        files.write("pipeline.json", json.dumps(found))
+        return Checkpoint(path, str(run), n_groups, files)
+    if before.fingerprints != rules.fingerprints:
+        raise StateError(
+            "E0701",
+            f"the checkpoint `{path}` was written by other rules: "
+            f"{differences(before.programs, rules.programs)}",
+            "give the changed rules a checkpoint directory of their own, their matching starts anew; "
+            f"or go on with the rules as they were, whose texts are in {_RULES} there",
+        )
+    if found["sources"] != given:
+        if not accepts_source_change:
+            raise _other_source(path, found["sources"], sources)
+        files.write("pipeline.json", json.dumps({**found, "sources": given}))
+    if before != rules:  # in what does not matter to stored state
+        files.write(_RULES, rules.to_json())
+    return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
+
+
+def _known(text: str, path: str) -> dict[str, Any]:
+    found = _json(text)
+    is_sound = isinstance(found, dict) and isinstance(found.get("format"), int)
+    if not is_sound or found["format"] != _FORMAT:
+        has = f"has format {found['format']}" if is_sound else "does not say its format"
+        raise _other_version(path, f"{has}, this version reads {_FORMAT}")
+    known: dict[str, Any] = found
+    return known
+
+
+def _rules_before(files: CheckpointFiles, path: str, *, has_begun: bool) -> StoredRules | None:
+    """Return the rules that wrote the checkpoint; None: nothing says it, and nothing was computed yet."""
+    text = files.read(_RULES)
+    found = None if text is None else _json(text)
+    if isinstance(found, dict) and found.get("format") == RULES_FORMAT:
+        try:
+            return StoredRules.of_json(found)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found = None
+    if not has_begun:
+        return None
+    if isinstance(found, dict) and isinstance(found.get("format"), int):
+        has = f"has format {found['format']} in {_RULES}"
+        raise _other_version(path, f"{has}, this version reads {RULES_FORMAT}")
+    fact = "the file is missing, but the query has micro-batches" if text is None else "the file is damaged"
+    raise _damaged(f"{path}/{_RULES}", fact)
+
+
+def _other_version(path: str, fact: str) -> StateError:
+    return StateError(
+        "E0706",
+        f"the checkpoint `{path}` {fact}",
+        "go on with the version of spark-cep that wrote it, or start with an empty checkpoint directory",
+    )
+
+
+def _other_source(
+    path: str, before: Mapping[str, Sequence[str]], now: Mapping[str, SourceIdentity]
+) -> StateError:
+    name = next(
+        name for name in now if list(before.get(name, ())) != [now[name].file_format, now[name].place]
+    )
+    was = SourceIdentity(*before[name]) if name in before else "not there"
+    return StateError(
+        "E0710",
+        f"the source of stream `{name}` was `{was}` when the checkpoint `{path}` was written, "
+        f"now it is `{now[name]}`",
+        "if the files have moved, run with --accept-source-change: files with the names and the content of "
+        "those that were read are not read again, all others are; else start with an empty checkpoint",
+    )
+
+
+# ---------------------------------------------------------------- Spark's part
+
+
+def check_query_log(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint whose query cannot go on, before Spark finds out in its own way.
+
+    Raises
+    ------
+    StateError
+        Files of the query are missing or damaged.
+    """
+    offsets, commits = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    if not offsets and not commits:
+        return
+    where = checkpoint.query_path
+    if not offsets or (commits and commits[-1] > offsets[-1]):
+        raise _damaged(f"{where}/offsets", f"the offsets of micro-batch {commits[-1]} are missing")
+    if checkpoint.files.read("query/metadata") is None:
+        raise _damaged(f"{where}/metadata", "the file is missing")
+    last = offsets[-1]
+    if last > 0 and last not in commits and last - 1 not in offsets:
+        raise _damaged(f"{where}/offsets", f"the offsets of micro-batch {last - 1} are missing")
+    for number in offsets[-2:]:
+        lines = (checkpoint.files.read(f"query/offsets/{number}") or "").splitlines()
+        if len(lines) < 3 or any(_json(line) is None for line in lines[1:]):
+            raise _damaged(f"{where}/offsets/{number}", "the file is damaged")
+    for number in commits[-2:]:
+        lines = (checkpoint.files.read(f"query/commits/{number}") or "").splitlines()
+        if len(lines) < 2 or _json(lines[1]) is None:
+            raise _damaged(f"{where}/commits/{number}", "the file is damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was reached with a micro-batch: event time, the offset of each source, whether the input ended."""
+
+    batch: int
+    reached: Reached
+    offsets: Mapping[str, Offset]
+    ended: bool
+    partitions: Partitions = field(default_factory=dict)
+
+
+def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
+    """Return what was reached with the last micro-batch that will not be repeated."""
+    last = _last_done(checkpoint)
+    if last < 0:
+        return Done(last, Reached(is_live=is_live), {}, ended=False)
+    found = _json(checkpoint.files.read("done.json") or "")
+    if not isinstance(found, dict) or str(last) not in found:
+        raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
+    reached, offsets, ended, parts = found[str(last)]
+    told = Reached.of_json(reached)
+    watermark_us = END_OF_TIME_US if ended else told.watermark_us
+    partitions = {name: Partition(*part) for name, part in parts.items()}
+    return Done(last, Reached(watermark_us, told.latest, is_live), offsets, ended, partitions)
+
+
+def write_done(checkpoint: Checkpoint, done: Done) -> None:
+    """Write down what was reached with a micro-batch whose output is written."""
+    found = _json(checkpoint.files.read("done.json") or "{}")
+    kept = found if isinstance(found, dict) else {}
+    kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
+    parts = {name: astuple(part) for name, part in done.partitions.items()}
+    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts]
+    checkpoint.files.write("done.json", json.dumps(kept))
+
+
+def planned(checkpoint: Checkpoint, batch: int) -> Plan | None:
+    """Return the plan that was made for micro-batch `batch`, None if there is none."""
+    text = checkpoint.files.read(f"plan/{batch}.json")
+    return None if text is None else Plan.of_json(text)
+
+
+def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
+    """Write down the plan of micro-batch `batch`."""
+    checkpoint.files.write(f"plan/{batch}.json", plan.to_json())
+    for name in checkpoint.files.names("plan"):
+        number = name.removesuffix(".json")
+        if number.isdigit() and not _is_kept(int(number), batch):
+            checkpoint.files.remove(f"plan/{name}")
+
+
+def plan_for_tasks(checkpoint: Checkpoint, batch: int, plan: Plan) -> str:
+    """Return what tasks are told of a plan: the plan, or the name of its file if it is long."""
+    text = plan.to_json()
+    return text if len(text) <= MAX_INLINE else f"{checkpoint.path}/plan/{batch}.json"
+
+
+def _is_kept(number: int, batch: int) -> bool:
+    return batch - KEPT_BATCHES < number <= batch
+
+
+def _last_done(checkpoint: Checkpoint) -> int:
+    """Return the last micro-batch that will not be repeated; -1: none."""
+    offsets, commits = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    if not offsets:
+        return -1
+    # Spark repeats the last one that was planned, unless it is committed.
+    return offsets[-1] if offsets[-1] in commits else offsets[-1] - 1
+
+
+def _batches(checkpoint: Checkpoint, folder: str) -> list[int]:
+    """Return the micro-batches in a folder of Spark's log, in order."""
+    return sorted(int(name) for name in checkpoint.files.names(f"query/{folder}") if name.isdigit())
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _damaged(path: str, fact: str) -> StateError:
+    return StateError("E0702", f"`{path}`: {fact}", _WAY_OUT)

@@ -1,0 +1,131 @@
+"""Small files of a checkpoint directory, on a local disk or on any file system that Spark's Hadoop knows.
+
+They are safe from a process that dies at any moment, as Spark's own are; not from a power failure, as Spark's
+own are not.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+from cep.write_errors import writing
+
+
+class CheckpointFiles(Protocol):
+    """Reads and writes files below the checkpoint's directory; names have slashes."""
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, None if it is not there."""
+        ...
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in one step: no reader sees half of it."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder; of one that is not there, none."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it, if it is there."""
+        ...
+
+
+class LocalFiles:
+    """Files on a local disk."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, None if it is not there."""
+        try:
+            return (self.root / name).read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in one step."""
+        place = self.root / name
+        with writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = place.with_name(f".{place.name}.tmp")
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(place)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder."""
+        place = self.root / folder
+        return [item.name for item in place.iterdir()] if place.is_dir() else []
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        place = self.root / name
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+
+
+class HadoopFiles:
+    """Files of a file system that only Spark's Hadoop library knows."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.spark = spark
+        self.root = root
+
+    def _place(self, name: str) -> tuple[Any, Any]:
+        jvm: Any = self.spark._jvm  # the only way to a Hadoop file system from Python
+        place = jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}")
+        return place.getFileSystem(self.spark._jsc.hadoopConfiguration()), place
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file, None if it is not there."""
+        files, place = self._place(name)
+        if not files.exists(place):
+            return None
+        stream = files.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode(errors="replace")
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in one step, as far as the file system can."""
+        folder, _, last = name.rpartition("/")
+        unfinished = f"{folder}/.{last}.tmp" if folder else f".{last}.tmp"
+        files, place = self._place(unfinished)
+        stream = files.create(place, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        _, whole = self._place(name)
+        files.delete(whole, False)  # most of these file systems do not rename onto a file
+        files.rename(place, whole)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder."""
+        files, place = self._place(folder)
+        if not files.exists(place):
+            return []
+        return [str(status.getPath().getName()) for status in files.listStatus(place)]
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        files, place = self._place(name)
+        files.delete(place, True)
+
+
+def is_remote(path: str) -> bool:
+    """Say whether only Spark knows the file system of a path."""
+    return "://" in path
+
+
+def checkpoint_files(spark: SparkSession, root: str) -> CheckpointFiles:
+    """Return the files of the checkpoint at `root`."""
+    return HadoopFiles(spark, root) if is_remote(root) else LocalFiles(root)

@@ -1,0 +1,112 @@
+"""A pipeline file, run: source -> rules -> sinks as one streaming query, or as one batch.
+
+run("pipeline.yaml")
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from cep.diagnostics.diagnostic import in_order, render
+from cep.output.summary import summary_lines
+from spark_runtime.failures import as_cep_error
+from spark_runtime.pipeline.checkpoint_files import is_remote
+from spark_runtime.pipeline.lock import locked
+from spark_runtime.pipeline.pipeline_file import AVAILABLE_NOW, Pipeline, load_pipeline
+from spark_runtime.pipeline.progress import Summary
+from spark_runtime.pipeline.runs import BatchRun, StreamRun
+from spark_runtime.sessions.local_session import session
+from spark_runtime.sessions.workers import start_warming
+
+
+def run_pipeline(
+    path: str | Path,
+    *,
+    console: Console | None = None,
+    quiet: bool = False,
+    accept_source_change: bool = False,
+) -> Summary:
+    """Run the pipeline of the file at `path` to its end, or until Ctrl-C; return what happened.
+
+    Parameters
+    ----------
+    path
+        The pipeline file.
+    console
+        Where matches for the console sink go; default: standard output.
+    quiet
+        Show no progress and no summary on standard error.
+    accept_source_change
+        Go on from a checkpoint although a source is in another place now.
+
+    Raises
+    ------
+    RuleError, InputError, StateError, SetupError, CepError
+        What went wrong, in a user's words.
+    """
+    pipeline = load_pipeline(path)
+    errors = Console(stderr=True, highlight=False, quiet=quiet)
+    if pipeline.warnings:
+        errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
+    with _lock(pipeline, errors) as inherited:
+        run = _start(pipeline, errors, console or Console(highlight=False), inherited)
+        if isinstance(run, StreamRun):
+            run.accepts_source_change = accept_source_change
+        try:
+            with _quiet_py4j():
+                run.run()
+                run.close()
+        except Exception as error:
+            raise run.failure or as_cep_error(error) from error
+    summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
+    summary.time = None if run.batches is None else run.batches.status()
+    instead = "run with `mode: batch`" if pipeline.is_stream else ""
+    for line in summary_lines(summary.counts, summary.seconds, pipeline.rules.streams, instead):
+        errors.print(line, markup=False, soft_wrap=True)
+    if summary.time is not None:
+        for word, text in summary.time.summary_lines():
+            errors.print(f"{word:<14}{'':>12}  {text}", markup=False, soft_wrap=True)
+    errors.print(f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed")
+    if run.was_stopped:
+        errors.print("stopped: the next run goes on from here")
+    return summary
+
+
+@contextmanager
+def _lock(pipeline: Pipeline, errors: Console) -> Iterator[tuple[int, ...]]:
+    """Hold the lock of a stream's checkpoint; yield what the JVM inherits of it."""
+    if not pipeline.is_stream or is_remote(pipeline.checkpoint):
+        yield ()
+        return
+    with locked(
+        pipeline.checkpoint, lambda text: errors.print(text, markup=False, soft_wrap=True)
+    ) as descriptor:
+        yield (descriptor,)
+
+
+def _start(
+    pipeline: Pipeline, errors: Console, console: Console, inherited: tuple[int, ...]
+) -> BatchRun | StreamRun:
+    is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
+    name = f"spark-cep {pipeline.name}"
+    spark = session(dict(pipeline.spark), name=name, is_short=is_short, inherited=inherited)
+    runner = StreamRun if pipeline.is_stream else BatchRun
+    return runner(pipeline, spark, errors, console, time.monotonic(), start_warming(spark))
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Keep Py4J from printing the traces of calls that are given up, or whose error is raised anyway."""
+    logger = logging.getLogger("py4j")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,515 @@
+"""The pipeline file: YAML -> `Pipeline`, every problem with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import yaml
+
+from cep.diagnostics.diagnostic import in_order
+from cep.diagnostics.limits import TooManyErrorsError
+from cep.documents.schema_file import load_streams, read_streams
+from cep.documents.source_file import read_source
+from cep.documents.yaml_document import MAX_BYTES, Document
+from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
+from cep.formats.registry import FORMATS
+from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import compile_rulebook, load_rulebook
+from cep.schema.stream import Stream
+from cep.schema.time_literals import parse_duration, print_duration
+from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.settings import Settings, one_of, path_of
+from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, sink_names
+from spark_runtime.sources.registry import SOURCES, source_names, source_type
+from spark_runtime.sources.spec import SourceSpec
+from spark_runtime.sources.watermarks import Follows, WaitingLimit
+
+_SETTINGS = (
+    "streams",
+    "rules",
+    "source",
+    "sources",
+    "sinks",
+    "late",
+    "dead_letter",
+    "checkpoint",
+    "trigger",
+    "at_end",
+    "watermark",
+    "max_waiting_events",
+    "at_max_waiting",
+    "mode",
+    "spark",
+)
+_CORRECT_WITHIN = "correct within "
+
+AVAILABLE_NOW = "available_now"
+
+
+class _HasSettings(Protocol):
+    """What is registered: a source or a sink."""
+
+    @property
+    def settings(self) -> tuple[str, ...]: ...
+
+
+_T = TypeVar("_T", bound=_HasSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """A source of the file: the `format` that it gives, its stream and its other settings."""
+
+    name: str
+    stream: str
+    spec: SourceSpec
+    idle_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline file that is sound, its rules compiled, its paths absolute."""
+
+    name: str
+    rules: RuleSet
+    texts: tuple[Source, ...]  # that the rules were compiled from
+    warnings: tuple[Diagnostic, ...]
+    sources: tuple[SourceEntry, ...]
+    sinks: tuple[SinkSpec, ...]
+    late: SinkSpec | None
+    dead_letter: SinkSpec | None
+    checkpoint: str
+    trigger: str  # "available_now", or an interval
+    finishes: bool
+    is_stream: bool
+    spark: tuple[tuple[str, str], ...]
+    watermark: Follows = Follows.SLOWEST
+    waiting: WaitingLimit = field(default_factory=WaitingLimit)
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """Return the pipeline of the file at `path`.
+
+    Raises
+    ------
+    RuleError
+        With every problem of the file, or of the rules and streams that it names.
+    """
+    path = Path(path)
+    try:
+        document = Document(read_source(path, MAX_BYTES))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise RuleError(
+            [Diagnostic("E0840", f"the pipeline file `{path}` cannot be read: {reason}")]
+        ) from error
+    pipeline = None
+    with suppress(TooManyErrorsError):  # the last diagnostic says so
+        pipeline = _Reader(document, path.resolve().parent, path.stem).pipeline()
+    if pipeline is None or any(problem.is_error for problem in document.diagnostics):
+        raise RuleError(in_order(document.diagnostics))
+    return pipeline
+
+
+class _Reader:
+    """Reads one document; problems go to it, methods return None where something is not sound."""
+
+    def __init__(self, document: Document, folder: Path, name: str) -> None:
+        self.document = document
+        self.folder = folder
+        self.name = name
+
+    def pipeline(self) -> Pipeline | None:
+        document = self.document
+        root = document.root()
+        if root is None:
+            return None
+        has_several = any(entry.name == "sources" for entry in document.mapping(root, "the pipeline") or [])
+        needed = ("rules", "sources" if has_several else "source", "sinks")
+        found = document.settings(root, "the pipeline", _SETTINGS, needed)
+        if found is None or any(name not in found for name in needed):
+            return None
+        sources = self._sources(found)
+        sinks = self._sinks(found["sinks"])
+        late, corrections = self._late(found["late"]) if "late" in found else (None, None)
+        dead = None
+        if "dead_letter" in found:
+            dead = self._sink(found["dead_letter"], "`dead_letter`", DEAD)
+        mode = self._word(found, "mode", ("stream", "batch"), "stream")
+        trigger = self._trigger(found)
+        finishes = self._word(found, "at_end", ("finish",), "") == "finish"
+        if mode == "batch":
+            for name in ("at_end", "trigger", "checkpoint"):
+                if name in found and name == "at_end":
+                    # A batch is complete by nature; the same file may say so for its stream.
+                    finishes = False
+        elif "checkpoint" not in found:
+            document.problem(
+                "E0404",
+                "a stream needs `checkpoint`",
+                root,
+                "`checkpoint` is missing",
+                "add: checkpoint: ...",
+            )
+        elif finishes and trigger != AVAILABLE_NOW:
+            document.problem(
+                "E0843",
+                "`at_end` needs `trigger: available_now`",
+                found["at_end"],
+                "a stream without end never gets here",
+                "add: trigger: available_now",
+            )
+        spark = self._spark(found["spark"]) if "spark" in found else ()
+        checkpoint = self._path(found["checkpoint"]) if "checkpoint" in found else ""
+        compiled = self._rules(found, sources)
+        if sources is None or sinks is None or compiled is None or document.diagnostics:
+            return None
+        rules, texts, warnings = compiled
+        return Pipeline(
+            name=self.name,
+            rules=rules.with_corrections(corrections),
+            texts=texts,
+            warnings=warnings,
+            sources=tuple(sources.values()),
+            sinks=sinks,
+            late=late,
+            dead_letter=dead,
+            checkpoint=checkpoint or "",
+            trigger=trigger,
+            finishes=finishes,
+            is_stream=mode == "stream",
+            spark=spark,
+            watermark=Follows(self._word(found, "watermark", tuple(Follows), Follows.SLOWEST)),
+            waiting=self._waiting(root, found),
+        )
+
+    def _waiting(self, root: yaml.Node, found: dict[str, yaml.Node]) -> WaitingLimit:
+        settings = Settings(self.document, self.folder, root, "the pipeline", found)
+        most = settings.positive("max_waiting_events")
+        goes_on = settings.word("at_max_waiting", ("pause", "go_on"), "pause") == "go_on"
+        return WaitingLimit(most or WaitingLimit().events, goes_on)
+
+    def _word(self, found: dict[str, yaml.Node], name: str, words: tuple[str, ...], default: str) -> str:
+        if name not in found:
+            return default
+        return one_of(self.document, found[name], f"`{name}`", words) or default
+
+    def _trigger(self, found: dict[str, yaml.Node]) -> str:
+        if "trigger" not in found:
+            return AVAILABLE_NOW
+        text = self.document.text(found["trigger"], "`trigger`")
+        if text is None or text == AVAILABLE_NOW:
+            return AVAILABLE_NOW
+        length_us = parse_duration(text)
+        if length_us is None:
+            self.document.problem(
+                "E0409",
+                f"`{text}` is not a trigger",
+                found["trigger"],
+                "expected available_now or a duration",
+                'write available_now, or for example "10 seconds"',
+            )
+            return AVAILABLE_NOW
+        return print_duration(length_us).lower()  # Spark knows fewer ways to write it
+
+    def _sources(self, found: dict[str, yaml.Node]) -> dict[str, SourceEntry] | None:
+        """Return the sources by stream."""
+        if "sources" not in found:
+            source = self._source(found["source"])
+            return None if source is None else {source.stream: source}
+        node = found["sources"]
+        if "source" in found:
+            self.document.problem(
+                "E0843",
+                "`source` and `sources` together",
+                found["source"],
+                "one or the other",
+                "list all of them in `sources`",
+            )
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            self.document.problem(
+                "E0402", "`sources` must be a list", node, "not a list", "add: - {stream: ..., format: ...}"
+            )
+            return None
+        sources: dict[str, SourceEntry] = {}
+        is_sound = True
+        for item in node.value:
+            source = self._source(item)
+            is_sound = is_sound and source is not None
+            if source is not None and source.stream in sources:
+                self.document.problem(
+                    "E0843",
+                    f"two sources for stream `{source.stream}`",
+                    item,
+                    "the stream has one already",
+                    "put the files into one directory",
+                )
+            elif source is not None:
+                sources[source.stream] = source
+        return sources if is_sound else None
+
+    def _source(self, node: yaml.Node) -> SourceEntry | None:
+        common = ("stream", "format")
+        of_all = (*_settings_of_sources(), "idle_after")
+        found = self._found(node, "`source`", common, of_all, source_type)
+        stream = None if found is None else self.document.text(found["stream"], "`stream`")
+        if found is None or stream is None:
+            return None
+        chosen = self._chosen(found, "a source of format", (*common, "idle_after"), source_type, source_names)
+        if chosen is None:
+            return None
+        name, source = chosen
+        settings = Settings(self.document, self.folder, node, "`source`", found)
+        spec, idle_after_s = source.spec(settings), settings.seconds("idle_after")
+        return None if spec is None else SourceEntry(name, stream, spec, idle_after_s)
+
+    def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not nodes:
+            self.document.problem(
+                "E0404", "the pipeline has no sink", node, "empty", "add: - {format: console}"
+            )
+        sinks = [self._sink(item, "a sink", MATCH) for item in nodes]
+        sound = tuple(sink for sink in sinks if sink is not None)
+        return sound if len(sound) == len(sinks) else None
+
+    def _sink(self, node: yaml.Node, what: str, kind: str) -> SinkSpec | None:
+        """Return the sink for a kind of output."""
+
+        def lookup(name: str) -> SinkType:
+            found = SINKS.get(name)
+            if kind not in found.kinds:
+                raise InputError("E0841", f"`{name}` takes no such output")
+            return found
+
+        found = self._found(node, what, ("format",), _settings_of_sinks(), lookup)
+        if found is None:
+            return None
+        names = partial(sink_names, kind)
+        chosen = self._chosen(found, "a sink of format", ("format",), lookup, names)
+        if chosen is None:
+            return None
+        return chosen[1].spec(Settings(self.document, self.folder, node, what, found))
+
+    def _found(
+        self,
+        node: yaml.Node,
+        what: str,
+        common: tuple[str, ...],
+        of_others: tuple[str, ...],
+        lookup: Callable[[str], _HasSettings],
+    ) -> dict[str, yaml.Node] | None:
+        """Return the settings of a source or sink, None if one of `common` is missing."""
+        own: tuple[str, ...] = ()
+        with suppress(CepError):  # `_chosen` says so
+            own = lookup(_peeked(node, "format")).settings
+        known = dict.fromkeys((*common, *own, *of_others))
+        found = self.document.settings(node, what, known, common)
+        return None if found is None or any(name not in found for name in common) else found
+
+    def _chosen(
+        self,
+        found: dict[str, yaml.Node],
+        what: str,
+        common: tuple[str, ...],
+        lookup: Callable[[str], _T],
+        names: Callable[[], tuple[str, ...]],
+    ) -> tuple[str, _T] | None:
+        """Return what `format` names; settings that it does not have are problems."""
+        document = self.document
+        name = document.text(found["format"], "`format`")
+        if name is None:
+            return None
+        try:
+            chosen = lookup(name)
+        except InputError:
+            one_of(document, found["format"], "`format`", names())
+            return None
+        except SetupError as error:
+            document.problem(error.code, error.args[0], found["format"], "cannot be used", error.help)
+            return None
+        for setting in found:
+            if setting not in (*common, *chosen.settings):
+                document.problem(
+                    "E0843",
+                    f"{what} {name} has no `{setting}`",
+                    found[setting],
+                    "not for this format",
+                    "remove it",
+                )
+        return name, chosen
+
+    def _path(self, node: yaml.Node) -> str | None:
+        return path_of(self.document, node, "`checkpoint`", self.folder)
+
+    def _late(self, node: yaml.Node) -> tuple[SinkSpec | None, Corrections | None]:
+        """Return where late events go, and how matches are corrected: `late` is a text or settings."""
+        if isinstance(node, yaml.MappingNode):
+            return self._late_settings(node)
+        text = self.document.text(node, "`late`")
+        if text is None or text == "drop":
+            return None, None
+        if text.startswith(_CORRECT_WITHIN):
+            return None, self._corrections(node, text.removeprefix(_CORRECT_WITHIN))
+        self.document.problem(
+            "E0841",
+            f"`late` cannot be `{text}`",
+            node,
+            "not known",
+            "write drop, correct within 1 hour, or {format: json, path: out/late}",
+        )
+        return None, None
+
+    def _late_settings(self, node: yaml.MappingNode) -> tuple[SinkSpec | None, Corrections | None]:
+        of_corrections = ("correct_within", "max_retained")
+        parts = [
+            yaml.MappingNode(
+                node.tag,
+                [(key, value) for key, value in node.value if (key.value in of_corrections) == is_own],
+                node.start_mark,
+                node.end_mark,
+            )
+            for is_own in (True, False)
+        ]
+        own, of_sink = parts
+        sink = self._sink(of_sink, "`late`", LATE) if of_sink.value or not own.value else None
+        found = self.document.settings(own, "`late`", of_corrections)
+        if found is None:
+            return sink, None
+        corrections = None
+        if "correct_within" in found:
+            text = self.document.text(found["correct_within"], "`correct_within`")
+            corrections = None if text is None else self._corrections(found["correct_within"], text)
+        if "max_retained" in found:
+            most = Settings(self.document, self.folder, own, "`late`", found).positive("max_retained")
+            if "correct_within" not in found:
+                self.document.problem(
+                    "E0843",
+                    "`max_retained` without `correct_within`",
+                    found["max_retained"],
+                    "nothing is retained",
+                    "add: correct_within: 1 hour",
+                )
+            elif most and corrections is not None:
+                corrections = Corrections(corrections.within_us, most)
+        return sink, corrections
+
+    def _corrections(self, node: yaml.Node, text: str) -> Corrections | None:
+        length_us = parse_duration(text)
+        if length_us:
+            return Corrections(length_us)
+        self.document.problem(
+            "E0409",
+            f"`{text.strip()}` is not a time within which matches are corrected",
+            node,
+            "expected a duration above 0",
+            "write a number and a unit: correct within 1 hour",
+        )
+        return None
+
+    def _spark(self, node: yaml.Node) -> tuple[tuple[str, str], ...]:
+        settings = []
+        for entry in self.document.mapping(node, "`spark`") or []:
+            value = self.document.text(entry.value, f"`{entry.name}`")
+            if value is not None:
+                settings.append((entry.name, value))
+        return tuple(settings)
+
+    def _rules(
+        self, found: dict[str, yaml.Node], sources: dict[str, SourceEntry] | None
+    ) -> tuple[RuleSet, tuple[Source, ...], tuple[Diagnostic, ...]] | None:
+        paths = self._rule_paths(found["rules"])
+        streams = self._streams(found)
+        if paths is None or self.document.diagnostics:
+            return None
+        try:
+            rulebook = load_rulebook(paths, streams)
+            compiled = compile_rulebook(rulebook)
+        except RuleError as error:
+            self.document.diagnostics += error.diagnostics
+            return None
+        if sources is not None:
+            self._check_streams(compiled.rule_set, sources, found.get("sources") or found["source"])
+        return compiled.rule_set, rulebook.sources, compiled.warnings
+
+    def _check_streams(self, rules: RuleSet, sources: dict[str, SourceEntry], place: yaml.Node) -> None:
+        """Check that each stream that the rules read has a source, and no other stream has."""
+        word = "the source is" if len(sources) == 1 else "the sources are"
+        names = ", ".join(f"`{name}`" for name in sources)
+        for program in rules.programs:
+            for stream in program.streams:
+                if stream.name not in sources:
+                    self.document.problem(
+                        "E0842",
+                        f"rule `{program.rules[0].name}` reads stream `{stream.name}`, {word} {names}",
+                        place,
+                        f"no source for `{stream.name}`",
+                        "name the streams of the rules in `sources`, and only rules that read these",
+                    )
+        for name in sources:
+            if rules.programs and name not in rules.streams:
+                self.document.problem(
+                    "E0842",
+                    f"no rule reads stream `{name}`",
+                    place,
+                    "a source without a rule",
+                    f"leave it out, or add rules that read `{name}`",
+                )
+
+    def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
+        texts = self.document.texts(node, "`rules`")
+        if texts is None:
+            return None
+        paths: list[Path] = []
+        for text, place in texts:
+            names = sorted(glob(str(self.folder / text))) if has_magic(text) else [str(self.folder / text)]
+            if not names:
+                self.document.problem(
+                    "E0844",
+                    f"`{text}` names no file",
+                    place,
+                    "nothing there",
+                    f"paths are taken from {self.folder} on",
+                )
+            paths += [Path(name) for name in names]
+        return paths
+
+    def _streams(self, found: dict[str, yaml.Node]) -> dict[str, Stream] | None:
+        """Return the declared streams; None: each rule file has its own streams file."""
+        if "streams" not in found:
+            return None
+        node = found["streams"]
+        if isinstance(node, yaml.MappingNode):
+            return read_streams(self.document, node)
+        text = self.document.text(node, "`streams`")
+        if text is None:
+            return {}
+        try:
+            return load_streams(self.folder / text)
+        except RuleError as error:
+            self.document.diagnostics += error.diagnostics
+            return {}
+
+
+def _peeked(node: yaml.Node, name: str) -> str:
+    """Return a setting as it is written; an empty text if it is not there or no text."""
+    entries = node.value if isinstance(node, yaml.MappingNode) else []
+    values = (value.value for key, value in entries if key.value == name)
+    return next((value for value in values if isinstance(value, str)), "")
+
+
+def _settings_of_sources() -> tuple[str, ...]:
+    """Return the settings that some source of this package has."""
+    types = [*map(source_type, FORMATS.built_in), *map(source_type, SOURCES.built_in)]
+    return tuple(name for kind in types for name in kind.settings)
+
+
+def _settings_of_sinks() -> tuple[str, ...]:
+    """Return the settings that some sink of this package has."""
+    return tuple(name for kind in map(SINKS.get, SINKS.built_in) for name in kind.settings)

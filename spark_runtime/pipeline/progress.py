@@ -1,0 +1,91 @@
+"""What a running pipeline has done so far: totals for the summary, and one line on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.text import Text
+
+from cep.counts import Counts
+from spark_runtime.pipeline.time_status import TimeStatus
+
+
+@dataclass(slots=True)
+class Summary:
+    """What happened in a run."""
+
+    counts: Counts
+    n_batches: int
+    seconds: float
+    batch_seconds: tuple[float, ...]  # of each micro-batch, in order
+    was_stopped: bool = False
+    time: TimeStatus | None = None  # of a stream
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
+        return {
+            "counts": asdict(self.counts) | {"late": self.counts.late, "malformed": self.counts.malformed},
+            "micro_batches": self.n_batches,
+            "seconds": round(self.seconds, 3),
+            "events_per_second": round(self.events_per_second),
+            "was_stopped": self.was_stopped,
+            "time": None if self.time is None else self.time.to_json(),
+        }
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Malformed input by reason."""
+        return self.counts.reasons
+
+    @property
+    def processing_seconds(self) -> float:
+        """The time in which Spark processed batches."""
+        return sum(self.batch_seconds)
+
+    @property
+    def events_per_second(self) -> float:
+        """Events, late and malformed ones included, by seconds in which Spark processed batches."""
+        return self.counts.read / self.processing_seconds if self.processing_seconds else 0.0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts of a run of these rules."""
+
+    rules: tuple[str, ...]
+    counts: Counts = field(init=False)
+    batches: set[int] = field(default_factory=set)
+    batch_seconds: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = Counts(
+            matches=dict.fromkeys(self.rules, 0),
+            timeouts=dict.fromkeys(self.rules, 0),
+            suppressed=dict.fromkeys(self.rules, 0),
+            dropped_runs=dict.fromkeys(self.rules, 0),
+        )
+
+    def add(self, batch: int, counts: Iterable[Counts]) -> Counts:
+        """Note and return what the operator counted in one batch."""
+        of_batch = Counts()
+        for part in counts:
+            of_batch.add(part)
+        self.batches.add(batch)
+        self.counts.add(of_batch)
+        return of_batch
+
+    def summary(self, seconds: float, *, was_stopped: bool) -> Summary:
+        """Return the totals as a summary."""
+        return Summary(self.counts, len(self.batches), seconds, tuple(self.batch_seconds), was_stopped)
+
+    def line(self, seconds: float) -> Text:
+        """Return what to show while the pipeline runs."""
+        now = self.summary(seconds, was_stopped=False)
+        counts = now.counts
+        return Text(
+            f"batch {now.n_batches}   {counts.events:,} events   {now.events_per_second:,.0f} events/s   "
+            f"{sum(counts.matches.values()):,} matches   {counts.late:,} late   "
+            f"{counts.malformed:,} malformed   {seconds:.0f} s"
+        )

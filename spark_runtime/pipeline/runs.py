@@ -1,0 +1,425 @@
+"""The runners on Spark: a pipeline as one batch, or as a stream."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from types import FrameType
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from cep.counts import Counts
+from cep.errors import CepError
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.late_events import declared_schema
+from cep.rule_set import RuleSet
+from cep.schema.time_literals import parse_duration
+from spark_runtime.operator.output import COUNTS, DEAD, KIND, MATCH, late_kind
+from spark_runtime.pipeline.checkpoint import (
+    Checkpoint,
+    SourceIdentity,
+    check_query_log,
+    last_done,
+    open_checkpoint,
+    plan_for_tasks,
+)
+from spark_runtime.pipeline.checkpoint_files import is_remote
+from spark_runtime.pipeline.micro_batches import MicroBatches
+from spark_runtime.pipeline.pipeline_file import AVAILABLE_NOW, Pipeline
+from spark_runtime.pipeline.progress import Totals
+from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.plan.dataflow import Dataflow, spark_schema
+from spark_runtime.plan.layout import TEXT
+from spark_runtime.plan.parcels import PARCEL_SCHEMA
+from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
+from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Output, WorkerSink
+from spark_runtime.sinks.registry import SinkContext
+from spark_runtime.sources.plan import CAP_PROPERTY, PROPERTY, shares
+from spark_runtime.sources.protocol import Source, SparkSource
+from spark_runtime.sources.share_reader import TICKS, ShareReader
+from spark_runtime.sources.spec import SourceContext
+from spark_runtime.sources.watermarks import Follows, WatermarkRule
+
+_POLL_SECONDS = 0.25
+
+
+@dataclass
+class PipelineRun:
+    """What a batch and a stream have in common.
+
+    Parameters
+    ----------
+    errors
+        Where progress and warnings go.
+    console
+        Where sinks may show something.
+    warming
+        Compiles the engine in the workers.
+    """
+
+    pipeline: Pipeline
+    spark: SparkSession
+    errors: Console
+    console: Console
+    started: float
+    warming: threading.Thread
+    totals: Totals = field(init=False)
+    failure: CepError | None = None  # what went wrong in this process, while Spark waited for it
+    was_stopped: bool = False
+    of_batch: Counts = field(default_factory=Counts)  # of the micro-batch computed last
+    batches: MicroBatches | None = None  # of a stream
+
+    def __post_init__(self) -> None:
+        self.totals = Totals(tuple(rule.name for rule in self.rules.rules))
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules of the pipeline."""
+        return self.pipeline.rules
+
+    # ------------------------------------------------------------ sinks
+
+    @cached_property
+    def sinks(self) -> Sequence[WorkerSink | DriverSink]:
+        """The sinks, each with its output."""
+        is_local = str(self.spark.sparkContext.master).startswith("local")
+        context = SinkContext(self.rules, is_local, self.console)
+        matches = Output(MATCH, self.rules.match_schema)
+        sinks = [spec.open(matches, context) for spec in self.pipeline.sinks]
+        streams = self.rules.streams
+        if self.pipeline.late is not None:
+            for name, stream in streams.items():
+                folder = "" if len(streams) == 1 else f"stream={name}"
+                late = Output(late_kind(name), declared_schema(stream), stream, folder)
+                sinks.append(self.pipeline.late.open(late, context))
+        if self.pipeline.dead_letter is not None:
+            sinks.append(self.pipeline.dead_letter.open(Output(DEAD, DEAD_LETTER_SCHEMA), context))
+        return sinks
+
+    @property
+    def _of_workers(self) -> list[WorkerSink]:
+        return [sink for sink in self.sinks if isinstance(sink, WorkerSink)]
+
+    @property
+    def _of_driver(self) -> list[DriverSink]:
+        return [sink for sink in self.sinks if isinstance(sink, DriverSink)]
+
+    def _check_sinks(self) -> None:
+        """Ask each sink whether it can be written, so that an error comes before anything runs."""
+        for sink in self.sinks:
+            sink.check()
+
+    def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
+        """Return the plan; `run_id` None: of a batch."""
+        kinds = frozenset(sink.output.kind for sink in self._of_driver)
+        return Dataflow(self.rules, n_groups, Delivery(tuple(self._of_workers), kinds, run_id))
+
+    def _write(self, flow: Dataflow, output: DataFrame, number: int) -> None:
+        """Compute one batch, and give its output to the sinks that did not get it from the workers."""
+        batch = Batch(flow.delivery.run, number)
+        is_kept = any(sink.wants_rows for sink in self._of_driver)
+        if is_kept:
+            output = output.persist()
+        try:
+            for sink in self.sinks:
+                sink.begin(batch)
+            # Each column and filter less saves Spark some ten milliseconds of planning in each micro-batch.
+            texts = (output.where(F.col(KIND) == COUNTS) if flow.delivery.kinds else output).collect()
+            for sink in self._of_workers:
+                sink.commit(batch)
+            self.of_batch = self.totals.add(number, [Counts.of_json(row[TEXT]) for row in texts])
+            for driven in self._of_driver:
+                driven.write_batch(batch, self._rows_for(driven.output, flow, output))
+                driven.commit(batch)
+        finally:
+            if is_kept:
+                output.unpersist()
+
+    def _rows_for(self, output: Output, flow: Dataflow, found: DataFrame) -> BatchRows:
+        """Return what a sink gets of the micro-batch."""
+        if output.kind == MATCH:
+            return BatchRows(self.of_batch.rows, flow.matches(found))
+        if output.stream is not None:
+            n_rows = self.of_batch.late_of.get(output.stream.name, 0)
+        else:
+            n_rows = self.of_batch.malformed + len(self.of_batch.refused)
+        return BatchRows(n_rows, flow.objects(found, output.kind, output.schema))
+
+    def close(self) -> None:
+        """End the run of the sinks."""
+        for sink in self.sinks:
+            sink.close()
+
+    # ------------------------------------------------------------ sources
+
+    @property
+    def _is_live(self) -> bool:
+        return self.pipeline.is_stream and self.pipeline.trigger != AVAILABLE_NOW
+
+    def _sources(self, checkpoint: Checkpoint | None) -> tuple[dict[str, Source], list[SparkSource]]:
+        """Return the sources that we read, by stream, and those that only Spark can read.
+
+        The latter are in an order that no change of the pipeline file changes.
+        """
+        ours: dict[str, Source] = {}
+        of_spark: list[SparkSource] = []
+        for entry in sorted(self.pipeline.sources, key=lambda entry: entry.stream):
+            stream = self.rules.streams[entry.stream]
+            has_log = checkpoint is not None and not is_remote(checkpoint.path)
+            log = checkpoint.file_log(entry.stream) if checkpoint is not None and has_log else ""
+            keys = self.rules.keys_of(stream)
+            by_time = self.pipeline.watermark is Follows.SLOWEST
+            context = SourceContext(stream, keys, self.pipeline.is_stream, self._is_live, by_time, log)
+            source = entry.spec.open(context)
+            if isinstance(source, Source):
+                ours[entry.stream] = source
+            else:
+                of_spark.append(source)
+        for source in ours.values():
+            source.check()
+        return ours, of_spark
+
+    def _parcels_of_spark(self, sources: Sequence[SparkSource], flow: Dataflow) -> list[DataFrame]:
+        is_stream = self.pipeline.is_stream
+        return [source.parcels(self.spark, flow, is_stream=is_stream) for source in sources]
+
+    @property
+    def _n_tasks(self) -> int:
+        return self.spark.sparkContext.defaultParallelism
+
+    def _n_partitions(self) -> int:
+        return int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+    # ------------------------------------------------------------ progress
+
+    @contextmanager
+    def _display(self) -> Iterator[None]:
+        """Show the line of progress, on a terminal."""
+        if self.errors.quiet or not self.errors.is_terminal:
+            yield
+            return
+        line = _Line(self)
+        with Live(get_renderable=line, console=self.errors, refresh_per_second=4, transient=True):
+            yield
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The line of progress; rich asks for it each time it draws."""
+
+    run: PipelineRun
+
+    def __call__(self) -> Text:
+        line = self.run.totals.line(time.monotonic() - self.run.started)
+        held = "" if self.run.batches is None else self.run.batches.held_line()
+        return line.append(f"\n{held}") if held else line
+
+
+class BatchRun(PipelineRun):
+    """The `Runner` of a pipeline as one batch over all that is there."""
+
+    def run(self) -> Counts:
+        """Read all input and write all output; return what was counted."""
+        flow = self.flow(self._n_partitions(), None)
+        self._check_sinks()
+        before = time.monotonic()
+        sources, of_spark = self._sources(None)
+        ranges = [(name, *item) for name, source in sources.items() for item in source.everything()]
+        parts = shares(ranges, self._n_tasks)
+        frames = self._parcels_of_spark(of_spark, flow)
+        if parts:
+            slots = self.spark.range(0, len(parts), 1, len(parts))
+            reader = ShareReader(sources, flow.packer, parts)
+            frames.append(slots.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+        parcels = reduce(DataFrame.unionByName, frames)
+        self.warming.join()
+        with self._display():
+            self._write(flow, flow.output(parcels), 0)
+        self.totals.batch_seconds.append(time.monotonic() - before)
+        return self.totals.counts
+
+
+@dataclass
+class StreamRun(PipelineRun):
+    """The `Runner` of a pipeline as a stream; `was_stopped` says whether Ctrl-C ended it."""
+
+    accepts_source_change: bool = False
+    has_ended: bool = False  # whether all micro-batches of the run are done
+
+    def run(self) -> Counts:
+        """Run to the end of the input or until Ctrl-C; return what was counted."""
+        identities = {s.stream: SourceIdentity(s.name, s.spec.place) for s in self.pipeline.sources}
+        checkpoint = open_checkpoint(
+            self.spark,
+            self.pipeline.checkpoint,
+            StoredRules.of(self.pipeline.texts, self.rules),
+            identities,
+            self._n_partitions(),
+            accepts_source_change=self.accepts_source_change,
+        )
+        check_query_log(checkpoint)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
+        if not is_remote(checkpoint.path):
+            for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
+                self.spark.conf.set(key, value)
+        flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
+        self._check_sinks()
+        sources, of_spark = self._sources(checkpoint)
+        done = last_done(checkpoint, is_live=self._is_live)
+        if done.ended:
+            self.errors.print(
+                "warning: the input of this checkpoint was declared complete (at_end: finish); "
+                "events that come now are late. For a new run, use an empty checkpoint directory.",
+                markup=False,
+                soft_wrap=True,
+            )
+        # The event that made others late may be of an earlier run: the summary names it all the same.
+        self.totals.counts.add(Counts(latest=done.reached.latest))
+        finishes = self.pipeline.finishes and not done.ended
+        query = _Query(flow, checkpoint, sources, of_spark)
+        with self._display():
+            # Only Spark knows when a source that only Spark can read has been read to its end.
+            self.was_stopped = self._run_query(query, finishes and not of_spark)
+            if finishes and of_spark and not self.was_stopped:
+                self.was_stopped = self._run_query(query, True)
+        return self.totals.counts
+
+    def _run_query(self, made: _Query, finishes: bool) -> bool:
+        """Run the query to its end; return whether Ctrl-C ended it."""
+        batches = MicroBatches(
+            checkpoint=made.checkpoint,
+            sources=made.sources,
+            n_tasks=self._n_tasks,
+            rule=self._watermark_rule,
+            done=last_done(made.checkpoint, is_live=self._is_live),
+            interval_s=self._interval_s,
+            finishes=finishes,
+            by_spark=tuple(
+                entry.stream for entry in self.pipeline.sources if entry.stream not in made.sources
+            ),
+            start_us=min(stream.min_valid_us for stream in self.rules.streams.values()),
+            limit=self.pipeline.waiting,
+        )
+        self.batches = batches
+        query = self._start_query(made, batches)
+        ended = threading.Event()
+        # While the main thread waits in Java, Ctrl-C is not noticed; while it waits here, it is.
+        waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
+        waiter.start()
+        with _awaited_interrupt() as interrupted:
+            while not ended.wait(_POLL_SECONDS):
+                if interrupted.is_set() and not batches.stopped.is_set():
+                    # The batch that is running is given up; the next run repeats and overwrites it.
+                    batches.stop()
+                    query.stop()
+        batches.add_seconds()
+        self.totals.batch_seconds += batches.seconds
+        error = query.exception()
+        if error is not None and not self.has_ended and not interrupted.is_set():
+            raise error
+        batches.close(self.totals.counts)
+        return interrupted.is_set()
+
+    @property
+    def _watermark_rule(self) -> WatermarkRule:
+        idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
+        return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle)
+
+    @property
+    def _interval_s(self) -> float | None:
+        return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self._is_live else None
+
+    def _start_query(self, made: _Query, batches: MicroBatches) -> StreamingQuery:
+        # The source that we read is the first, so that the others keep their numbers.
+        frames = [self._shares(made), *self._parcels_of_spark(made.of_spark, made.flow)]
+
+        def deliver(output: DataFrame, number: int) -> None:
+            plan = batches.next(number)
+            if plan is None:
+                # Spark has no way to take a micro-batch back. It will be the first one of the next run.
+                self.has_ended = True
+                raise EndOfRun
+            told = plan_for_tasks(made.checkpoint, number, plan)
+            # The jobs of this micro-batch inherit it: they run in the thread that called us.
+            self.spark.sparkContext.setLocalProperty(PROPERTY, told)
+            cap = "" if plan.cap_us is None else str(plan.cap_us)
+            self.spark.sparkContext.setLocalProperty(CAP_PROPERTY, cap)
+            try:
+                self._write(made.flow, output, number)
+                batches.complete(number, self.of_batch)
+            except CepError as error:
+                self.failure = error
+                raise
+
+        writer = made.flow.output(reduce(DataFrame.unionByName, frames)).writeStream.foreachBatch(deliver)
+        self.warming.join()
+        writer = writer.option("checkpointLocation", made.checkpoint.query_path).outputMode("append")
+        if made.of_spark and not self._is_live:
+            return writer.trigger(availableNow=True).start()
+        # Spark begins the next micro-batch immediately. `batches` then decides when it reads.
+        trigger = self.pipeline.trigger if made.of_spark else "0 seconds"
+        return writer.trigger(processingTime=trigger).start()
+
+    def _shares(self, made: _Query) -> DataFrame:
+        """Return the parcels of the sources that we read."""
+        ticks = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TICKS)
+        slots = ticks.option("numPartitions", self._n_tasks).load().select("value")
+        reader = ShareReader(made.sources, made.flow.packer)
+        return made.flow.marked(slots.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What a query is made of."""
+
+    flow: Dataflow
+    checkpoint: Checkpoint
+    sources: Mapping[str, Source]
+    of_spark: Sequence[SparkSource]
+
+
+class EndOfRun(Exception):  # noqa: N818 - nothing is wrong
+    """Ends a query between two micro-batches."""
+
+
+def _wait(query: StreamingQuery, ended: threading.Event) -> None:
+    try:
+        query.awaitTermination()
+    except Exception:  # noqa: BLE001, S110 - asked for again by whoever waits for `ended`
+        pass
+    finally:
+        ended.set()
+
+
+@contextmanager
+def _awaited_interrupt() -> Iterator[threading.Event]:
+    """Let Ctrl-C set an event; the second one interrupts as usual.
+
+    An exception would come in the middle of whatever is being asked of Java, and break that connection.
+    """
+    noted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted.is_set():
+            raise KeyboardInterrupt
+        noted.set()
+
+    if threading.current_thread() is not threading.main_thread():  # interrupts do not come here
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)

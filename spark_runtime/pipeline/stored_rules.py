@@ -1,0 +1,65 @@
+"""The rules of a run as a checkpoint keeps them: texts, streams, and what the stored state of each means.
+
+The texts and the streams are enough to compile the rules again, as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cep.errors import Source
+from cep.program.identity import ProgramIdentity
+from cep.rule_set import RuleSet
+from cep.schema.stream import CsvLayout, Field, Stream
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoredRules:
+    """Rules as they are written, the streams that they read, and the identity of each of their programs."""
+
+    texts: tuple[Source, ...]
+    streams: Mapping[str, Stream]
+    programs: tuple[ProgramIdentity, ...]
+
+    @classmethod
+    def of(cls, texts: tuple[Source, ...], rules: RuleSet) -> StoredRules:
+        """Return what a checkpoint keeps of `rules`, which were compiled from `texts`."""
+        return cls(texts, rules.streams, tuple(program.identity for program in rules.programs))
+
+    @cached_property
+    def fingerprints(self) -> frozenset[bytes]:
+        """Of the programs, in whatever order."""
+        return frozenset(program.fingerprint for program in self.programs)
+
+    def to_json(self) -> str:
+        """Return a text for a file."""
+        found = {
+            "format": FORMAT,
+            "texts": [[text.name, text.text] for text in self.texts],
+            "streams": [dataclasses.asdict(stream) for stream in self.streams.values()],
+            "programs": [program.to_json() for program in self.programs],
+        }
+        return json.dumps(found, indent=1)
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> StoredRules:
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        streams = [_stream(item) for item in found["streams"]]
+        return cls(
+            tuple(Source(str(name), str(text)) for name, text in found["texts"]),
+            {stream.name: stream for stream in streams},
+            tuple(map(ProgramIdentity.of_json, found["programs"])),
+        )
+
+
+def _stream(found: Mapping[str, Any]) -> Stream:
+    fields = tuple(Field(**{**field, "path": tuple(field["path"])}) for field in found["fields"])
+    csv = CsvLayout(**{**found["csv"], "columns": tuple(found["csv"]["columns"])})
+    return Stream(**{**found, "fields": fields, "tie_break": tuple(found["tie_break"]), "csv": csv})

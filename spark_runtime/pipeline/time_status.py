@@ -1,0 +1,138 @@
+"""How far event time is in a run: each source partition, who holds the watermark back, what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cep.output.summary import long_duration
+
+MOST_SHOWN = 5
+"""Partitions that the summary names, those that are furthest behind first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One source partition.
+
+    Parameters
+    ----------
+    name
+        The stream, or ``stream[value]``.
+    latest_us
+        Its latest event time, microseconds since 1970; None: it has given no event.
+    behind_us
+        How far that is behind the fastest partition.
+    silent_s
+        Seconds of the wall clock since it last gave an event.
+    is_idle
+        Whether it is taken for silent and holds nothing back.
+    has_unread
+        Whether there is more of it that is known and not read.
+    is_paused
+        Whether nothing is read of it until others have caught up.
+    """
+
+    name: str
+    latest_us: int | None
+    behind_us: int
+    silent_s: float
+    is_idle: bool = False
+    has_unread: bool = False
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStatus:
+    """Event time of a run.
+
+    Parameters
+    ----------
+    watermark_us
+        Microseconds since 1970; None: it cannot be told yet.
+    holder
+        The partition that holds it back; "": it follows the only one, or the fastest.
+    held_s
+        Seconds of the wall clock since the watermark last moved.
+    waiting
+        Prepared events that wait in the state for the watermark.
+    partitions
+        All that are known, those furthest behind first.
+    """
+
+    watermark_us: int | None
+    holder: str
+    held_s: float
+    waiting: int
+    partitions: tuple[PartitionStatus, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values of JSON, times as ISO 8601."""
+        return {
+            "watermark": _time(self.watermark_us),
+            "held_by": self.holder or None,
+            "held_seconds": round(self.held_s, 3),
+            "waiting_events": self.waiting,
+            "partitions": [
+                {
+                    **{name: value for name, value in asdict(part).items() if not name.endswith("_us")},
+                    "latest": _time(part.latest_us),
+                    "behind_seconds": part.behind_us / 1e6,
+                }
+                for part in self.partitions
+            ],
+        }
+
+    def line(self) -> str:
+        """Return the state of event time in one line; "": there is nothing to say."""
+        if not self.holder:
+            return ""
+        waiting = f", {self.waiting:,} events wait" if self.waiting else ""
+        time = _time(self.watermark_us) or "not known yet"
+        return f"watermark {time}, held by {self.holder} for {self.held_s:.0f} s{waiting}"
+
+    def summary_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield what the summary says where several partitions decide: a word and a text each."""
+        if len(self.partitions) < 2:
+            return
+        held = f", held back by {self.holder}" if self.holder else ""
+        yield "watermark", f"{_time(self.watermark_us) or 'not known yet'}{held}"
+        if self.waiting:
+            yield "", f"{self.waiting:,} events wait for it in the state"
+        for part in self.partitions[:MOST_SHOWN]:
+            yield "", f"{part.name}: {'; '.join(_about(part))}"
+        if len(self.partitions) > MOST_SHOWN:
+            yield "", f"{len(self.partitions) - MOST_SHOWN:,} other partitions are further on"
+
+
+def _about(part: PartitionStatus) -> Iterator[str]:
+    yield _time(part.latest_us) or "no event yet"
+    if part.behind_us:
+        yield f"{long_duration(part.behind_us)} behind"
+    if part.is_idle:
+        yield "idle"
+    if part.has_unread:
+        yield "more of it is unread"
+    if part.is_paused:
+        yield "paused until the others have caught up"
+
+
+def _time(us: int | None) -> str | None:
+    if us is None:
+        return None
+    try:
+        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+    except OverflowError:  # the end of time
+        return "complete"
+    return found.isoformat().replace("+00:00", "Z")
+
+
+def furthest_behind_first(
+    latest_us: Mapping[str, int | None], parts: Mapping[str, PartitionStatus]
+) -> tuple[PartitionStatus, ...]:
+    """Return `parts` in the order of `latest_us`, those without an event first."""
+    known = [us for us in latest_us.values() if us is not None]
+    lowest = min(known, default=0) - 1
+    return tuple(sorted(parts.values(), key=lambda part: (latest_us[part.name] or lowest, part.name)))

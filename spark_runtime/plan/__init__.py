@@ -1,0 +1,1 @@
+"""DataFrames and files -> parcels of prepared events, brought together by key group."""

@@ -1,0 +1,1 @@
+"""Spark sessions: Java, the Python of the workers, temporary files."""

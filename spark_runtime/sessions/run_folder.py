@@ -1,0 +1,156 @@
+"""The private folder of a JVM that we start: its log, its temporary files, the blocks of Spark.
+
+    <place>/spark-cep-XXXXXXXX/    nobody else can look into it
+        lock        names this machine; held by this process and by the JVM, as long as one of them lives
+        java.log    what Java said
+        ...         what Java and Spark put there
+
+A process that is killed leaves its folder behind. The next start removes it: a lock that can be taken has no
+holder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cep.errors import SetupError
+
+_PREFIX = "spark-cep-"
+
+KEPT_LOGS = 5
+"""Logs of runs that had something to say and have ended; older ones are removed."""
+
+_USUAL_LINE = re.compile(
+    r"WARNING: |NOTE: Picked up |Picked up |Setting default log level |To adjust logging level |\s*$"
+)
+"""Beginnings of the lines that Java writes when it starts and all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """An open folder; `lock` is the file descriptor that its owners hold."""
+
+    path: Path
+    lock: int
+
+    @property
+    def log(self) -> Path:
+        """The file that Java's messages go to."""
+        return self.path / "java.log"
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def places(settings: Mapping[str, str]) -> list[Path]:
+    """Return where temporary files go: `spark.local.dir`, else SPARK_LOCAL_DIRS, else TMPDIR."""
+    given = settings.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+    return [Path(place.strip()).absolute() for place in given.split(",") if place.strip()]
+
+
+def open_run_folder(place: Path) -> RunFolder:
+    """Make and lock a folder in `place`; remove what runs that are dead have left there.
+
+    Raises
+    ------
+    SetupError
+        Nothing can be made there.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _remove_remains(place)
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    except OSError as error:
+        raise SetupError(
+            "E0808",
+            f"no temporary folder can be made in `{place}`: {error.strerror}",
+            "name another place: TMPDIR, or the setting spark.local.dir",
+        ) from error
+    # A lock that nobody holds yet would look like one of a dead run.
+    unfinished = path / ".lock"
+    lock = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.write(lock, _machine())
+        unfinished.rename(path / "lock")
+    except OSError:  # this file system has no locks; a folder without one is left alone
+        unfinished.unlink()
+    return RunFolder(path, lock)
+
+
+def is_quiet(log: Path) -> bool:
+    """Say whether Java had nothing to say but that it starts."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return True
+    return all(_USUAL_LINE.match(line) for line in lines)
+
+
+def _remove_remains(place: Path) -> None:
+    """Remove the folders in `place` whose owners are dead; the newest logs that say something stay."""
+    logs = []
+    for folder in place.glob(f"{_PREFIX}*"):
+        lock = _lock_of(folder)
+        if lock is None:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_quiet(folder / "java.log"):
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                _remove_all_but_the_log(folder)
+                logs.append(folder)
+        except OSError:  # somebody holds it
+            continue
+        finally:
+            os.close(lock)
+    for folder in sorted(logs, key=_age)[KEPT_LOGS:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _age(folder: Path) -> float:
+    try:
+        return -(folder / "java.log").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _lock_of(folder: Path) -> int | None:
+    """Return the opened lock of a folder of ours, or None if it is not one.
+
+    One of another machine, on a disk that both see, is not: locks may hold for a machine only.
+    """
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return None
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    if os.pread(lock, 1000, 0) == _machine():
+        return lock
+    os.close(lock)
+    return None
+
+
+def _machine() -> bytes:
+    return socket.gethostname().encode()
+
+
+def _remove_all_but_the_log(folder: Path) -> None:
+    for item in folder.iterdir():
+        if item.name in ("java.log", "lock"):
+            continue
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item, ignore_errors=True)
+        else:
+            item.unlink(missing_ok=True)

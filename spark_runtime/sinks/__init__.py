@@ -1,0 +1,1 @@
+"""Where matches, late events and dead letters go."""

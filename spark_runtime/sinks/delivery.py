@@ -1,0 +1,64 @@
+"""The operator's output -> the sinks that are written in the workers, which have it as Arrow already.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark import TaskContext
+
+from spark_runtime.operator.output import MATCH, Found
+from spark_runtime.sinks.protocol import Batch, Output, Rows, WorkerSink
+
+_BATCH_PROPERTY = "streaming.sql.batchId"
+"""Where Spark tells tasks the number of their micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The operator writes some sinks itself, and returns rows for the others.
+
+    Parameters
+    ----------
+    sinks
+        Sinks that the operator writes.
+    kinds
+        Kinds of output that are given as rows; counts always are.
+    run
+        Names the micro-batches of a stream, with their number; None in a batch.
+    """
+
+    sinks: tuple[WorkerSink, ...] = ()
+    kinds: frozenset[str] = frozenset((MATCH,))
+    run: str | None = None
+
+    def deliver(self, found: Found, part: str) -> None:
+        """Write what one call of the operator found. `part` names the call. In a worker."""
+        for sink in self.sinks:
+            rows = _rows_of(sink.output, found)
+            if rows:
+                sink.write_part(self._batch_of_task(), part, rows)
+
+    def _batch_of_task(self) -> Batch:
+        """Return the micro-batch that the running task belongs to."""
+        if self.run is None:
+            return Batch(None, 0)
+        context = TaskContext.get()
+        assert context is not None
+        told = context.getLocalProperty(_BATCH_PROPERTY)
+        assert told is not None  # in the folder of another micro-batch the rows would be lost
+        return Batch(self.run, int(told))
+
+
+def _rows_of(output: Output, found: Found) -> Rows:
+    """Return what a sink gets of what a call found."""
+    if output.kind == MATCH:
+        return Rows(output, found.matches)
+    dead_or_late = found.dead if output.stream is None else found.late.get(output.stream.name, [])
+    return Rows(output, dead_or_late)
+
+
+ALL_AS_ROWS = Delivery()
+"""The operator writes no sink itself."""

@@ -1,0 +1,83 @@
+"""The sinks of pipelines, by the `format` that a pipeline file gives. A sink is added here with one line.
+
+On the driver only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cep.registry import Registry
+from cep.rule_set import RuleSet
+from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.settings import Settings
+from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ALL_KINDS = frozenset((MATCH, LATE, DEAD))
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink has to know of the pipeline that it is opened for.
+
+    Parameters
+    ----------
+    rules
+        The rules.
+    is_local
+        Whether the workers are on this machine and reach its disks.
+    console
+        Where a sink may show something.
+    """
+
+    rules: RuleSet
+    is_local: bool
+    console: Console
+
+
+class SinkSpec(Protocol):
+    """The settings of a sink, sound; a frozen record."""
+
+    def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
+        """Return the sink of one output; writes nothing yet (`Sink.check`)."""
+        ...
+
+
+class SinkType(Protocol):
+    """What is registered: makes a spec of the settings in a pipeline file."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of its settings, besides `format`."""
+        ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What it takes: some of `MATCH`, `LATE` and `DEAD`."""
+        ...
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        """Return the spec, or None if a problem was noted in `settings`."""
+        ...
+
+
+SINKS: Registry[SinkType] = Registry(
+    "sink",
+    "cep.sinks",
+    {
+        "console": "spark_runtime.sinks.console:CONSOLE",
+        "json": "spark_runtime.sinks.files:JSON",
+        "parquet": "spark_runtime.sinks.files:PARQUET",
+    },
+    (("settings", "kinds", "spec"),),
+)
+"""Other packages register theirs in the group ``cep.sinks`` (docs/pipeline.md, "Plug-ins")."""
+
+
+def sink_names(kind: str) -> tuple[str, ...]:
+    """Return what `format` may be for a kind of output."""
+    return tuple(name for name, found in SINKS.loaded().items() if kind in found.kinds)

@@ -1,0 +1,99 @@
+"""The plan of a micro-batch: what each task reads, and how far event time had got before.
+
+The driver writes it into the checkpoint before anything of the micro-batch is computed. A micro-batch that is
+repeated after a crash has the same plan, so it reads the same bytes and calls the same events late.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark import TaskContext
+
+from spark_runtime.sources.protocol import Offset, Range
+from spark_runtime.sources.reached import Reached
+
+PROPERTY = "cep.plan"
+"""The property of a task that holds the plan of its micro-batch, or the name of the file that does."""
+
+CAP_PROPERTY = "cep.cap"
+"""The property of a task that holds `Plan.cap_us`; empty or missing: None."""
+
+MAX_INLINE = 1 << 14
+"""Characters of a plan that is told as it is."""
+
+Share = list[tuple[str, Range]]
+"""What one task reads: ranges, each with the name of its stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a micro-batch reads.
+
+    Parameters
+    ----------
+    shares
+        At most one for each task.
+    offsets
+        By stream, where its source is when they have been read.
+    reached
+        How far event time had got before.
+    ends
+        Whether the input is complete then.
+    cap_us
+        The watermark behind the micro-batch, at most and at least; None: key groups find it out themselves,
+        by the latest of their events.
+    """
+
+    shares: Sequence[Share]
+    offsets: Mapping[str, Offset] = field(default_factory=dict)
+    reached: Reached = field(default_factory=Reached)
+    ends: bool = False
+    cap_us: int | None = None
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        reached = self.reached.to_json()
+        members = [*(f.name for f in dataclasses.fields(self) if f.name != "reached")]
+        return json.dumps({**{name: getattr(self, name) for name in members}, "reached": reached})
+
+    @classmethod
+    def of_json(cls, text: str) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        found = json.loads(text)
+        shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
+        reached = Reached.of_json(found["reached"])
+        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"])
+
+    @classmethod
+    def of_task(cls) -> Plan:
+        """Return the plan of the micro-batch that the running task belongs to."""
+        context = TaskContext.get()
+        told = None if context is None else context.getLocalProperty(PROPERTY)
+        if told is None:
+            return cls(())
+        return cls.of_json(told if told.startswith("{") else Path(told).read_text())
+
+
+def cap_of_task() -> int | None:
+    """Return `Plan.cap_us` of the micro-batch that the running task belongs to."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty(CAP_PROPERTY)
+    return int(told) if told else None
+
+
+def shares(ranges: Sequence[tuple[str, int, Range]], n_tasks: int) -> list[Share]:
+    """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size."""
+    parts: list[Share] = [[] for _ in range(min(n_tasks, len(ranges)))]
+    sizes = [0] * len(parts)
+    for stream, n_bytes, part in sorted(ranges, key=lambda item: -item[1]):
+        smallest = sizes.index(min(sizes))
+        parts[smallest].append((stream, part))
+        sizes[smallest] += n_bytes
+    return parts

@@ -1,0 +1,115 @@
+"""What a streaming DataFrame does before `detect` sees it: watermarks, and state that Spark adds none to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from cep.errors import InputError
+from cep.schema.time_literals import print_duration
+
+_DELAY_MS = "spark.watermarkDelayMs"
+"""Where Spark notes the delay, in the metadata of the column whose watermark it is."""
+
+_WATERMARKS = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
+
+_STATE = {
+    "FlatMapGroupsInPandasWithState": "another `detect`, or `applyInPandasWithState`",
+    "FlatMapGroupsWithState": "`flatMapGroupsWithState`",
+    "Aggregate": "an aggregation",
+}
+"""Node of a plan -> what its user wrote.
+
+`detect` is an `applyInPandasWithState`, and Spark runs none behind these.
+"""
+
+
+def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str, str]) -> int | None:
+    """Return the delay of the watermark that all streams have already, or None if none has one.
+
+    `event_times` names each stream's event time.
+
+    Raises
+    ------
+    InputError
+        Spark cannot run `detect` behind what the streams have passed: watermarks that differ or are of other
+        columns, an operator with state; or there are streams and batches together.
+    """
+    _require_one_kind(events)
+    delays = {name: _delay_ms(name, frame, event_times[name]) for name, frame in events.items()}
+    if len(set(delays.values())) == 1:
+        return next(iter(delays.values()))
+    found = ", ".join(
+        f"`{name}` has none" if delay is None else f"`{name}` has {print_duration(delay * 1000)}"
+        for name, delay in delays.items()
+    )
+    raise InputError(
+        "E0824",
+        f"the streams have different watermarks: {found}",
+        "leave withWatermark out, since detect sets one; or give each the same, of the largest lateness",
+    )
+
+
+def _require_one_kind(events: Mapping[str, DataFrame]) -> None:
+    """Refuse streaming and other DataFrames together: Spark has no union of them."""
+    streams = [name for name, frame in events.items() if frame.isStreaming]
+    batches = [name for name in events if name not in streams]
+    if streams and batches:
+        raise InputError(
+            "E0826",
+            f"`{streams[0]}` is a stream and `{batches[0]}` is a batch",
+            f"read `{batches[0]}` with readStream, or `{streams[0]}` with read",
+        )
+
+
+def _delay_ms(name: str, frame: DataFrame, column: str) -> int | None:
+    if not frame.isStreaming:
+        return None
+    nodes = _streaming_nodes(frame)
+    passed = [word for node, word in _STATE.items() if node in nodes]
+    if passed:
+        raise InputError(
+            "E0825",
+            f"stream `{name}` has passed {passed[0]}: Spark runs no `detect` behind it in the same query",
+            "write its result to a table or a topic, and read this as a stream in a second query; "
+            "a batch needs no detour",
+        )
+    if column not in frame.columns:  # refused elsewhere
+        return None
+    delay = frame.schema[column].metadata.get(_DELAY_MS)
+    if delay is not None:
+        return int(delay)
+    if nodes.intersection(_WATERMARKS):
+        raise InputError(
+            "E0824",
+            f"stream `{name}` has a watermark, but not on its event time `{column}`",
+            f"leave withWatermark out, since detect sets one; or set it on `{column}`, as the last step",
+        )
+    return None
+
+
+def require_delay(delay_ms: int, lateness_us: int) -> None:
+    """Refuse a watermark that stays behind by something else than the lateness that rules count with."""
+    if delay_ms != -(-lateness_us // 1000):
+        given, declared = print_duration(delay_ms * 1000), print_duration(lateness_us)
+        raise InputError(
+            "E0824",
+            f"the watermark of the events stays {given} behind, their lateness is {declared}",
+            "leave withWatermark out, since detect sets one; or make the two equal",
+        )
+
+
+def _streaming_nodes(frame: DataFrame) -> set[str]:
+    """Return the names of the nodes of a streaming DataFrame's plan; none where Spark Connect hides it."""
+    plan = getattr(frame, "_jdf", None)
+    names: set[str] = set()
+    waiting: list[Any] = [] if plan is None else [plan.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        if node.isStreaming():
+            names.add(str(node.nodeName()))
+            children = node.children()
+            waiting += [children.apply(number) for number in range(children.size())]
+    return names

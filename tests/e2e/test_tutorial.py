@@ -1,0 +1,75 @@
+"""`docs/tutorial.md`: its files and commands, one after another in one folder, print what stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+
+# A file has its name in the line before it; a console has commands, each with its output.
+_BLOCK = re.compile(r"([^\n]*)\n\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+_OTHER_EACH_TIME = re.compile(r"^(seconds|events/s) +[\d.,]+|( passed) in .*|^\.+ +\[100%\]\n", re.MULTILINE)
+
+_OF_SPARK = "cep run"
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return the files as (name, text) and the commands as ("$ ...", output), in the order of the page."""
+    found = []
+    for before, kind, text in _BLOCK.findall(PAGE):
+        if kind == "console":
+            found += [(f"$ {command}", output) for command, output in _COMMAND.findall(text)]
+        else:
+            found.append((re.findall(r"`([\w./-]+\.\w+)`", before)[-1], text))
+    return found
+
+
+def first_of_spark() -> int:
+    return next(number for number, (name, _) in enumerate(steps()) if name == "$ mkdir in")
+
+
+def follow(folder: Path, first: int, last: int | None) -> None:
+    """Write the files and run the commands of some steps."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    environment = {**kept, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    for name, text in steps()[first:last]:
+        if not name.startswith("$ "):
+            (folder / name).write_text(text)
+            continue
+        done = subprocess.run(
+            ["bash", "-c", name[2:]],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert _settled(done.stdout) == _settled(text), name
+
+
+def _settled(output: str) -> str:
+    return _OTHER_EACH_TIME.sub(r"\1\2", output)
+
+
+def test_the_steps_without_spark_print_what_the_page_shows(tmp_path: Path) -> None:
+    commands = [name for name, _ in steps() if name.startswith("$ ")]
+    assert len(commands) == 14
+    follow(tmp_path, 0, first_of_spark())
+
+
+@pytest.mark.spark
+def test_the_stream_prints_what_the_page_shows(tmp_path: Path) -> None:
+    first = first_of_spark()
+    for name, text in steps()[:first]:
+        if not name.startswith("$ "):
+            (tmp_path / name).write_text(text)
+    follow(tmp_path, first, None)

@@ -1,0 +1,203 @@
+"""Late events on Spark: what the rows come to is the matches of a batch, however files are shuffled."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cep.errors import InputError
+from cep.local.match_file import match_file
+from cep.rule_set import KIND, REVISION
+from spark_runtime import detect, detect_all, split
+from tests.spark.events import (
+    EVENTS_RULE,
+    ROOM_RULE,
+    RULES,
+    START,
+    STRICT_RULE,
+    _plain,
+    compiled,
+    far_future_event,
+    local_matches,
+    random_events,
+    spark_rows,
+    stream_of_files,
+    write_files,
+)
+from tests.spark.test_pipeline import FINISH, keyed_events, quiet_run, read, write_json, write_pipeline
+from tests.standing import Standing
+
+OWN = RULES.replace("FIRST(low.kind) AS kind", "FIRST(low.kind) AS first_kind") + STRICT_RULE
+"""`kind` is a column of corrections."""
+
+
+AS_IT_CAME = f"{FINISH}\nwatermark: fastest"
+"""Files are read in the order of their changes, and events of the later ones are late."""
+
+
+def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows in an order in which they may have been written: each match's by revision."""
+    return sorted(rows, key=lambda row: row[REVISION])
+
+
+def comparable(value: Any) -> str:
+    return repr(_plain(value))
+
+
+@pytest.mark.parametrize("sink", ["parquet", "json"])
+def test_a_pipeline_over_shuffled_files_ends_with_the_matches_of_a_batch(
+    spark: SparkSession, tmp_path: Path, sink: str
+) -> None:
+    events = keyed_events(7, 900)
+    write_json(tmp_path / "whole", events, 1)
+    parts = [events[at : at + 60] for at in range(0, len(events), 60)]
+    random.Random(7).shuffle(parts)
+    write_json(tmp_path / "events", [event for part in parts for event in part], len(parts))
+    source = "format: json, path: events, max_files_per_trigger: 1"
+    sinks = f"[{{format: {sink}, path: out/matches}}]"
+    file = write_pipeline(tmp_path, source, AS_IT_CAME, sinks, OWN)
+    text = file.read_text()
+    file.write_text(text.replace("path: out/late}", "path: out/late, correct_within: 1 day}"))
+    summary = quiet_run(file)
+    batch = match_file(compiled(OWN), tmp_path / "whole")
+    standing = Standing(comparable)
+    rows = read(tmp_path / "out/matches", sink)
+    standing.read(written(rows))
+    assert standing.n_retracted > 10
+    assert summary.counts.matches == batch.counts.matches
+    assert sum(summary.counts.retracted.values()) == standing.n_retracted
+    assert (summary.counts.late, summary.counts.uncorrected) == (0, 0)
+    if sink == "parquet":
+        standing.check(batch.matches.to_pylist())
+    else:
+        ids = sorted(match_id for match_id, (_, kept) in standing.last.items() if kept)
+        assert ids == sorted(batch.matches.column("match_id").to_pylist())
+
+
+def test_events_beyond_the_bound_leave_whole_and_the_others_are_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events = keyed_events(8, 300)
+    latest = max(event["ts"] for event in events)
+    late = {**events[0], "id": 99_999, "ts": latest - timedelta(seconds=30 + 60)}
+    counted = {**late, "id": 99_998, "ts": late["ts"] + timedelta(microseconds=1)}
+    write_json(tmp_path / "events", [*events, *[{**late, "ts": latest}] * 300], 2)
+    write_json(tmp_path / "events", events, 1)
+    write_json(tmp_path / "more", [late, counted], 1)
+    (tmp_path / "more/part-000.json").rename(tmp_path / "events/part-001.json")
+    file = write_pipeline(
+        tmp_path, "format: json, path: events, max_files_per_trigger: 1", AS_IT_CAME, rules=OWN
+    )
+    text = file.read_text()
+    file.write_text(text.replace("path: out/late}", "path: out/late, correct_within: 1 minute}"))
+    summary = quiet_run(file)
+    assert summary.counts.late == 1
+    assert [row["id"] for row in read(tmp_path / "out/late", "json")] == [99_999]
+
+
+def test_a_bound_on_what_is_retained_is_told_in_the_summary(spark: SparkSession, tmp_path: Path) -> None:
+    events = keyed_events(9, 600)
+    parts = [events[at : at + 60] for at in range(0, len(events), 60)]
+    write_json(tmp_path / "events", [event for part in reversed(parts) for event in part], len(parts))
+    file = write_pipeline(
+        tmp_path, "format: json, path: events, max_files_per_trigger: 1", AS_IT_CAME, rules=OWN
+    )
+    bound = "late: {correct_within: 1 day, max_retained: 20}"
+    file.write_text(file.read_text().replace("late: {format: json, path: out/late}", bound))
+    summary = quiet_run(file)
+    assert summary.counts.uncorrected > 100
+    assert summary.counts.late == summary.counts.uncorrected
+
+
+def collected(frame: DataFrame, folder: Path, name: str) -> list[list[dict[str, Any]]]:
+    """Run a stream over what is there; return the rows of each micro-batch."""
+    found: list[list[dict[str, Any]]] = []
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: found.append(spark_rows(batch)))
+        .queryName(name)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return found
+
+
+@pytest.mark.parametrize("rules", [(OWN,), (OWN, EVENTS_RULE, ROOM_RULE)])
+def test_detect_gives_what_corrects_matches(
+    spark: SparkSession, tmp_path: Path, rules: tuple[str, ...]
+) -> None:
+    events = random_events(11, 900)
+    random.Random(5).shuffle(events)
+    shuffled = [*events, far_future_event()]
+    programs = compiled(*rules)
+    write_files(spark, tmp_path / "events", shuffled, 6)
+    stream = stream_of_files(spark, tmp_path / "events")
+    matches = detect(stream, programs, correct_within="1 day")
+    standing = Standing(comparable)
+    for rows in collected(matches, tmp_path / "checkpoint", f"corrected-{len(rules)}"):
+        standing.read(written(rows))
+    assert standing.n_retracted > 10
+    expected = local_matches(programs, shuffled)
+    assert sorted(map(repr, (+standing.sum).elements())) == sorted(
+        repr(tuple((name, repr(value)) for name, value in row)) for row in expected
+    )
+    batch = detect(spark.read.parquet(str(tmp_path / "events")), programs, correct_within="1 day")
+    assert {(row[KIND], row[REVISION]) for row in spark_rows(batch)} == {("match", 0)}
+    standing.check(spark_rows(batch))
+
+
+def test_detect_all_gives_only_what_is_late_for_good(spark: SparkSession, tmp_path: Path) -> None:
+    events = random_events(12, 300)
+    latest = max(event["ts"] for event in events)
+    late = {**events[0], "id": 20_001, "sensor": "s1", "room": 3, "ts": latest - timedelta(days=1)}
+    counted = {**late, "id": 20_002, "ts": latest - timedelta(minutes=2)}
+    write_files(spark, tmp_path / "events", events, 1)
+    write_files(spark, tmp_path / "more", [late, counted, {**far_future_event(), "ts": latest}], 1)
+    stream = stream_of_files(spark, tmp_path / "events")
+    found: list[dict[str, Any]] = []
+
+    def deliver(batch: DataFrame, number: int) -> None:
+        found.extend(spark_rows(split(batch).late))
+
+    for _ in range(2):
+        query = (
+            detect_all(stream, compiled(OWN), correct_within="1 hour")
+            .writeStream.foreachBatch(deliver)
+            .queryName("late-for-good")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        for file in (tmp_path / "more").glob("*.parquet"):
+            file.rename(tmp_path / "events/part-900.parquet")
+    assert [row["event"].split(",")[0] for row in found] == ['{"id": 20001']
+    assert late["ts"] > START - timedelta(days=2)
+
+
+@pytest.mark.parametrize("given", ["soon", "0 seconds", 5])
+def test_a_bound_that_is_no_duration_is_refused(spark: SparkSession, tmp_path: Path, given: Any) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(1, 5), 1)
+    with pytest.raises(InputError) as error:
+        detect(frame, compiled(OWN), correct_within=given)
+    assert str(error.value) == (
+        f'error[E0827]: correct_within is {given!r}\nhelp: give a duration above 0, such as "1 hour"'
+    )
+
+
+def test_a_measure_with_the_name_of_a_column_of_corrections_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = write_files(spark, tmp_path / "events", random_events(1, 5), 1)
+    with pytest.raises(InputError) as error:
+        detect(frame, compiled(RULES), correct_within="1 hour")
+    assert str(error.value) == (
+        "error[E0648]: rule `rise` has a measure `kind`, corrections have a column of this name\n"
+        "help: rename the measure, or run the rule without corrections"
+    )

@@ -1,0 +1,240 @@
+"""What each sink promises, whoever wrote it (`spark_runtime.sinks.protocol`)."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from cep import load_rules
+from cep.errors import InputError
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.late_events import declared_schema, late_events
+from cep.rule_set import RuleSet
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import event_table_schema
+from spark_runtime.operator.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
+from spark_runtime.plan.dataflow import spark_schema
+from spark_runtime.sinks.console import ConsoleSpec
+from spark_runtime.sinks.file_writers import JsonWriter, ParquetWriter
+from spark_runtime.sinks.files import FilesSpec
+from spark_runtime.sinks.folder import FolderSink, FolderSinkOfSpark
+from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Guarantee, Output, Rows, WorkerSink
+from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, sink_names
+from tests.sample_plugin.sample_kv.sqlite_sink import SqliteSpec
+
+STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp"), Field("k", "string")), "ts")
+RULES: RuleSet = load_rules(
+    "RULE r FROM s PARTITION BY k PATTERN a DEFINE a AS id >= 0 MEASURES a.id AS id", STREAM
+)
+CONSOLE = StringIO()
+CONTEXT = SinkContext(RULES, is_local=True, console=Console(file=CONSOLE, width=200))
+OUTPUTS = {
+    MATCH: Output(MATCH, RULES.match_schema),
+    LATE: Output(late_kind("s"), declared_schema(STREAM), STREAM, "stream=s"),
+    DEAD: Output(DEAD, DEAD_LETTER_SCHEMA),
+}
+RUN = "run"
+
+
+def table(kind: str, ids: list[int]) -> pa.Table:
+    """Return rows of a kind, as the output's schema has them."""
+    if kind == DEAD:
+        rows = [{"reason": "no", "source": "f", "position": i, "raw": None} for i in ids]
+        return pa.Table.from_pylist(rows, DEAD_LETTER_SCHEMA)
+    if kind == LATE:
+        rows = [{"id": i, "ts": pa.scalar(i, pa.timestamp("us", "UTC")).as_py(), "k": "k"} for i in ids]
+        named = [{**row, "_late_seconds": 1.0} for row in rows]
+        return pa.Table.from_pylist(named, OUTPUTS[LATE].schema)
+    columns = {
+        field.name: pa.array([_match_value(field, i) for i in ids]).cast(field.type)
+        for field in RULES.match_schema
+    }
+    return pa.table(columns, RULES.match_schema)
+
+
+def _match_value(field: pa.Field, number: int) -> Any:
+    if pa.types.is_timestamp(field.type):
+        return pa.scalar(number, pa.int64()).as_py()
+    return (
+        number if pa.types.is_integer(field.type) else {"rule": "r", "k": "k"}.get(field.name, f"m{number}")
+    )
+
+
+def found(kind: str, ids: list[int]) -> Rows:
+    """Return rows of a kind as the operator has them."""
+    if kind == DEAD:
+        return Rows(OUTPUTS[DEAD], [json.dumps(row) for row in table(DEAD, ids).to_pylist()])
+    if kind == LATE:
+        events = pa.Table.from_pylist([{"id": i, "ts": i, "k": "k"} for i in ids], event_table_schema(STREAM))
+        return Rows(OUTPUTS[LATE], [late_events(events, np.full(len(ids), 1_000_000), STREAM)])
+    matches = Matches(carried_schema(RULES.match_schema))
+    exact = table(MATCH, ids)
+    columns = [carried(exact.column(name)) for name in exact.column_names]
+    matches.append(pa.Table.from_arrays(columns, schema=matches.schema))
+    return Rows(OUTPUTS[MATCH], matches)
+
+
+def write(
+    spark: SparkSession, sink: WorkerSink | DriverSink, kind: str, batch: Batch, ids: list[int]
+) -> None:
+    """Write the rows of a micro-batch, in two parts if it is done in workers."""
+    if isinstance(sink, WorkerSink):
+        there: WorkerSink = pickle.loads(pickle.dumps(sink))
+        for part in (0, 1):
+            if ids[part::2]:
+                there.write_part(batch, str(part), found(kind, ids[part::2]))
+    else:
+        rows = table(kind, ids).to_pylist()
+        frame = spark.createDataFrame(rows, spark_schema(OUTPUTS[kind].schema))
+        sink.write_batch(batch, BatchRows(len(ids), frame))
+
+
+def in_json(kind: str, folder: Path) -> list[int]:
+    name = "position" if kind == DEAD else "id"
+    visible = [file for file in folder.rglob("part-*") if "/." not in str(file)]
+    return sorted(json.loads(line)[name] for file in visible for line in file.read_text().splitlines())
+
+
+def in_parquet(kind: str, folder: Path) -> list[int]:
+    name = "position" if kind == DEAD else "id"
+    files = [str(file) for file in folder.rglob("part-*.parquet") if "/." not in str(file)]
+    tables = pyarrow.dataset.dataset(files, partitioning=None).to_table() if files else {name: []}
+    return sorted(pa.chunked_array(tables[name], pa.int64()).to_pylist() if files else [])
+
+
+def in_sqlite(kind: str, file: Path) -> list[int]:
+    name = "position" if kind == DEAD else "id"
+    with closing(sqlite3.connect(file)) as database:
+        lines = database.execute("SELECT line FROM found").fetchall()
+    return sorted(json.loads(line)[name] for (line,) in lines)
+
+
+def on_console(kind: str, place: Path) -> list[int]:
+    rows = (line.split() for line in CONSOLE.getvalue().splitlines())
+    return sorted(int(row[-1]) for row in rows if row and row[-1].isdigit())
+
+
+Read = Callable[[str, Path], list[int]]
+SPECS: dict[str, tuple[Callable[[Path], SinkSpec], Read]] = {
+    "json": (lambda place: FilesSpec(str(place), JsonWriter()), in_json),
+    "parquet": (lambda place: FilesSpec(str(place), ParquetWriter()), in_parquet),
+    "console": (lambda place: ConsoleSpec(100), on_console),
+    "sqlite": (lambda place: SqliteSpec(str(place)), in_sqlite),
+}
+CASES = [
+    *(
+        (name, kind)
+        for name in SINKS.built_in
+        for kind in (MATCH, LATE, DEAD)
+        if kind in SINKS.get(name).kinds
+    ),
+    *(("sqlite", kind) for kind in (MATCH, LATE, DEAD)),
+]
+EACH = pytest.mark.parametrize(("name", "kind"), CASES)
+
+
+def opened(name: str, kind: str, place: Path) -> tuple[WorkerSink | DriverSink, Callable[[], list[int]]]:
+    """Return a sink, and what reads it."""
+    CONSOLE.seek(0)
+    CONSOLE.truncate()
+    made, read = SPECS[name]
+    sink = made(place).open(OUTPUTS[kind], CONTEXT)
+    sink.check()
+    return sink, lambda: read(kind, place)
+
+
+def test_each_sink_of_this_package_is_tried_here() -> None:
+    assert {*SINKS.built_in, "sqlite"} == set(SPECS)
+    assert sink_names(MATCH) == SINKS.built_in
+    assert sink_names(LATE) == sink_names(DEAD) == ("json", "parquet")
+
+
+@EACH
+def test_what_was_committed_is_there(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
+    sink, read = opened(name, kind, tmp_path / "out")
+    assert isinstance(sink, WorkerSink) is not isinstance(sink, DriverSink)
+    for number, ids in enumerate(([1, 2, 3], [], [4])):
+        batch = Batch(RUN, number)
+        sink.begin(batch)
+        write(spark, sink, kind, batch, ids)
+        sink.commit(batch)
+    sink.close()
+    assert read() == [1, 2, 3, 4]
+
+
+@EACH
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_micro_batch_that_comes_again_after_a_crash_is_there_as_the_guarantee_says(
+    spark: SparkSession, tmp_path: Path, name: str, kind: str, is_written: bool, is_committed: bool
+) -> None:
+    sink, read = opened(name, kind, tmp_path / "out")
+    batch = Batch(RUN, 1)
+    sink.begin(batch)
+    if is_written:
+        write(spark, sink, kind, batch, [1, 2, 3])
+    if is_committed:
+        sink.commit(batch)
+    again = SPECS[name][0](tmp_path / "out").open(OUTPUTS[kind], CONTEXT)  # in a new process
+    again.check()
+    again.begin(batch)
+    write(spark, again, kind, batch, [3, 2, 1])
+    again.commit(batch)
+    if sink.guarantee is Guarantee.EXACTLY_ONCE:
+        assert read() == [1, 2, 3]
+    else:
+        assert set(read()) == {1, 2, 3}
+        assert len(read()) == (6 if is_written else 3)
+
+
+@EACH
+def test_micro_batches_of_other_streams_do_not_meet(
+    spark: SparkSession, tmp_path: Path, name: str, kind: str
+) -> None:
+    sink, read = opened(name, kind, tmp_path / "out")
+    for run, ids in (("a", [1]), ("b", [2])):
+        sink.begin(Batch(run, 0))
+        write(spark, sink, kind, Batch(run, 0), ids)
+        sink.commit(Batch(run, 0))
+    assert read() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["json", "parquet"])
+def test_rows_of_a_task_that_failed_do_not_count(tmp_path: Path, name: str) -> None:
+    sink, read = opened(name, DEAD, tmp_path / "out")
+    assert isinstance(sink, FolderSink)
+    batch = Batch(RUN, 0)
+    sink.begin(batch)
+    sink.write_part(batch, "0", found(DEAD, [1, 2]))
+    sink.write_part(batch, "0", found(DEAD, [1, 2, 3]))  # the second attempt
+    assert read() == []
+    sink.commit(batch)
+    assert read() == [1, 2, 3]
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(InputError) as caught:
+        opened("json", DEAD, tmp_path / "out")
+    assert caught.value.code == "E0618"
+
+
+@pytest.mark.parametrize(("path", "is_local"), [("s3a://b/out", True), ("/out", False)])
+def test_what_workers_do_not_reach_is_written_by_spark(path: str, is_local: bool) -> None:
+    context = SinkContext(RULES, is_local, CONTEXT.console)
+    sink = FilesSpec(path, ParquetWriter()).open(OUTPUTS[LATE], context)
+    assert isinstance(sink, FolderSinkOfSpark)
+    assert sink.path == f"{path}/stream=s"

@@ -1,0 +1,62 @@
+"""docs/cli.md: every example does what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cep.commands.cli
+import cep.commands.group
+import cep.commands.rules
+from cep.diagnostics.codes import LIBRARY
+from tests.unit.test_readme import folder as folder
+
+PAGE = (Path(__file__).parents[3] / "docs/cli.md").read_text()
+EXAMPLES = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"(?<=^seconds)  .*$", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_an_example_prints_what_the_page_shows(folder: Path, number: int) -> None:
+    commands = re.findall(r"^\$ cep (.*)\n((?:(?!\$).*\n)*)", EXAMPLES[number], re.MULTILINE)
+    assert len(commands) == EXAMPLES[number].count("$ cep ")
+    for command, output in commands:
+        result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
+        assert (result.exit_code, without_times(result.output)) == (0, without_times(output))
+
+
+def test_every_command_has_a_section_and_an_example() -> None:
+    for name in cep.commands.cli.main.commands:
+        assert f"\n## `cep {name}`\n" in PAGE
+        assert re.search(rf"^(\$ )?cep {name}\b", PAGE, re.MULTILINE)
+
+
+def test_every_option_that_the_page_names_is_there() -> None:
+    options = {
+        option
+        for command in [
+            cep.commands.cli.main,
+            *cep.commands.cli.main.commands.values(),
+            *cep.commands.rules.rules.commands.values(),
+        ]
+        for parameter in command.params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+    }
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - options == {"--help"}
+
+
+def test_every_exit_code_of_the_command_is_explained() -> None:
+    codes = {str(value) for name, value in vars(cep.commands.group).items() if name.startswith("EXIT_")}
+    assert set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)) == {"0", "2", *codes}
+
+
+def test_every_code_of_the_rule_library_is_explained() -> None:
+    table = dict(re.findall(r"^\| (E\d+) \| (.*) \|$", PAGE, re.MULTILINE))
+    assert table == LIBRARY

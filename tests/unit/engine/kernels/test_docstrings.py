@@ -1,0 +1,99 @@
+"""Every parameter of a public kernel is described, with the shape and type that its annotation promises."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from cep.engine import kernels
+
+DECORATORS = {"kernel", "inlined", "outlined"}
+ITEMS = {"I32": "int32", "I64": "int64", "U64": "uint64", "U8": "uint8"}
+NUMBERS = {"int", "float", "bool", "np.uint64"}
+
+Described = dict[str, str]
+
+
+def described(docstring: str) -> Described:
+    """Return the parameters of a docstring in the style of numpydoc, with their types."""
+    _, _, section = inspect.cleandoc(docstring).partition("Parameters\n----------\n")
+    section = section.partition("\n\n")[0]
+    found = {}
+    for names, kind in re.findall(r"^(\w[\w, ]*) : (.+)\n    \S", section, re.MULTILINE):
+        found |= dict.fromkeys(names.split(", "), kind)
+    return found
+
+
+def problems(function: ast.FunctionDef, shared: Described) -> list[str]:
+    """Return what is wrong with the description of a kernel's parameters."""
+    own = described(ast.get_docstring(function) or "")
+    taken = {parameter.arg: ast.unparse(parameter.annotation) for parameter in function.args.args}  # type: ignore[arg-type]
+    # The signature of a function of plain numbers says it all.
+    is_arithmetic = set(taken.values()) <= NUMBERS
+    found = [f"{name} is no parameter" for name in own if name not in taken]
+    for name, annotation in taken.items():
+        kind = own.get(name) or shared.get(name)
+        if kind is None:
+            found += [] if is_arithmetic else [f"{name} is not described"]
+        elif annotation in ITEMS:
+            if not re.fullmatch(rf"\([^()]+,?( \w+)*\) {ITEMS[annotation]}", kind):
+                found.append(f"{name} is `{kind}`, not `(shape) {ITEMS[annotation]}`")
+        elif kind != annotation:
+            found.append(f"{name} is `{kind}`, not `{annotation}`")
+    return found
+
+
+def functions(source: str) -> list[ast.FunctionDef]:
+    """Return the public kernels of a module and their public parts."""
+    return [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and any(isinstance(mark, ast.Name) and mark.id in DECORATORS for mark in node.decorator_list)
+    ]
+
+
+PUBLIC = [
+    pytest.param(function, id=f"{path.stem}.{function.name}")
+    for path in sorted(Path(kernels.__file__).parent.rglob("*.py"))
+    for function in functions(path.read_text())
+]
+SHARED = described(kernels.__doc__ or "")
+
+
+def test_all_kernels_are_looked_at() -> None:
+    assert len(PUBLIC) > 90
+    assert {"pool", "event", "rule", "runs", "slot", "fan_out"} <= SHARED.keys()
+
+
+@pytest.mark.parametrize("function", PUBLIC)
+def test_every_parameter_is_described(function: ast.FunctionDef) -> None:
+    assert problems(function, SHARED) == []
+
+
+@pytest.mark.parametrize("function", PUBLIC)
+def test_at_most_eight_parameters(function: ast.FunctionDef) -> None:
+    assert len(function.args.args) <= 8
+
+
+@pytest.mark.parametrize(
+    ("docstring", "said"),
+    [
+        ("Sort.", ["values is not described", "n is not described"]),
+        ("values : int64\n    x.\nn : int\n    y.", ["values is `int64`, not `(shape) int64`"]),
+        ("values : (n,) int32\n    x.\nn : int\n    y.", ["values is `(n,) int32`, not `(shape) int64`"]),
+        ("values : (n, 2) int64\n    x.\nn : float\n    y.", ["n is `float`, not `int`"]),
+        ("values : (n,) int64\n    x.\nn, m : int\n    y.", ["m is no parameter"]),
+        ("values : (n,) int64\n    x.\nn : int\n    y.", []),
+    ],
+)
+def test_what_is_missing_or_wrong_is_found(docstring: str, said: list[str]) -> None:
+    text = f"Parameters\n----------\n{docstring}"
+    source = f"@kernel\ndef sort(values: I64, n: int) -> None:\n    {text!r}\n"
+    [function] = functions(source)
+    assert problems(function, {}) == said

@@ -1,0 +1,371 @@
+"""When a micro-batch begins and what it reads, without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cep.counts import Counts
+from cep.errors import InputError
+from cep.formats.files import Format, Reading
+from cep.schema.stream import Field, Stream
+from spark_runtime.pipeline.checkpoint import Checkpoint, Done, last_done, planned
+from spark_runtime.pipeline.checkpoint_files import LocalFiles
+from spark_runtime.pipeline.micro_batches import MicroBatches
+from spark_runtime.sources.folders.folder import FolderSource
+from spark_runtime.sources.plan import Plan
+from spark_runtime.sources.reached import Reached
+from spark_runtime.sources.watermarks import WaitingLimit, WatermarkRule
+
+STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
+START = Done(-1, Reached(), {}, ended=False)
+
+
+def batches(
+    folder: Path,
+    done: Done = START,
+    *,
+    finishes: bool = False,
+    interval_s: float | None = None,
+    by_spark: tuple[str, ...] = (),
+    max_files: int | None = 1,
+) -> MicroBatches:
+    checkpoint = Checkpoint(str(folder / "checkpoint"), "run", 2, LocalFiles(str(folder / "checkpoint")))
+    source = FolderSource(
+        STREAM, str(folder / "in"), Format.JSON, Reading(), checkpoint.file_log("s"), max_files
+    )
+    return MicroBatches(
+        checkpoint=checkpoint,
+        sources={"s": source},
+        n_tasks=2,
+        rule=WatermarkRule(10),
+        done=done,
+        interval_s=interval_s,
+        finishes=finishes,
+        by_spark=by_spark,
+    )
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        file = folder / "in" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"id": 1, "ts": "2024-05-01"}) + "\n")
+
+
+def files(plan: Plan | None) -> list[str]:
+    assert plan is not None
+    return sorted(Path(part[0]).name for share in plan.shares for _, part in share)
+
+
+def test_a_run_reads_what_is_there_and_ends(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", "b.json")
+    run = batches(tmp_path)
+    for number in (0, 1):
+        plan = run.next(number)
+        assert (len(files(plan)), plan is not None and plan.ends) == (1, False)
+        run.complete(number, Counts())
+    put(tmp_path, "c.json")
+    assert run.next(2) is None
+    assert (run.done.batch, run.done.offsets, len(run.seconds)) == (1, {"s": 2}, 2)
+
+
+def test_when_time_has_moved_the_operator_is_called_once_more(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    run = batches(tmp_path)
+    run.next(0)
+    run.complete(0, Counts(latest={"s": (100, "a.json:1")}))
+    plan = run.next(1)
+    assert plan is not None
+    assert (files(plan), plan.reached.watermark_us, plan.ends) == ([], 90, False)
+    run.complete(1, Counts())
+    assert run.next(2) is None
+
+
+def test_a_run_that_finishes_ends_the_input_once(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    run = batches(tmp_path, finishes=True)
+    run.next(0)
+    run.complete(0, Counts(latest={"s": (100, "a.json:1")}))
+    plan = run.next(1)
+    assert plan is not None
+    assert (files(plan), plan.ends) == ([], True)
+    run.complete(1, Counts())
+    assert run.done.ended
+    assert run.next(2) is None
+    assert batches(tmp_path, run.done, finishes=True).next(2) is None
+
+
+def test_a_micro_batch_that_is_repeated_has_its_plan(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    run = batches(tmp_path)
+    plan = run.next(0)
+    put(tmp_path, "b.json", "c.json")
+    again = batches(tmp_path, max_files=None)
+    assert again.next(0) == plan == planned(run.checkpoint, 0)
+    again.complete(0, Counts())
+    assert files(again.next(1)) == ["b.json", "c.json"]
+
+
+def test_what_was_chosen_before_a_crash_and_not_planned_comes_next(tmp_path: Path) -> None:
+    put(tmp_path, "b.json")
+    run = batches(tmp_path)
+    run.next(0)
+    (tmp_path / "checkpoint/plan/0.json").unlink()  # as if the crash had come between the two
+    put(tmp_path, "a.json")
+    again = batches(tmp_path)
+    assert files(again.next(0)) == ["b.json"]
+    again.complete(0, Counts())
+    assert files(again.next(1)) == ["a.json"]
+
+
+def test_plans_of_the_past_are_removed(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{number}.json" for number in range(9)))
+    run = batches(tmp_path)
+    for number in range(9):
+        run.next(number)
+        run.complete(number, Counts())
+    assert sorted(run.checkpoint.files.names("plan")) == ["6.json", "7.json", "8.json"]
+
+
+def test_a_stream_that_goes_on_waits_until_it_is_stopped(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    run = batches(tmp_path, interval_s=0.0)
+    assert files(run.next(0)) == ["a.json"]
+    run.complete(0, Counts())
+    put(tmp_path, "b.json")
+    assert files(run.next(1)) == ["b.json"]
+    run.complete(1, Counts())
+    run.stop()
+    assert run.next(2) is None
+
+
+def test_beside_other_sources_no_micro_batch_waits_and_the_first_has_all(tmp_path: Path) -> None:
+    put(tmp_path, "a.json", "b.json", "c.json")
+    run = batches(tmp_path, by_spark=("other",), finishes=True)
+    plan = run.next(0)
+    assert plan is not None
+    assert (files(plan), plan.ends) == (["a.json", "b.json", "c.json"], True)
+    run.complete(0, Counts())
+    later = run.next(1)
+    assert later is not None
+    assert (files(later), later.ends) == ([], False)
+
+
+def test_a_long_plan_is_read_from_its_file(tmp_path: Path) -> None:
+    from spark_runtime.pipeline.checkpoint import plan_for_tasks
+
+    put(tmp_path, *(f"{'x' * 100}{number}.json" for number in range(200)))
+    run = batches(tmp_path, max_files=None)
+    plan = run.next(0)
+    assert plan is not None
+    told = plan_for_tasks(run.checkpoint, 0, plan)
+    assert Plan.of_json(Path(told).read_text()) == plan
+    assert len(plan.shares) == 2
+    short = Plan(plan.shares[:0], plan.offsets, plan.reached)
+    assert Plan.of_json(plan_for_tasks(run.checkpoint, 0, short)) == short
+
+
+# ---------------------------------------------------------------- time
+
+START_S = 1_714_521_600  # 2024-05-01
+
+
+class Clock:
+    """A wall clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def two_sources(folder: Path, clock: Clock, limit: WaitingLimit | None = None) -> MicroBatches:
+    checkpoint = Checkpoint(str(folder / "checkpoint"), "run", 2, LocalFiles(str(folder / "checkpoint")))
+    sources = {
+        name: FolderSource(
+            Stream(name, STREAM.fields, "ts"),
+            str(folder / name),
+            Format.JSON,
+            Reading(),
+            checkpoint.file_log(name),
+            1,
+        )
+        for name in ("a", "b")
+    }
+    return MicroBatches(
+        checkpoint=checkpoint,
+        sources=sources,
+        n_tasks=2,
+        rule=WatermarkRule(1_000_000, idle_after_s={"b": 60}),
+        done=START,
+        interval_s=0.0,
+        finishes=False,
+        clock=clock,
+        limit=limit or WaitingLimit(),
+    )
+
+
+def write(folder: Path, name: str, *seconds: int) -> None:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    times = (f"2024-05-01T00:{second // 60:02}:{second % 60:02}Z" for second in seconds)
+    file.write_text("".join(json.dumps({"id": 1, "ts": time}) + "\n" for time in times))
+
+
+def seconds_of(us: int | None) -> float | None:
+    return None if us is None else us / 1e6 - START_S
+
+
+def of_two(a: int | None = None, b: int | None = None) -> Counts:
+    found = {"a": a, "b": b}
+    return Counts(latest={n: ((START_S + s) * 1_000_000, n) for n, s in found.items() if s is not None})
+
+
+def test_the_slower_of_two_sources_decides_and_its_last_events_show_how_far(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 10, 50, 59)
+    write(tmp_path, "b/1.json", 1, 20)
+    run = two_sources(tmp_path, Clock())
+    plan = run.next(0)
+    assert plan is not None
+    # The earliest of the last events tells a bound: those of b are 1 and 20.
+    assert (seconds_of(plan.reached.watermark_us), seconds_of(plan.cap_us)) == (0, 0)
+    run.complete(0, of_two(59, 20))
+    assert seconds_of(run.done.reached.watermark_us) == 19
+    plan = run.next(1)  # so that what waits up to there is reported
+    assert plan is not None
+    assert (files(plan), seconds_of(plan.cap_us)) == ([], 19)
+    status = run.status()
+    assert (status.holder, [(part.name, part.behind_us) for part in status.partitions]) == (
+        "b",
+        [("b", 39_000_000), ("a", 0)],
+    )
+
+
+def test_files_that_wait_are_read_by_their_times_and_hold_the_watermark_back(tmp_path: Path) -> None:
+    write(tmp_path, "in/1.json", 30, 40)
+    write(tmp_path, "in/2.json", 5, 50)
+    write(tmp_path, "in/3.json", 10, 20)
+    run = batches(tmp_path)
+    caps, names = [], []
+    for number in range(3):
+        plan = run.next(number)
+        assert plan is not None
+        names += files(plan)
+        caps.append(plan.cap_us if plan.cap_us is None else seconds_of(plan.cap_us))
+        run.complete(number, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
+    assert names == ["2.json", "3.json", "1.json"]
+    # The lateness, 10 microseconds, before what is known: the earliest of the last events that are read, then
+    # the first event that is not read. When all is read, the events themselves tell.
+    assert caps == [pytest.approx(5 - 1e-5), pytest.approx(30 - 1e-5), None]
+
+
+def test_a_silent_source_holds_nothing_back_after_its_time(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    clock = Clock()
+    run = two_sources(tmp_path, clock)
+    run.next(0)
+    run.complete(0, of_two(59, 20))
+    run.next(1)
+    run.complete(1, Counts())
+    clock.now_s += 60
+    plan = run.next(2)
+    assert plan is not None
+    assert (files(plan), seconds_of(plan.cap_us), run.status().holder) == ([], 58, "")
+    assert [part.is_idle for part in run.status().partitions] == [True, False]
+
+
+def test_a_source_that_wakes_up_is_not_late_by_being_silent_until_then(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    clock = Clock()
+    run = two_sources(tmp_path, clock)
+    for number, counts in enumerate((of_two(59, 20), Counts())):
+        run.next(number)
+        run.complete(number, counts)
+    clock.now_s += 60
+    write(tmp_path, "b/2.json", 25)
+    plan = run.next(2)
+    assert plan is not None
+    assert (files(plan), seconds_of(plan.reached.watermark_us)) == (["2.json"], 19)
+
+
+def test_when_too_many_events_wait_only_the_slow_source_is_read(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5))
+    run.next(0)
+    run.complete(0, replace(of_two(59, 20), waiting={"0": 4, "1": 2}))
+    write(tmp_path, "a/2.json", 70)
+    write(tmp_path, "b/2.json", 55)
+    assert files(run.next(1)) == ["2.json"]
+    assert [part.is_paused for part in run.status().partitions] == [False, True]
+    run.complete(1, replace(of_two(b=55), waiting={"0": 1}))
+    plan = run.next(2)
+    assert plan is not None
+    assert [part for share in plan.shares for part, _ in share] == ["a"]
+
+
+def test_or_the_watermark_goes_on_without_it(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5, goes_on=True))
+    run.next(0)
+    run.complete(0, replace(of_two(59, 20), waiting={"0": 6}))
+    assert seconds_of(run.done.reached.watermark_us) == 58
+
+
+def test_what_was_reached_by_each_partition_is_known_after_a_restart(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock())
+    run.next(0)
+    run.complete(0, of_two(59, 20))
+    for folder in ("offsets", "commits"):
+        run.checkpoint.files.write(f"query/{folder}/0", "")
+    assert last_done(run.checkpoint, is_live=False).partitions == run.done.partitions
+    assert set(run.done.partitions) == {"a", "b"}
+
+
+def test_a_source_of_too_many_partitions_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a.json")
+    run = batches(tmp_path)
+    run.next(0)
+    found = {f"s[{number}]": (number, "x") for number in range(10_001)}
+    with pytest.raises(InputError, match="stream `s` has 10,001 partitions, a pipeline has at most"):
+        run.complete(0, Counts(partitions=found))
+
+
+def test_the_status_as_text_and_as_json(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    clock = Clock()
+    run = two_sources(tmp_path, clock)
+    run.next(0)
+    run.complete(0, replace(of_two(59, 20), waiting={"0": 1200}))
+    clock.now_s += 5
+    status = run.status()
+    assert run.held_line() == status.line()
+    assert status.line() == "watermark 2024-05-01T00:00:19Z, held by b for 5 s, 1,200 events wait"
+    assert list(status.summary_lines()) == [
+        ("watermark", "2024-05-01T00:00:19Z, held back by b"),
+        ("", "1,200 events wait for it in the state"),
+        ("", "b: 2024-05-01T00:00:20Z; 39 seconds behind"),
+        ("", "a: 2024-05-01T00:00:59Z"),
+    ]
+    found = status.to_json()
+    assert found["partitions"][0] == {
+        "name": "b",
+        "latest": "2024-05-01T00:00:20Z",
+        "behind_seconds": 39.0,
+        "silent_s": 5.0,
+        "is_idle": False,
+        "has_unread": False,
+        "is_paused": False,
+    }
+    assert (found["held_by"], found["held_seconds"], found["waiting_events"]) == ("b", 5.0, 1200)
