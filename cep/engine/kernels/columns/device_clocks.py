@@ -51,7 +51,7 @@ _DRIFT_UNIT = 1e-12
 
 
 @inlined
-def line(clock: I64) -> tuple[int, float, float]:
+def _line(clock: I64) -> tuple[int, float, float]:
     """Return the line under the gaps of a clock: a time, the offset at it in microseconds, and the drift."""
     n = clock[POINTS]
     begin, end = clock[FIRST], clock[FIRST + 2 * (n - 1)]
@@ -75,38 +75,38 @@ def line(clock: I64) -> tuple[int, float, float]:
 
 
 @inlined
-def offset_at(line: tuple[int, float, float], time_us: int) -> int:
+def _offset_at(found: tuple[int, float, float], time_us: int) -> int:
     """Return the offset of a line at a time."""
-    at, offset, drift = line
+    at, offset, drift = found
     return math.floor(offset + drift * (time_us - at))
 
 
 @inlined
-def line_before(clock: I64) -> tuple[int, float, float]:
+def _line_before(clock: I64) -> tuple[int, float, float]:
     """Return the line of a clock before it was set."""
     return clock[OLD_AT], float(clock[OLD_OFFSET]), clock[OLD_DRIFT] * _DRIFT_UNIT
 
 
 @inlined
-def start(clock: I64, received_us: int, gap_us: int) -> None:
+def _start(clock: I64, received_us: int, gap_us: int) -> None:
     """Let the clock begin with one gap."""
     clock[POINTS], clock[LEARNED], clock[ABOVE] = 1, 1, 0
     clock[FIRST], clock[FIRST + 1] = received_us, gap_us
 
 
 @inlined
-def restart(clock: I64, before_us: int, received_us: int, gap_us: int) -> None:
+def _restart(clock: I64, before_us: int, received_us: int, gap_us: int) -> None:
     """Let the clock begin anew: it was set before `before_us`, or all records up to now had been held up."""
     if clock[LEARNED] >= JUMP_RECORDS:
-        at, offset, drift = line(clock)
+        at, offset, drift = _line(clock)
         clock[AFTER], clock[BEFORE] = clock[FIRST + 2 * (clock[POINTS] - 1)], before_us
         clock[OLD_AT], clock[OLD_OFFSET] = at, math.floor(offset)
         clock[OLD_DRIFT] = math.floor(drift / _DRIFT_UNIT)
-    start(clock, received_us, gap_us)
+    _start(clock, received_us, gap_us)
 
 
 @inlined
-def forget(clock: I64, received_us: int) -> None:
+def _forget(clock: I64, received_us: int) -> None:
     """Drop the points that are too old."""
     n = clock[POINTS]
     n_old = 0
@@ -119,7 +119,7 @@ def forget(clock: I64, received_us: int) -> None:
 
 
 @inlined
-def flattest(clock: I64, n: int) -> int:
+def _flattest(clock: I64, n: int) -> int:
     """Return the place of the point between the first and the last that the hull can best do without."""
     found, least = FIRST + 2, math.inf
     for place in range(FIRST + 2, FIRST + 2 * (n - 1), 2):
@@ -132,7 +132,7 @@ def flattest(clock: I64, n: int) -> int:
 
 
 @inlined
-def extend(clock: I64, received_us: int, gap_us: int) -> None:
+def _extend(clock: I64, received_us: int, gap_us: int) -> None:
     """Add a point to the hull; one that came before the last point is left out."""
     n = clock[POINTS]
     last = FIRST + 2 * (n - 1)
@@ -148,7 +148,7 @@ def extend(clock: I64, received_us: int, gap_us: int) -> None:
             break
         n -= 1  # the last point lies on or above the line from the one before it to the new one
     if n == MOST_POINTS:
-        for place in range(flattest(clock, n), FIRST + 2 * (n - 1)):
+        for place in range(_flattest(clock, n), FIRST + 2 * (n - 1)):
             clock[place] = clock[place + 2]
         n -= 1
     clock[FIRST + 2 * n], clock[FIRST + 2 * n + 1] = received_us, gap_us
@@ -156,17 +156,17 @@ def extend(clock: I64, received_us: int, gap_us: int) -> None:
 
 
 @inlined
-def learn(clock: I64, received_us: int, gap_us: int) -> None:
+def _learn(clock: I64, received_us: int, gap_us: int) -> None:
     """Let a clock take in the gap of one record."""
     since_us = max(received_us - clock[FIRST + 2 * (clock[POINTS] - 1)], 0)
     allowed_us = TOLERANCE_US + int(MOST_DRIFT * since_us)
-    above_us = gap_us - offset_at(line(clock), received_us)
+    above_us = gap_us - _offset_at(_line(clock), received_us)
     if above_us < -allowed_us:
-        restart(clock, received_us, received_us, gap_us)
+        _restart(clock, received_us, received_us, gap_us)
     elif above_us <= allowed_us:
         clock[LEARNED] += 1
         clock[ABOVE] = 0
-        extend(clock, received_us, gap_us)
+        _extend(clock, received_us, gap_us)
     elif clock[ABOVE] > 0 and gap_us > clock[LOWEST] + TOLERANCE_US and clock[MISSED] < MOST_MISSED:
         clock[MISSED] += 1
     elif clock[ABOVE] == 0 or abs(gap_us - clock[LOWEST]) > TOLERANCE_US:
@@ -176,16 +176,16 @@ def learn(clock: I64, received_us: int, gap_us: int) -> None:
         clock[MISSED] = 0
         clock[LOWEST] = min(clock[LOWEST], gap_us)
         if clock[ABOVE] >= JUMP_RECORDS and received_us - clock[SINCE] >= JUMP_US:
-            restart(clock, clock[SINCE], received_us, clock[LOWEST])
+            _restart(clock, clock[SINCE], received_us, clock[LOWEST])
 
 
 @inlined
-def is_of_clock_before(clock: I64, sent_us: int, received_us: int) -> bool:
+def _is_of_clock_before(clock: I64, sent_us: int, received_us: int) -> bool:
     """Say whether a record was sent before the clock was set: then it cannot be of the clock as it is now."""
     if clock[BEFORE] == 0 or received_us - clock[BEFORE] > MEMORY_US:
         return False
-    now_us = offset_at(line(clock), received_us)
-    old_us = offset_at(line_before(clock), received_us)
+    now_us = _offset_at(_line(clock), received_us)
+    old_us = _offset_at(_line_before(clock), received_us)
     gap_us = received_us - sent_us
     if gap_us >= now_us - TOLERANCE_US and sent_us + now_us >= clock[AFTER] - TOLERANCE_US:
         return False
@@ -215,19 +215,19 @@ def estimate_times(
         clock = clocks[codes[row]]
         event, sent, received = event_us[row], sent_us[row], received_us[row]
         if clock[POINTS]:
-            forget(clock, received)
+            _forget(clock, received)
         if clock[POINTS] == 0:
-            start(clock, received, received - sent)
-        was_set = is_of_clock_before(clock, sent, received)
+            _start(clock, received, received - sent)
+        was_set = _is_of_clock_before(clock, sent, received)
         if not was_set:
-            learn(clock, received, received - sent)
-        found = line(clock)
+            _learn(clock, received, received - sent)
+        found = _line(clock)
         if not was_set and clock[BEFORE] and received - clock[BEFORE] <= MEMORY_US:
             # The event may have happened before the clock was set, and its record was sent after it.
-            old = event + offset_at(line_before(clock), received)
-            is_new = event + offset_at(found, received) >= clock[AFTER] - TOLERANCE_US
+            old = event + _offset_at(_line_before(clock), received)
+            is_new = event + _offset_at(found, received) >= clock[AFTER] - TOLERANCE_US
             was_set = not is_new and old <= clock[BEFORE] + TOLERANCE_US
         if was_set:
-            found = line_before(clock)
-        rough = event + offset_at(found, received)
-        true_us[row] = min(event + offset_at(found, rough), received)
+            found = _line_before(clock)
+        rough = event + _offset_at(found, received)
+        true_us[row] = min(event + _offset_at(found, rough), received)
