@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from cep.local.match_file import Result, match_file
     from cep.rule_set import RuleSet
     from cep.rulebook import load_rules
-    from cep.schema.stream import Field, Stream
+    from cep.schema.stream import DeviceClock, Field, Stream
     from cep.testing import find_matches
 
 __all__ = [
     "BadFile",
     "CepError",
     "Counts",
+    "DeviceClock",
     "Diagnostic",
     "Field",
     "Format",
@@ -45,7 +46,7 @@ _MODULES = {
         ("CepError", "Diagnostic", "InputError", "RuleError", "SetupError", "StateError"), "cep.errors"
     ),
     **dict.fromkeys(("BadFile", "Format"), "cep.formats.files"),
-    **dict.fromkeys(("Field", "Stream"), "cep.schema.stream"),
+    **dict.fromkeys(("DeviceClock", "Field", "Stream"), "cep.schema.stream"),
     **dict.fromkeys(("Result", "match_file"), "cep.local.match_file"),
     "Counts": "cep.counts",
     "RuleSet": "cep.rule_set",

@@ -55,6 +55,9 @@ class Counts:
         By source partition the latest event time, where a source has several.
     latest_late
         By stream how far the most late event was behind.
+    clocks
+        By source partition what is known of the clocks of its devices; a later text takes the place of an
+        earlier one.
     """
 
     events: int = 0
@@ -78,6 +81,7 @@ class Counts:
     latest: Highest = field(default_factory=dict, compare=False)
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
+    clocks: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def malformed(self) -> int:
@@ -106,6 +110,7 @@ class Counts:
         self.uncorrected += other.uncorrected
         self.rows += other.rows
         self.waiting |= other.waiting
+        self.clocks |= other.clocks
         for name in _SPLITS:
             mine: Split = getattr(self, name)
             for key, n in getattr(other, name).items():

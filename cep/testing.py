@@ -26,6 +26,7 @@ from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import summary, variable_names
 from cep.diagnostics.limits import MAX_BYTES
 from cep.documents.source_file import read_source
+from cep.engine.device_clocks import DeviceClocks
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Diagnostic, RuleError, Source
@@ -81,12 +82,17 @@ def find_matches(
 
 
 def event_table(stream: Stream, rows: Rows) -> pa.Table:
-    """Return `rows` as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads."""
+    """Return `rows` as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads.
+
+    Rows of a stream with a `device_clock` have the event time, or the columns that it is estimated from.
+    """
+    is_estimated = stream.device_clock is not None and all(row.get(stream.event_time) is None for row in rows)
     known = {column.name for column in stream.fields}
     for row in rows:
         if unknown := sorted(set(row) - known):
             raise ValueError(f"stream `{stream.name}` has no column {', '.join(unknown)}")
-        if row.get(stream.event_time) is None:
+        clock = stream.device_clock if is_estimated else None
+        if any(row.get(name) is None for name in (clock.columns if clock else (stream.event_time,))):
             raise ValueError(f"a row has no event time: {dict(row)}")
     columns = {}
     for column in stream.fields:
@@ -98,7 +104,12 @@ def event_table(stream: Stream, rows: Rows) -> pa.Table:
                 if not _is_of_type(value, column):
                     raise _wrong_value(row[column.name], column) from None
             raise
-    return pa.table(columns)
+    table = pa.table(columns)
+    if is_estimated and stream.device_clock is not None:
+        table = table.sort_by(stream.device_clock.received)
+        at = table.schema.get_field_index(stream.event_time)
+        table = table.set_column(at, stream.event_time, DeviceClocks(stream).true_times(table))
+    return table
 
 
 def _plain(value: Any, column: Field) -> Any:

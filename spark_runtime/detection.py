@@ -72,6 +72,7 @@ def _plan(
     delay_ms = watermark_delay_ms(read, {name: stream.event_time for name, stream in streams.items()})
     for name, stream in streams.items():
         _require_single_columns(read[name], stream)
+        _require_event_time(read[name], stream)
     typed = {stream: typed_events(read[name], stream) for name, stream in streams.items()}
     flow = dataflow(next(iter(read.values())), rules, key_groups, has_watermark=delay_ms is not None)
     if delay_ms is not None:
@@ -93,6 +94,17 @@ def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
             "E0604",
             f"the events have column {', '.join(double)} more than once",
             "drop or rename one of them first: events.drop(other[name])",
+        )
+
+
+def _require_event_time(frame: DataFrame, stream: Stream) -> None:
+    """Refuse a DataFrame without event times that only records in their order tell."""
+    if stream.device_clock is not None and stream.event_time not in frame.columns:
+        raise InputError(
+            "E0829",
+            f"stream `{stream.name}` estimates `{stream.event_time}` from records in the order of their "
+            "receipt, and a DataFrame has no order",
+            f"add a column `{stream.event_time}` to the DataFrame, or run the rules as a pipeline",
         )
 
 

@@ -223,12 +223,14 @@ SPARK: dict[str, str] = {
     "E0826": "streams and batches together",
     "E0827": "an argument that is not of its type",
     "E0828": "an argument that another one rules out",
+    "E0829": "a DataFrame without the event time that records in their order would tell",
     "E0840": "the pipeline file cannot be read",
     "E0841": "not one of the words possible here",
     "E0842": "no rule reads a source's stream, or a rule reads one without a source",
     "E0843": "settings that do not go together",
     "E0844": "a pattern of paths that names no file",
     "E0845": "more source partitions than a pipeline may have",
+    "E0846": "a device clock, and a source that has no order",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

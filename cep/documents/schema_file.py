@@ -14,6 +14,7 @@ import yaml
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.documents.source_file import read_source
+from cep.documents.stream_settings import check_column, device_clock, duration
 from cep.documents.yaml_document import MAX_BYTES, Document, Entry
 from cep.errors import Diagnostic, RuleError, Source
 from cep.expression import Type
@@ -31,9 +32,12 @@ from cep.schema.stream import (
     canonical_ddl,
 )
 from cep.schema.time_formats import FormatError, read_format
-from cep.schema.time_literals import MAX_DURATION_US, parse_duration, parse_timestamp
+from cep.schema.time_literals import parse_timestamp
 
-_SETTINGS = ("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "max_ahead", "schema", "csv")
+_SETTINGS = (
+    *("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "max_ahead", "schema", "csv"),
+    "device_clock",
+)
 
 _COLUMN_SETTINGS = ("type", "unit", "format", "zone", "field")
 
@@ -162,15 +166,21 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
     event_time = ""
     if "event_time" in settings:
         event_time = document.text(settings["event_time"], "`event_time`") or ""
+    clock = None
+    if "device_clock" in settings:
+        clock = device_clock(document, settings["device_clock"], event_time, fields)
+        _check_estimated(document, event_time, settings, fields)
+        fields = None if fields is None else [*fields, Field(event_time, "timestamp")]
+    elif event_time:
         _check_event_time(document, event_time, settings["event_time"], fields)
     tie_break: tuple[str, ...] = ()
     if "tie_break" in settings:
         columns = document.texts(settings["tie_break"], "`tie_break`") or []
         for column, place in columns:
-            _check_tie_break(document, _check_column(document, "tie_break", column, place, fields), place)
+            _check_tie_break(document, check_column(document, "tie_break", column, place, fields), place)
         tie_break = tuple(dict.fromkeys(column for column, _ in columns))
-    lateness_us = _duration(document, settings, "lateness", "10 seconds, or 10s", 0)
-    max_ahead_us = _duration(document, settings, "max_ahead", "30 days", MAX_AHEAD_US)
+    lateness_us = duration(document, settings, "lateness", "10 seconds, or 10s", 0)
+    max_ahead_us = duration(document, settings, "max_ahead", "30 days", MAX_AHEAD_US)
     deduplicate = False
     if "deduplicate" in settings:
         deduplicate = document.boolean(settings["deduplicate"], "`deduplicate`") or False
@@ -181,6 +191,14 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
                 settings["deduplicate"],
                 "nothing tells two events of one time apart",
                 "add tie_break: [column] with the column that identifies an event",
+            )
+        if deduplicate and clock is not None:
+            document.problem(
+                "E0416",
+                "`deduplicate` and `device_clock` together",
+                settings["deduplicate"],
+                "copies are found by their event time; an estimated one differs from copy to copy",
+                "remove copies before, by the column that identifies an event",
             )
     valid = (MIN_VALID_US, MAX_VALID_US)
     if "valid_time" in settings:
@@ -198,6 +216,7 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
         *valid,
         max_ahead_us=max_ahead_us,
         csv=layout or COMMA_SEPARATED,
+        device_clock=clock,
     )
 
 
@@ -497,21 +516,22 @@ def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:
     document.problem("E0406", f"there is no column type `{kind}`", node, "not a type of a column", help_text)
 
 
-def _check_column(
-    document: Document, setting: str, name: str, node: yaml.Node, fields: list[Field] | None
-) -> Field | None:
-    if fields is None:
-        return None
-    column = next((field for field in fields if field.name == name), None)
-    if column is None:
+def _check_estimated(
+    document: Document, name: str, settings: Mapping[str, yaml.Node], fields: list[Field] | None
+) -> None:
+    """Report an event time that is a column of the data, though it is to be estimated."""
+    if not name or fields is None:
+        return
+    if any(field.name.casefold() == name.casefold() for field in fields):
         document.problem(
-            "E0407",
-            f"`{setting}` names `{name}`, which is not in the schema",
-            node,
-            "not a column of this stream",
-            did_you_mean(name, [field.name for field in fields], "columns"),
+            "E0416",
+            f"the event time `{name}` is in the schema, and estimated by `device_clock`",
+            settings["event_time"],
+            "no column of the data",
+            "give the estimated time a name of its own, such as true_time",
         )
-    return column
+    else:
+        _check_name(document, name, settings["event_time"], {})
 
 
 def _check_tie_break(document: Document, column: Field | None, node: yaml.Node) -> None:
@@ -526,7 +546,7 @@ def _check_tie_break(document: Document, column: Field | None, node: yaml.Node) 
 
 
 def _check_event_time(document: Document, name: str, node: yaml.Node, fields: list[Field] | None) -> None:
-    column = _check_column(document, "event_time", name, node, fields) if name else None
+    column = check_column(document, "event_time", name, node, fields) if name else None
     if column is not None and column.ddl != "timestamp":
         document.problem(
             "E0408",
@@ -535,33 +555,6 @@ def _check_event_time(document: Document, name: str, node: yaml.Node, fields: li
             "not a point in time",
             f"declare {name}: timestamp, or name another column",
         )
-
-
-def _duration(
-    document: Document, settings: Mapping[str, yaml.Node], name: str, example: str, default: int
-) -> int:
-    """Return the microseconds of the setting `name`, or `default` if it is missing or wrong."""
-    if name not in settings:
-        return default
-    node = settings[name]
-    text = document.text(node, f"`{name}`")
-    if text is None:
-        return default
-    length = parse_duration(text)
-    if length is None:
-        document.problem(
-            "E0409",
-            f"`{text}` is not a duration",
-            node,
-            "expected a number and a unit",
-            f"write for example: {name}: {example}",
-        )
-        return default
-    if length > MAX_DURATION_US:
-        document.problem(
-            "E0907", "a duration of more than 36,500 days", node, "too long", "use 36,500 days or less"
-        )
-    return length
 
 
 def _valid_time(document: Document, node: yaml.Node) -> tuple[int, int] | None:

@@ -9,9 +9,11 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from cep.arrays import I64, Mask
 
@@ -19,9 +21,21 @@ ENOUGH = 8
 """Events that outweigh what a stream had reached before: the half of them that lies ahead is believed."""
 
 
+class TrueTimes(Protocol):
+    """Estimates the times of events whose devices have wrong clocks; what it knows grows with each event."""
+
+    def true_times(self, events: pa.Table) -> pa.Array:
+        """Return the time of each event, int64 microseconds since 1970; NULL: it cannot be told."""
+        ...
+
+    def copy(self) -> TrueTimes:
+        """Return one that learns for itself."""
+        ...
+
+
 @dataclass(slots=True)
 class AheadGuard:
-    """Refuses event times of one stream that lie too far ahead.
+    """Judges the event times of one source partition: refuses those that lie too far ahead.
 
     Parameters
     ----------
@@ -32,6 +46,8 @@ class AheadGuard:
         with the events that are not refused.
     now_us
         The wall clock of a live stream, which then is the reference.
+    clocks
+        Of a stream with a `device_clock`: what estimates the times.
 
     Without a wall clock the reference is `latest_us`, or the median of the times asked about, if that is
     later and stands for at least `ENOUGH` events. So a hole in the times of a stream is passed once the
@@ -41,6 +57,11 @@ class AheadGuard:
     max_ahead_us: int
     latest_us: int | None = None
     now_us: int | None = None
+    clocks: TrueTimes | None = None
+
+    def copy(self) -> AheadGuard:
+        """Return a guard that goes on from here for itself."""
+        return replace(self, clocks=None if self.clocks is None else self.clocks.copy())
 
     def refused(self, times_us: I64) -> Mask:
         """Return which of some event times that arrived together lie too far ahead.

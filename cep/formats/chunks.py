@@ -116,6 +116,10 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
     texts = piece.raws([position for position, _ in piece.problems])
     dead = [(*problem, text) for problem, text in zip(piece.problems, texts, strict=True)]
     events = piece.events
+    if stream.device_clock is not None:
+        assert ahead.clocks is not None, "a stream with a device clock is read in order"
+        at = events.schema.get_field_index(stream.event_time)
+        events = events.set_column(at, stream.event_time, ahead.clocks.true_times(events))
     usable = np.ones(len(events), dtype=bool)
     for bad, reason in _unusable(events, stream, keys, ahead):
         rows = np.flatnonzero(bad & usable)
@@ -155,6 +159,10 @@ def _unusable(
     times_us = pc.fill_null(times, 0).to_numpy()
     is_ahead[~is_outside] = ahead.refused(times_us[~is_outside])
     yield is_ahead, dead_letter.beyond_max_ahead(stream)
+    if stream.device_clock is not None:
+        behind = pc.subtract(events.column(stream.device_clock.received), times)
+        is_behind = pc.greater(behind, stream.device_clock.max_behind_us)
+        yield pc.fill_null(is_behind, fill_value=False).to_numpy(), dead_letter.beyond_max_behind(stream)
     if keys:
         without_key = np.ones(len(events), dtype=bool)
         for key in keys:

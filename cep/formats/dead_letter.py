@@ -79,6 +79,9 @@ def wrong_field_count(given: int, expected: int, *, has_header: bool = True) -> 
 
 def null_event_time(stream: Stream) -> str:
     """Return the reason for an event without a time."""
+    if stream.device_clock is not None:
+        columns = ", ".join(f"`{name}`" for name in stream.device_clock.columns)
+        return f"event time `{stream.event_time}` cannot be estimated, a NULL in {columns}"
     return f"event time `{stream.event_time}` is NULL"
 
 
@@ -90,6 +93,11 @@ def invalid_event_time(stream: Stream) -> str:
 def beyond_max_ahead(stream: Stream) -> str:
     """Return the reason for an event whose time lies too far beyond the times around it."""
     return f"event time `{stream.event_time}` is beyond max_ahead"
+
+
+def beyond_max_behind(stream: Stream) -> str:
+    """Return the reason for an event that happened too long before its receipt."""
+    return f"event time `{stream.event_time}` is beyond max_behind"
 
 
 def refused_file(why: str) -> str:

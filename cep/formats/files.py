@@ -7,11 +7,12 @@ from standard input.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.errors import InputError
 from cep.formats import dead_letter
@@ -33,6 +34,9 @@ from cep.schema.stream import Stream
 
 BLOCK_BYTES = 8 << 20
 """Bytes of text that are looked at together."""
+
+_LOOK_BYTES, _LOOK_EVENTS = 1 << 16, 64
+"""Bytes of text, and events, that tell when the records of a file were received first."""
 
 
 class Format(StrEnum):
@@ -87,8 +91,12 @@ def read_events(
     on_bad_file: BadFile = BadFile.FAIL,
     block_bytes: int = BLOCK_BYTES,
     in_worker: bool = False,
+    ahead: AheadGuard | None = None,
 ) -> Iterator[Chunk]:
     """Yield the events of `path`, file after file by name, as events of `stream`; see `Reading`.
+
+    `ahead` judges event times; a stream with a `device_clock` needs one that estimates them. Its files are
+    read in the order of their first receipt.
 
     `path` may be a pattern (`path_names`). An event is a dead letter if its time is NULL, out of bounds or
     too far ahead, or if its key is NULL for every rule. Raises InputError for what is wrong with a file as
@@ -99,9 +107,34 @@ def read_events(
         check_names(pattern, stream)
     files, file_format = find_files(path, file_format)
     reading = Reading(tuple(map(tuple, keys)), on_bad_file, block_bytes, in_worker, pattern)
-    ahead = AheadGuard(stream.max_ahead_us)
-    for name in files:
-        yield from read_file(name, stream, file_format, reading, ahead)
+    guard = AheadGuard(stream.max_ahead_us) if ahead is None else ahead
+    for name in in_order_of_receipt(files, stream, file_format, reading):
+        yield from read_file(name, stream, file_format, reading, guard)
+
+
+def in_order_of_receipt(
+    files: Sequence[str], stream: Stream, file_format: str, reading: Reading
+) -> Sequence[str]:
+    """Return files in the order in which they are read: with a `device_clock` what was received first."""
+    if stream.device_clock is None:
+        return files
+    return sorted(files, key=lambda name: first_received_us(name, stream, file_format, reading))
+
+
+def first_received_us(
+    name: str, stream: Stream, file_format: str, reading: Reading, bounds: Bounds | None = None
+) -> int:
+    """Return when the first records of a file were received, microseconds since 1970; 0: it cannot be told.
+
+    `bounds`: see `read_file`.
+    """
+    plain = stream.by_receipt()
+    look = replace(reading, block_bytes=_LOOK_BYTES, keys=(), on_bad_file=BadFile.QUARANTINE)
+    for chunk in read_file(name, plain, file_format, look, AheadGuard(plain.max_ahead_us), bounds):
+        if chunk.events.num_rows:
+            received = chunk.events.column(plain.event_time)[:_LOOK_EVENTS]
+            return int(pc.min(received).as_py())
+    return 0
 
 
 def read_file(
@@ -159,8 +192,11 @@ def _is_empty(name: str) -> bool:
 
 
 def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Mapping[str, pa.Scalar]:
-    """Return the columns that the name of a file has, found by `pattern`."""
-    return {} if pattern is None else path_values(pattern, name, stream)
+    """Return the columns that no record of a file has: those in its name, and NULL for what is estimated."""
+    named = {} if pattern is None else dict(path_values(pattern, name, stream))
+    if stream.device_clock is not None:
+        named[stream.event_time] = pa.scalar(None, pa.int64())  # estimated later
+    return named
 
 
 def refused_chunk(name: str, position: int, stream: Stream, error: InputError) -> Chunk:

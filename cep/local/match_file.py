@@ -16,6 +16,7 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.counts import Counts
 from cep.engine.corrections import Corrector, new_matcher
+from cep.engine.device_clocks import first_guard
 from cep.engine.matcher import Counters, Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.watermark import START_OF_TIME_US, split_late
@@ -73,7 +74,12 @@ def read_inputs(
     rules.require_streams(paths)
     chunks = {
         name: read_events(
-            paths[name], stream, file_format, keys=rules.keys_of(stream), on_bad_file=on_bad_file
+            paths[name],
+            stream,
+            file_format,
+            keys=rules.keys_of(stream),
+            on_bad_file=on_bad_file,
+            ahead=first_guard(stream),
         )
         for name, stream in rules.streams.items()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cep.expression import Type
 from cep.schema.column_types import ColumnType, parse_type
@@ -146,6 +146,38 @@ def qualified(stream: str, column: str) -> str:
     return f"{stream}.{column}"
 
 
+MAX_BEHIND_US = 366 * 86_400_000_000
+"""Default of how long before its receipt an event may have happened, by a device's clock: 366 days."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClock:
+    """The columns from which the true time of an event is estimated, though its device's clock is wrong.
+
+    Parameters
+    ----------
+    device
+        The column that names the device.
+    event, sent
+        When the event happened and when its record was sent, by the clock of the device.
+    received
+        When the record was received, by the clock of a server.
+    max_behind_us
+        An event that happened longer before its receipt is malformed.
+    """
+
+    device: str
+    event: str
+    sent: str
+    received: str
+    max_behind_us: int = MAX_BEHIND_US
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that it reads."""
+        return self.device, self.event, self.sent, self.received
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """One declared stream.
@@ -153,7 +185,8 @@ class Stream:
     The `tie_break` columns order events of equal event time. With `deduplicate`, events of one key that agree
     in event time and all tie breakers are one event that was delivered more than once. An event is malformed
     if its time is outside [`min_valid_us`, `max_valid_us`) or more than `max_ahead_us` ahead of the times
-    around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream.
+    around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream. With a `device_clock` the
+    event time is no column of the data: it is estimated.
     """
 
     name: str
@@ -166,7 +199,15 @@ class Stream:
     max_valid_us: int = MAX_VALID_US
     max_ahead_us: int = MAX_AHEAD_US
     csv: CsvLayout = COMMA_SEPARATED
+    device_clock: DeviceClock | None = None
 
     def field(self, name: str) -> Field | None:
         """Return the field called `name`, or None."""
         return next((field for field in self.fields if field.name == name), None)
+
+    def by_receipt(self) -> Stream:
+        """Return a stream with a `device_clock` with the time of receipt as event time."""
+        assert self.device_clock is not None
+        received = self.device_clock.received
+        fields = tuple(field for field in self.fields if field.name != self.event_time)
+        return replace(self, fields=fields, event_time=received, tie_break=(), device_clock=None)

@@ -237,7 +237,7 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
-    return Done(last, Reached(watermark_us, told.latest, is_live), offsets, ended, partitions)
+    return Done(last, Reached(watermark_us, told.latest, is_live, told.clocks), offsets, ended, partitions)
 
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:

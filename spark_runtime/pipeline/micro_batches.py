@@ -123,7 +123,7 @@ class MicroBatches:
         self.done = Done(batch, self.done.reached, offsets, ended=ended, partitions=partitions)
         self._waiting |= counts.waiting
         self.held = self._held(self._unread_after(offsets))
-        reached = plan.reached.after(counts.latest, self.held.watermark_us)
+        reached = plan.reached.after(counts.latest, self.held.watermark_us, counts.clocks)
         self.done = replace(self.done, reached=reached)
         told_us = reached.watermark_us if plan.cap_us is None else plan.cap_us
         if reached.watermark_us != plan.reached.watermark_us:
@@ -195,7 +195,7 @@ class MicroBatches:
             for name, end in offsets.items()
             for n_bytes, part in self._planners[name].ranges(self._offset(name), end)
         ]
-        parts = shares(ranges, self.n_tasks)
+        parts = shares(ranges, self.n_tasks, self.sources)
         unread = self._unread_after({**self.done.offsets, **offsets})
         if not (self._has_several or unread or any(map(self._is_partitioned, ranges))):
             return Plan(parts, dict(offsets), self.done.reached, ends)

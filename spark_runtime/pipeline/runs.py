@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cep.counts import Counts
-from cep.errors import CepError
+from cep.errors import CepError, InputError
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema
 from cep.rule_set import RuleSet
@@ -184,6 +184,12 @@ class PipelineRun:
             source = entry.spec.open(context)
             if isinstance(source, Source):
                 ours[entry.stream] = source
+            elif stream.device_clock is not None:
+                raise InputError(
+                    "E0846",
+                    f"stream `{entry.stream}` has a `device_clock`, and only Spark can read its source",
+                    "copy the files to a disk of this machine, and keep the checkpoint on one",
+                )
             else:
                 of_spark.append(source)
         for source in ours.values():
@@ -236,7 +242,7 @@ class BatchRun(PipelineRun):
         before = time.monotonic()
         sources, of_spark = self._sources(None)
         ranges = [(name, *item) for name, source in sources.items() for item in source.everything()]
-        parts = shares(ranges, self._n_tasks)
+        parts = shares(ranges, self._n_tasks, sources)
         frames = self._parcels_of_spark(of_spark, flow)
         if parts:
             slots = self.spark.range(0, len(parts), 1, len(parts))

@@ -15,7 +15,7 @@ from typing import Any
 from cep.errors import Source
 from cep.program.identity import ProgramIdentity
 from cep.rule_set import RuleSet
-from cep.schema.stream import CsvLayout, Field, Stream
+from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream
 
 FORMAT = 1
 
@@ -62,4 +62,11 @@ class StoredRules:
 def _stream(found: Mapping[str, Any]) -> Stream:
     fields = tuple(Field(**{**field, "path": tuple(field["path"])}) for field in found["fields"])
     csv = CsvLayout(**{**found["csv"], "columns": tuple(found["csv"]["columns"])})
-    return Stream(**{**found, "fields": fields, "tie_break": tuple(found["tie_break"]), "csv": csv})
+    clock = found["device_clock"]
+    read = {
+        "fields": fields,
+        "tie_break": tuple(found["tie_break"]),
+        "csv": csv,
+        "device_clock": None if clock is None else DeviceClock(**clock),
+    }
+    return Stream(**{**found, **read})

@@ -156,7 +156,9 @@ class TypedReader:
             if self.is_checked:
                 nowhere = np.zeros(batch.num_rows, np.int64)  # a row of a DataFrame has no number
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
-                chunk = checked(piece, self.stream, keys, AheadGuard(_ANY_TIME_US))
+                # A DataFrame has its event times; nothing is estimated.
+                timed = replace(self.stream, device_clock=None)
+                chunk = checked(piece, timed, keys, AheadGuard(_ANY_TIME_US))
             yield from self.packer.chunk(chunk, self.stream, None, may_be_late=self.may_be_late)
 
 

@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark import TaskContext
 
-from spark_runtime.sources.protocol import Offset, Range
+from spark_runtime.sources.protocol import Offset, Range, Source
 from spark_runtime.sources.reached import Reached
 
 PROPERTY = "cep.plan"
@@ -88,12 +89,25 @@ def cap_of_task() -> int | None:
     return int(told) if told else None
 
 
-def shares(ranges: Sequence[tuple[str, int, Range]], n_tasks: int) -> list[Share]:
-    """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size."""
-    parts: list[Share] = [[] for _ in range(min(n_tasks, len(ranges)))]
+def shares(
+    ranges: Sequence[tuple[str, int, Range]], n_tasks: int, sources: Mapping[str, Source]
+) -> list[Share]:
+    """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size.
+
+    Where devices have clocks of their own, the ranges of a source partition stay together, in their order.
+    """
+    together: dict[Any, tuple[int, Share]] = {}
+    for number, (stream, n_bytes, part) in enumerate(ranges):
+        source = sources[stream]
+        is_ordered = source.stream.device_clock is not None
+        key = (stream, source.partition(part)) if is_ordered else number
+        size, share = together.setdefault(key, (0, []))
+        share.append((stream, part))
+        together[key] = size + n_bytes, share
+    parts: list[Share] = [[] for _ in range(min(n_tasks, len(together)))]
     sizes = [0] * len(parts)
-    for stream, n_bytes, part in sorted(ranges, key=lambda item: -item[1]):
+    for n_bytes, share in sorted(together.values(), key=lambda item: -item[0]):
         smallest = sizes.index(min(sizes))
-        parts[smallest].append((stream, part))
+        parts[smallest] += share
         sizes[smallest] += n_bytes
     return parts

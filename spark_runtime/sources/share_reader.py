@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cep.counts import Counts
+from cep.engine.device_clocks import DeviceClocks
 from cep.formats.ahead import AheadGuard
+from cep.formats.intake import partition_name
 from spark_runtime.plan.parcels import Packer
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sources.plan import Plan, Share
@@ -61,7 +63,9 @@ class ShareReader:
         for name, part in share:
             source = self.sources[name]
             partition = source.partition(part)
-            guard = guards.setdefault((name, partition), reached.guard(source.stream, partition))
+            guard = guards.get((name, partition))
+            if guard is None:
+                guard = guards[name, partition] = reached.guard(source.stream, partition)
             counts = Counts()
             for chunk in source.read(part, guard, counts):
                 place = source.position_text(chunk.source, chunk.latest)
@@ -70,3 +74,9 @@ class ShareReader:
                     counts.add(Counts(partitions=source.latest(chunk)))
                 yield from self.packer.chunk(placed, source.stream, reached.watermark_us)
             yield from self.packer.counted(counts)
+        clocks = {
+            partition_name(self.sources[name].stream, partition): guard.clocks.to_text()
+            for (name, partition), guard in guards.items()
+            if isinstance(guard.clocks, DeviceClocks)
+        }
+        yield from self.packer.counted(Counts(clocks=clocks))

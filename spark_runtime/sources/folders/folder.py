@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cep.counts import Counts, Highest
-from cep.errors import StateError
+from cep.errors import InputError, StateError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, place_in_file
-from cep.formats.files import Reading, find_files, is_plain_text, read_file
+from cep.formats.files import Reading, find_files, first_received_us, is_plain_text, read_file
 from cep.formats.intake import partition_name
 from cep.formats.protocol import MAX_RECORD_LINES, FileFormat
 from cep.formats.registry import FORMATS
@@ -100,7 +100,17 @@ class FolderSource:
             found = os.stat(name)
             part = FileRange(name, 0, found.st_size, found.st_mtime_ns, is_whole=True)
             parts.append((found.st_size, part))
+        if self.stream.device_clock is not None:
+            parts.sort(key=lambda item: self.first_received_us(item[1]))
         return parts
+
+    def first_received_us(self, part: FileRange) -> int:
+        """Return when the first records of some bytes of a file were received, microseconds since 1970."""
+        bounds = None if part.is_whole else (part.start, part.end)
+        try:
+            return first_received_us(part.path, self.stream, self.file_format, self.reading, bounds)
+        except InputError:  # whoever reads it says what is wrong
+            return 0
 
     def partition(self, part: Range) -> str:
         """Return the file or the part of its name that has a watermark of its own; "": all files together."""
@@ -164,6 +174,7 @@ class FolderPlanner:
         self.waiting: list[Entry] | None = None  # None: the folder is looked at each time
         self.unread: list[Entry] = []  # seen, and not in the list of what was read
         self._spans: dict[tuple[str, int], TimeSpan] = {}  # of what is not read yet
+        self._received: dict[tuple[str, int], int] = {}  # the same for the first receipt
 
     def start(self) -> int:
         """Return the offset before all files."""
@@ -183,7 +194,9 @@ class FolderPlanner:
         n_wanted = None if most is None else max(most - (n_known - start), 0)
         if n_wanted != 0:
             waiting = self.look().new if self.waiting is None else self.waiting
-            if self.source.by_time and n_wanted is not None and len(waiting) > n_wanted:
+            if self.source.stream.device_clock is not None:
+                waiting.sort(key=self._received_us)
+            elif self.source.by_time and n_wanted is not None and len(waiting) > n_wanted:
                 # What is earliest comes first, so that the watermark goes on as soon as it can.
                 waiting.sort(key=self._first_us)
             taken = waiting[:n_wanted]
@@ -201,6 +214,13 @@ class FolderPlanner:
     def _first_us(self, entry: Entry) -> float:
         first_us = self._span(entry, AheadGuard(self.source.stream.max_ahead_us)).first_us
         return float("-inf") if first_us is None else first_us  # what is not known is read first
+
+    def _received_us(self, entry: Entry) -> int:
+        """Return when the first records of an entry were received, looked at once."""
+        key = entry.name, entry.start
+        if key not in self._received:
+            self._received[key] = self.source.first_received_us(self._range(entry))
+        return self._received[key]
 
     def _span(self, entry: Entry, ahead: AheadGuard) -> TimeSpan:
         """Return the event times of an entry, looked at once as long as it is not read."""
@@ -230,6 +250,7 @@ class FolderPlanner:
                 partition, span = self._partition(entry), self._span(entry, ahead)
                 found[partition] = _joined(found.get(partition, span), span)
             self._spans.pop((entry.name, entry.start), None)
+            self._received.pop((entry.name, entry.start), None)
         return found
 
     def unread_after(self, end: int, ahead: AheadGuard) -> dict[str, Unread]:

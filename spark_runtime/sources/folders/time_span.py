@@ -45,15 +45,18 @@ def time_span(
 ) -> TimeSpan:
     """Return the time span of bytes `bounds` of a file; `is_plain`: it is text that is not packed.
 
-    A file that cannot be read has none: whoever reads it says what is wrong.
+    A file that cannot be read has none: whoever reads it says what is wrong. Where event times are estimated
+    the end is not known: the records before tell it.
     """
     try:
         found = FORMATS.get(file_format)
         named = values_in_path(name, stream, reading.pattern)
         if isinstance(found, FileFormat):
-            return _of_file(name, stream, found, named, reading, ahead)
-        reader = TextReader(name, stream, found, named)
-        return _of_text(reader, bounds, stream, reading, ahead, is_plain=is_plain)
+            span = _of_file(name, stream, found, named, reading, ahead)
+        else:
+            reader = TextReader(name, stream, found, named)
+            span = _of_text(reader, bounds, stream, reading, ahead, is_plain=is_plain)
+        return span if stream.device_clock is None else span._replace(last_us=None)
     except (InputError, OSError, pa.ArrowException):
         return NO_SPAN
 
@@ -101,10 +104,9 @@ def _of_file(
     ahead: AheadGuard,
 ) -> TimeSpan:
     """Return the span of a file that is read as a whole; only event times are read, and only so many."""
-    field = stream.field(stream.event_time)
-    assert field is not None
-    only = replace(stream, fields=(field,), tie_break=())
-    of_time = {column: value for column, value in named.items() if column == field.name}
+    names = {stream.event_time, *(() if stream.device_clock is None else stream.device_clock.columns)}
+    only = replace(stream, fields=tuple(f for f in stream.fields if f.name in names), tie_break=())
+    of_time = {column: value for column, value in named.items() if column in names}
     whole = replace(reading, keys=(), pattern=None)
     first = last = np.zeros(0, np.int64)
     for number, piece in enumerate(file_format.read(name, without(only, of_time), in_worker=True)):
@@ -122,8 +124,9 @@ def _earliest(times_us: I64) -> int | None:
 
 def _times(pieces: Iterable[Piece], stream: Stream, reading: Reading, ahead: AheadGuard) -> I64:
     """Return the times of the events in `pieces`, int64[n] in microseconds since 1970, in their order."""
+    guard = ahead.copy()
     found = [
-        checked(piece, stream, reading.keys, replace(ahead)).events.column(stream.event_time).to_numpy()
+        checked(piece, stream, reading.keys, guard).events.column(stream.event_time).to_numpy()
         for piece in pieces
     ]
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cep.documents.schema_file import parse_streams
+from cep.engine.device_clocks import first_guard
 from cep.errors import Source
 from cep.expression import Type
 from cep.formats.files import read_events
@@ -62,7 +63,17 @@ def iso(time_us: int) -> str:
 
 def test_the_page_has_examples_of_every_setting() -> None:
     text = "".join(example.streams for example in examples())
-    settings = ("unit:", "format:", "zone:", "field:", "delimiter:", "quote:", "header:", "columns:")
+    settings = (
+        "unit:",
+        "format:",
+        "zone:",
+        "field:",
+        "delimiter:",
+        "quote:",
+        "header:",
+        "columns:",
+        "device_clock:",
+    )
     assert [setting for setting in settings if setting not in text] == []
 
 
@@ -80,7 +91,7 @@ def test_an_example_gives_the_events_and_reasons_below_it(
     path = "{day}/{series}.jsonl" if "/" in name else name
     assert path == name or f"'{path}'" in PAGE
     events, reasons = [], []
-    for chunk in read_events(path, stream):
+    for chunk in read_events(path, stream, ahead=first_guard(stream)):
         events += [as_json(row, stream) for row in chunk.events.to_pylist()]
         reasons += chunk.dead_letters.column("reason").to_pylist()
     assert events
