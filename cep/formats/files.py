@@ -116,7 +116,7 @@ def in_order_of_receipt(
     files: Sequence[str], stream: Stream, file_format: str, reading: Reading
 ) -> Sequence[str]:
     """Return files in the order in which they are read: with a `device_clock` what was received first."""
-    if stream.device_clock is None:
+    if stream.device_clock is None or len(files) == 1:  # standard input can be read only once
         return files
     return sorted(files, key=lambda name: first_received_us(name, stream, file_format, reading))
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ def test_files_are_read_in_the_order_of_their_receipt_whatever_their_names(tmp_p
     at_once = match_file(rules(tmp_path), write(tmp_path, "all.jsonl", records))
     parts = match_file(rules(tmp_path), tmp_path / "in")
     assert parts.matches.equals(at_once.matches)
+
+
+def test_standard_input_is_not_read_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "in.jsonl", in_order())
+    expected = match_file(rules(tmp_path), path).matches
+    with path.open("rb") as file:
+        monkeypatch.setattr("sys.stdin", TextIOWrapper(file))
+        assert match_file(rules(tmp_path), "-", "json").matches.equals(expected)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
