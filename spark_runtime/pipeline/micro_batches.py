@@ -218,7 +218,9 @@ class MicroBatches:
         asks = waits is not None and waits.deadlines is None
         clock_us = None if waits is None else self._clock_us(waits, offsets)
         is_several = self._has_several or unread or any(map(self._is_partitioned, ranges))
-        if not is_several and clock_us is None:
+        # Spark was told less by a micro-batch that had a bound; after a restart nobody knows what.
+        lags = waits is not None and _is_after(self.done.reached.watermark_us, self._told_us)
+        if not (is_several or clock_us is not None or lags):
             return Plan(parts, dict(offsets), self.done.reached, ends, asks=asks)
         # Nothing that is read now is late because its partition was taken for silent until now.
         now_us = self._held(self._unread_after(self.done.offsets)).watermark_us

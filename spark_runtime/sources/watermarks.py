@@ -123,7 +123,7 @@ class WatermarkRule:
         partitions
             What was read; the caller knows that nothing is left to read.
         now_s, since_s
-            The wall clock now, and when this run began: time in which nobody looked for events does not count.
+            The wall clock now, and when this run began: time in which nobody looked does not count.
         """
         read = [(p.latest_us, p.seen_s) for p in partitions.values() if p.latest_us is not None]
         step_us = self.end_waits_after_us
