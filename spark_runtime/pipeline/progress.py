@@ -25,8 +25,9 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
+        counts = {name: n for name, n in asdict(self.counts).items() if name != "deadlines"}
         return {
-            "counts": asdict(self.counts) | {"late": self.counts.late, "malformed": self.counts.malformed},
+            "counts": counts | {"late": self.counts.late, "malformed": self.counts.malformed},
             "micro_batches": self.n_batches,
             "seconds": round(self.seconds, 3),
             "events_per_second": round(self.events_per_second),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -143,8 +145,6 @@ class Live:
 
 
 def _text(seconds: int) -> str:
-    import time
-
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -313,6 +313,30 @@ def test_input_that_is_known_and_not_read_holds_the_clock_back(tmp_path: Path) -
     assert live.watermark == 40
     assert live.run.status().by_clock is not None
     assert not live.run.status().by_clock.is_ahead
+
+
+def test_a_line_without_its_end_holds_nothing_back(tmp_path: Path) -> None:
+    live = Live(tmp_path)
+    live.write((100, 1, 1), (105, 1, 2))
+    with (tmp_path / "s/events.json").open("a") as file:
+        file.write('{"ts": "2023-')
+    live.go()
+    assert live.after(30) == [("pair", 100, 105, BY_CLOCK)]
+
+
+def test_beside_a_source_that_only_spark_can_read_the_clock_moves_too(tmp_path: Path) -> None:
+    live = Live(tmp_path)
+    run = replace(live.run, sources={}, by_spark=("s",), stopped=Looks())
+    seen = []
+    for number, silent_s in enumerate((0, 0, 29, 1, 30, 30)):
+        live.clock.now_s += silent_s
+        plan = run.next(number)
+        assert plan is not None
+        seen.append(None if plan.clock_us is None else plan.clock_us / S - START_S)
+        counts = Counts(latest={"s": ((START_S + 100) * S, "x")}) if number == 0 else Counts()
+        run.complete(number, replace(counts, deadlines={"0": (START_S + 140) * S if number < 4 else None}))
+    # Then nothing waits any more: the watermark stays where it is.
+    assert seen == [None, None, None, 120, 150, 150]
 
 
 # ---------------------------------------------------------------- runs that end and go on
@@ -495,10 +519,10 @@ def test_the_status_says_when_the_clock_moved_the_watermark(tmp_path: Path) -> N
     assert list(live.run.status().summary_lines()) == []
     assert live.run.status().to_json()["by_clock"] == {"is_ahead": False, "n_steps": 0}
     live.after(30)
-    time = "2023-11-14T22:15:20Z"
-    assert live.run.held_line() == f"watermark {time}, moved by the wall clock: no source gives events"
+    reached = "2023-11-14T22:15:20Z"
+    assert live.run.held_line() == f"watermark {reached}, moved by the wall clock: no source gives events"
     assert list(live.run.status().summary_lines()) == [
-        ("watermark", f"{time}, moved by the wall clock"),
+        ("watermark", f"{reached}, moved by the wall clock"),
         ("", "the wall clock moved it once in this run (end_waits_after)"),
         ("", "s: 2023-11-14T22:15:00Z"),
     ]
@@ -514,7 +538,7 @@ def test_the_status_says_when_the_clock_moved_the_watermark(tmp_path: Path) -> N
     )
 
 
-# ---------------------------------------------------------------- the setting
+# ---------------------------------------------------------------- the setting, the page
 
 RULE = "RULE r FROM readings PARTITION BY k PATTERN a -> b WITHIN 1 MINUTE DEFINE a AS v > 1, b AS v < 0"
 
@@ -554,6 +578,37 @@ def test_the_column_is_there_in_every_mode_of_the_file(tmp_path: Path, mode: str
 def test_beside_corrections_it_stands_behind_their_columns(tmp_path: Path) -> None:
     found = pipeline(tmp_path, "mode: batch\nend_waits_after: 1 second\nlate: correct within 1 hour")
     assert found.rules.match_schema.names[5:8] == [REVISION, KIND, ENDED_BY]
+
+
+def test_the_example_of_the_page_is_a_pipeline(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs/time.md").read_text()
+    (example,) = [
+        text for text in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S) if "end_waits" in text
+    ]
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/r.cep").write_text(RULE)
+    (tmp_path / "rules/streams.yaml").write_text(
+        "streams: {readings: {event_time: ts, schema: {k: string, ts: timestamp, v: double}}}\n"
+    )
+    (tmp_path / "p.yaml").write_text(example)
+    assert load_pipeline(tmp_path / "p.yaml").end_waits_after_us == 30 * S
+
+
+def test_the_times_of_the_page_are_those_of_a_pipeline(tmp_path: Path) -> None:
+    absence = """RULE absence FROM s PARTITION BY k PATTERN a -> !b WITHIN 10 MINUTES
+    DEFINE a AS n = 1, b AS n = 2"""
+    live = Live(tmp_path, rules_of(absence))
+    live.write((0, 1, 1))
+    live.go()
+    assert live.watermark == -10
+    shown = {}
+    found = []
+    for step in range(1, 24):
+        found += [(30 * step, row) for row in live.after(30)]
+        shown[30 * step] = live.watermark
+    assert (shown[30], shown[60], shown[630]) == (20, 50, 620)
+    ((when, row),) = found
+    assert (when, row) == (630, ("absence", 0, row[2], BY_CLOCK))
 
 
 @pytest.mark.parametrize("text", ["0 seconds", "soon"])
