@@ -17,6 +17,9 @@ MOST_NAMES = 100
 Split = dict[str, int]
 """A count by name: by stream, by rule, by file ..."""
 
+Deadlines = dict[str, int | None]
+"""By key group the first event time at which it has something to do; None: nothing waits in it."""
+
 Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
 
@@ -49,6 +52,9 @@ class Counts:
         Rows that the matches are.
     waiting
         By key group, events that wait for the watermark; a later number takes the place of an earlier one.
+    deadlines
+        By key group the first event time at which it has something to do, where rules tell what let a match
+        out; a later one takes the place of an earlier one.
     latest
         By stream the latest event time.
     partitions
@@ -78,6 +84,7 @@ class Counts:
     gone: Split = field(default_factory=dict)
     changed: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
+    deadlines: Deadlines = field(default_factory=dict, compare=False)
     latest: Highest = field(default_factory=dict, compare=False)
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
@@ -111,6 +118,7 @@ class Counts:
         self.rows += other.rows
         self.waiting |= other.waiting
         self.clocks |= other.clocks
+        self.deadlines |= other.deadlines
         for name in _SPLITS:
             mine: Split = getattr(self, name)
             for key, n in getattr(other, name).items():

@@ -23,6 +23,12 @@ REVISION, KIND = "revision", "kind"
 RETRACT = "retract"
 """The `KIND` of a row that withdraws a row; the kind of the others is `MATCH`."""
 
+ENDED_BY = "ended_by"
+"""What rows of matches have besides, where the wall clock may end waits: `BY_EVENT` or `BY_CLOCK`."""
+
+BY_EVENT, BY_CLOCK = "event", "clock"
+"""Whether events or the wall clock moved the watermark that let a row out."""
+
 MAX_RETAINED = 1_000_000
 """Events and rows that are retained for corrections, by default."""
 
@@ -74,10 +80,13 @@ class RuleSet:
         The rules.
     corrections
         How events that come after the watermark are counted; None: they are late, and not counted.
+    tells_end
+        Whether rows of matches say what let them out (`ENDED_BY`).
     """
 
     programs: tuple[Program, ...]
     corrections: Corrections | None = None
+    tells_end: bool = False
 
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:
@@ -127,6 +136,31 @@ class RuleSet:
                 "rename the column, or run the rules without corrections",
             )
         return replace(self, corrections=corrections)
+
+    def telling_end(self) -> RuleSet:
+        """Return the rules with the column `ENDED_BY`.
+
+        Raises
+        ------
+        InputError
+            The rules have a column of this name.
+        """
+        for rule in self.rules:
+            if ENDED_BY in dict(rule.measures):
+                raise InputError(
+                    "E0650",
+                    f"rule `{rule.name}` has a measure `{ENDED_BY}`, "
+                    "with `end_waits_after` matches have a column of this name",
+                    "rename the measure, or run the rule without `end_waits_after`",
+                )
+        if ENDED_BY in self._keys:
+            raise InputError(
+                "E0650",
+                f"the key column `{ENDED_BY}` has the name of a column that matches have with "
+                "`end_waits_after`",
+                "rename the column, or run the rules without `end_waits_after`",
+            )
+        return replace(self, tells_end=True)
 
     def only_stream(self) -> Stream:
         """Return the one stream that all rules read.
@@ -217,6 +251,9 @@ class RuleSet:
         if self.corrections is not None:
             fields |= {REVISION: pa.field(REVISION, pa.int64()), KIND: pa.field(KIND, pa.string())}
             outcome += [REVISION, KIND]
+        if self.tells_end:
+            fields[ENDED_BY] = pa.field(ENDED_BY, pa.string())
+            outcome.append(ENDED_BY)
         first = ["rule", *(name for name in fields if name in self._keys), *MATCH_COLUMNS, *outcome]
         return pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
 

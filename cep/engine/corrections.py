@@ -138,15 +138,25 @@ class Corrector:
             self._waiting.append(events)
         return late
 
-    def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
+    def advance(
+        self, watermark_us: int, emit: Emit | None = None, emit_beyond: Emit | None = None
+    ) -> pa.Table:
         """Let event time reach `watermark_us`; return what corrects earlier rows, then the matches.
 
         The rows have the columns of `program.match_schema`, then `REVISION` and `KIND`. With `emit` a rule
         hands over many matches at a time, as `Matcher.advance` does; what is returned comes after them.
+
+        Event time may have been beyond `watermark_us` before. Then a correction may add rows that
+        `watermark_us` alone would not let out. `emit_beyond` gets them; without it they are among the others.
         """
         found = [self._with_kind(self._row_schema.empty_table(), MATCH)]
         if self._late:
-            found += self._correct()
+            *corrected, beyond = self._correct(watermark_us if emit_beyond else self.watermark_us)
+            found += corrected
+            if emit is not None and emit_beyond is not None and beyond.num_rows:
+                emit(pa.concat_tables(found))  # what is taken back comes first
+                found = found[:1]
+                emit_beyond(beyond)
         if watermark_us > self.watermark_us:
             if emit is not None and len(found) > 1:
                 emit(pa.concat_tables(found))
@@ -245,8 +255,14 @@ class Corrector:
 
     # ------------------------------------------------------------ corrections
 
-    def _correct(self) -> list[pa.Table]:
-        """Do again what came since the earliest late event; return the rows withdrawn, and those added."""
+    def _correct(self, shown_us: int) -> list[pa.Table]:
+        """Do again what came since the earliest late event.
+
+        Returns
+        -------
+        list of 3 tables
+            The rows withdrawn, those added that event time `shown_us` lets out, and the others added.
+        """
         late = pa.concat_tables(self._late)
         self._late = []
         late_us = np.asarray(late.column(TIME_COLUMN))
@@ -256,27 +272,33 @@ class Corrector:
         ends = [*(segment.start_us for segment in again[1:]), self.watermark_us]
         segments: list[Segment] = []
         found: list[pa.Table] = []
+        is_beyond: list[Mask] = []
         for segment, end_us in zip(again, ends, strict=True):
             save = matcher.snapshot() if segments else segment.save
             of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
             events = pa.concat_tables([tables_of(segment.events, self.program.event_schema), of_segment])
             matcher.push(events)
-            found.append(matcher.advance(end_us))
+            parts = [matcher.advance(us) for us in ([end_us] if shown_us >= end_us else [shown_us, end_us])]
+            found.append(pa.concat_tables(parts))
+            is_beyond.append(np.repeat([False, True][: len(parts)], [rows.num_rows for rows in parts]))
             retained = [RetainedTable.of(events)] if events.num_rows else []
             segments.append(Segment(segment.start_us, save, retained))
         old = tables_of([rows for segment in again for rows in segment.rows], self._row_schema)
         gone, revisions, is_new = self._compare(old, pa.concat_tables(found))
-        added = []
+        added: list[pa.Table] = []
+        added_beyond: list[pa.Table] = []
         bounds = np.cumsum([rows.num_rows for rows in found])[:-1]
-        of_segments = zip(segments, found, np.split(revisions, bounds), np.split(is_new, bounds), strict=True)
-        for segment, rows, revision, new in of_segments:
+        split = (np.split(revisions, bounds), np.split(is_new, bounds))
+        for segment, rows, beyond, revision, new in zip(segments, found, is_beyond, *split, strict=True):
             stands = _with_revision(rows, revision)
             if rows.num_rows:
                 segment.rows.append(RetainedTable.of(stands))
-            added.append(stands.filter(pa.array(new)))
+            added.append(stands.filter(pa.array(new & ~beyond)))
+            added_beyond.append(stands.filter(pa.array(new & beyond)))
         self._segments[first:] = segments
         self._front = matcher
-        return [self._with_kind(gone, RETRACT), self._with_kind(pa.concat_tables(added), MATCH)]
+        of_kind = [(gone, RETRACT), (pa.concat_tables(added), MATCH), (pa.concat_tables(added_beyond), MATCH)]
+        return [self._with_kind(rows, kind) for rows, kind in of_kind]
 
     def _compare(self, old: pa.Table, new: pa.Table) -> tuple[pa.Table, I64, Mask]:
         """Return the rows that withdraw those of `old` that do not hold; of `new` revisions, and what is new.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cep.program.program import EVENT_COLUMNS, OUTCOME
-from cep.rule_set import KIND, MATCH_COLUMNS, REVISION, RuleSet
+from cep.rule_set import ENDED_BY, KIND, MATCH_COLUMNS, REVISION, RuleSet
 
 
 def match_rows(rules: RuleSet, matches: pa.Table) -> Iterator[dict[str, Any]]:
@@ -35,6 +35,7 @@ def columns_of(rules: RuleSet) -> dict[str, tuple[str, ...]]:
             *MATCH_COLUMNS,
             *([OUTCOME] if rule.timeouts else []),
             *([REVISION, KIND] if rules.corrections is not None else []),
+            *([ENDED_BY] if rules.tells_end else []),
             *(name for name, _ in rule.measures),
             *(EVENT_COLUMNS if rule.all_rows else []),
         )

@@ -12,6 +12,7 @@ import copy
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
 from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.output import (
@@ -54,7 +56,7 @@ from spark_runtime.plan.layout import (
 from spark_runtime.plan.parcels import EVENTS, record_bytes, table_of_bytes
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
-from spark_runtime.sources.plan import cap_of_task
+from spark_runtime.sources.plan import cap_of_task, clock_of_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,11 +103,14 @@ class KeyGroups:
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
         # Spark's watermark starts at 1970: before any event it says nothing.
         cap_us = cap_of_task()
-        call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us)
+        clock_us = clock_of_task() if self.layout.rules.tells_end else None
+        call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
         if cap_us is not None:
             call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in matchers)
         state.update((encode_state(matchers, self.n_groups),))
         deadline_us = min((d for m in matchers if (d := m.next_deadline_us()) is not None), default=None)
+        if self.layout.rules.tells_end:
+            call.counts.deadlines[str(key[0])] = deadline_us
         if deadline_us is not None:
             # Spark calls once its watermark has passed the timeout; we want it reached.
             timeout_ms = -(-deadline_us // 1000) - 1
@@ -210,14 +215,22 @@ class _Call:
             stream = np.asarray(late.column(STREAM_COLUMN))
         self.late[number] += np.bincount(stream, minlength=n_streams)
 
-    def advance(self, spark_watermark_us: int | None, cap_us: int | None) -> None:
+    def advance(
+        self, spark_watermark_us: int | None, cap_us: int | None, clock_us: int | None = None
+    ) -> None:
         """Let the group's event time go on.
 
         It goes as far as Spark's watermark or as the group's own events show, or to `cap_us` if that is
-        given: then some source partition is behind, and the latest event says nothing.
+        given: then some source partition is behind, and the latest event says nothing. With `clock_us` events
+        show `cap_us`, and the wall clock moves event time from there to `clock_us`. Spark's watermark says
+        nothing then: the clock may have moved it before.
         """
         if self.is_end:
             self.finish()
+            return
+        if clock_us is not None:
+            assert cap_us is not None
+            self._advance_by_clock(cap_us, clock_us)
             return
         reached = [] if spark_watermark_us is None else [spark_watermark_us]
         if cap_us is not None:
@@ -228,16 +241,28 @@ class _Call:
             for matcher in self.matchers:
                 self._put_matches(matcher.advance(max(reached), self._put_matches))
 
+    def _advance_by_clock(self, events_us: int, clock_us: int) -> None:
+        put_of_clock = partial(self._put_matches, ended_by=BY_CLOCK)
+        for matcher in self.matchers:
+            if isinstance(matcher, Corrector):
+                found = matcher.advance(events_us, self._put_matches, put_of_clock)
+            else:
+                found = matcher.advance(events_us, self._put_matches)
+            self._put_matches(found)
+            put_of_clock(matcher.advance(clock_us, put_of_clock))
+
     def finish(self) -> None:
         """The input is complete."""
         for matcher in self.matchers:
             self._put_matches(matcher.finish(self._put_matches))
 
-    def _put_matches(self, matches: pa.Table) -> None:
+    def _put_matches(self, matches: pa.Table, ended_by: str = BY_EVENT) -> None:
         n = matches.num_rows
         if n == 0:
             return
         columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
+        if self.layout.rules.tells_end:
+            columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
         arrays = [
             columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema

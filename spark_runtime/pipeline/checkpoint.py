@@ -215,14 +215,36 @@ def check_query_log(checkpoint: Checkpoint) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """What must be known to end waits by the wall clock.
+
+    Parameters
+    ----------
+    events_us
+        The watermark that events show; that of `Reached` is beyond it where the wall clock has moved it.
+        None: it cannot be told yet.
+    deadlines
+        By key group in which something waits, the first event time at which it has something to do. None:
+        the key groups have not been asked yet.
+    """
+
+    events_us: int | None = None
+    deadlines: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """What was reached with a micro-batch: event time, the offset of each source, whether the input ended."""
+    """What was reached with a micro-batch: event time, the offset of each source, whether the input ended.
+
+    `waits` is None of a pipeline without `end_waits_after`.
+    """
 
     batch: int
     reached: Reached
     offsets: Mapping[str, Offset]
     ended: bool
     partitions: Partitions = field(default_factory=dict)
+    waits: Waits | None = None
 
 
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
@@ -233,11 +255,13 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     found = _json(checkpoint.files.read("done.json") or "")
     if not isinstance(found, dict) or str(last) not in found:
         raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts = found[str(last)]
+    reached, offsets, ended, parts, *of_waits = found[str(last)]
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
-    return Done(last, Reached(watermark_us, told.latest, is_live, told.clocks), offsets, ended, partitions)
+    waits = Waits(*of_waits[0]) if of_waits else None
+    now = Reached(watermark_us, told.latest, is_live, told.clocks)
+    return Done(last, now, offsets, ended, partitions, waits)
 
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
@@ -246,7 +270,8 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
-    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts]
+    of_waits = [] if done.waits is None else [astuple(done.waits)]
+    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *of_waits]
     checkpoint.files.write("done.json", json.dumps(kept))
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cep.counts import Counts, Highest, Split
+from cep.engine.matcher import END_OF_TIME_US
 from cep.errors import InputError
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done, planned, write_done, write_plan
-from spark_runtime.pipeline.time_status import PartitionStatus, TimeStatus, furthest_behind_first
+from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits, planned, write_done, write_plan
+from spark_runtime.pipeline.time_status import ByClock, PartitionStatus, TimeStatus, furthest_behind_first
 from spark_runtime.sources.partitions import (
     MAX_PARTITIONS,
     Partition,
@@ -66,6 +67,9 @@ class MicroBatches:
         The wall clock, in seconds since 1970.
     limit
         What becomes of fast sources when many events wait for a slow one.
+    ends_waits
+        Whether the pipeline has `end_waits_after`: what waits is noted. Only a stream that goes on has the
+        time in its `rule`.
     """
 
     checkpoint: Checkpoint
@@ -79,6 +83,7 @@ class MicroBatches:
     start_us: int = 0
     clock: Callable[[], float] = time.time
     limit: WaitingLimit = field(default_factory=WaitingLimit)
+    ends_waits: bool = False
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
     """How long each complete micro-batch took, with the work of Spark around it."""
@@ -94,6 +99,12 @@ class MicroBatches:
         self._told_us: int | None = None  # the watermark that Spark has after the last micro-batch
         self._has_moved = False  # whether Spark's watermark has gone on since the operator was called last
         self.held = Held(self.done.reached.watermark_us)
+        self._n_by_clock = 0  # micro-batches in which the wall clock has moved the watermark
+        if not self.ends_waits:
+            self.done = replace(self.done, waits=None)
+        elif self.done.waits is None:  # nobody has asked the key groups what waits
+            known: dict[str, int] | None = {} if self.done.batch < 0 else None
+            self.done = replace(self.done, waits=Waits(self.done.reached.watermark_us, known))
         for name, planner in self._planners.items():
             if self.interval_s is None:
                 planner.stop_at_now()
@@ -120,15 +131,21 @@ class MicroBatches:
         _require_few(partitions)
         offsets = {**self.done.offsets, **plan.offsets}
         ended = self.done.ended or plan.ends
-        self.done = Done(batch, self.done.reached, offsets, ended=ended, partitions=partitions)
+        before = self.done
+        self.done = Done(batch, before.reached, offsets, ended=ended, partitions=partitions)
         self._waiting |= counts.waiting
         self.held = self._held(self._unread_after(offsets))
-        reached = plan.reached.after(counts.latest, self.held.watermark_us, counts.clocks)
-        self.done = replace(self.done, reached=reached)
-        told_us = reached.watermark_us if plan.cap_us is None else plan.cap_us
+        events_us, clock_us = self.held.watermark_us, plan.clock_us
+        reached = plan.reached.after(counts.latest, _latest(events_us, clock_us), counts.clocks)
+        self.done = replace(self.done, reached=reached, waits=self._waits_after(before.waits, counts))
+        told_us = reached.watermark_us if plan.told_us is None else plan.told_us
         if reached.watermark_us != plan.reached.watermark_us:
             self._moved_s = self.clock()
         self._has_moved = told_us != self._told_us
+        if clock_us is not None:
+            self._n_by_clock += _is_after(clock_us, before.reached.watermark_us)
+            # A step of the wall clock that nothing waits for needs no second micro-batch.
+            self._has_moved = self._has_moved and self._is_due(clock_us)
         self._told_us = told_us
         write_done(self.checkpoint, self.done)
         for name, end in plan.offsets.items():
@@ -157,7 +174,7 @@ class MicroBatches:
         while not self.stopped.is_set():
             looked = time.monotonic()
             offsets = self._offsets()
-            if offsets or self._must_tell() or self.by_spark:
+            if offsets or self._must_tell() or self.by_spark or self._by_clock(offsets) is not None:
                 return self._new(offsets)
             self._sleep(max(MIN_POLL_SECONDS, _LOOKS_SHARE * (time.monotonic() - looked)))
         return None
@@ -197,15 +214,26 @@ class MicroBatches:
         ]
         parts = shares(ranges, self.n_tasks, self.sources)
         unread = self._unread_after({**self.done.offsets, **offsets})
-        if not (self._has_several or unread or any(map(self._is_partitioned, ranges))):
-            return Plan(parts, dict(offsets), self.done.reached, ends)
+        waits = self.done.waits
+        asks = waits is not None and waits.deadlines is None
+        clock_us = None if waits is None else self._clock_us(waits, offsets)
+        is_several = self._has_several or unread or any(map(self._is_partitioned, ranges))
+        # Spark was told less by a micro-batch that had a bound; after a restart nobody knows what.
+        lags = waits is not None and _is_after(self.done.reached.watermark_us, self._told_us)
+        if not (is_several or clock_us is not None or lags):
+            return Plan(parts, dict(offsets), self.done.reached, ends, asks=asks)
         # Nothing that is read now is late because its partition was taken for silent until now.
-        before = self._forward(self._held(self._unread_after(self.done.offsets)).watermark_us)
+        now_us = self._held(self._unread_after(self.done.offsets)).watermark_us
+        before = self._forward(now_us)
         self.held = self._held(unread, self._spans(offsets))
-        cap_us = max(
-            (us for us in (before, self.held.watermark_us) if us is not None), default=self._start_us
-        )
-        return Plan(parts, dict(offsets), replace(self.done.reached, watermark_us=before), ends, cap_us)
+        shown_us = before if waits is None else _latest(waits.events_us, now_us)
+        cap_us = _latest(shown_us, self.held.watermark_us)
+        if cap_us is None:
+            cap_us = self._start_us
+        if not _is_after(clock_us, cap_us):
+            clock_us = None
+        reached = replace(self.done.reached, watermark_us=before)
+        return Plan(parts, dict(offsets), reached, ends, cap_us, clock_us, asks)
 
     # ------------------------------------------------------------ the watermark
 
@@ -265,8 +293,7 @@ class MicroBatches:
 
     def held_line(self) -> str:
         """Return who holds the watermark back, for the line of progress; it looks at no source."""
-        waiting, held_s = sum(self._waiting.values()), self.clock() - self._moved_s
-        return TimeStatus(self.done.reached.watermark_us, self.held.holder, held_s, waiting).line()
+        return self._status(()).line()
 
     def status(self) -> TimeStatus:
         """Return how far event time is."""
@@ -288,18 +315,23 @@ class MicroBatches:
             )
             for name, part in known.items()
         }
+        return self._status(furthest_behind_first(latest, parts))
+
+    def _status(self, parts: tuple[PartitionStatus, ...]) -> TimeStatus:
+        reached_us, waits = self.done.reached.watermark_us, self.done.waits
+        by_clock = waits is not None and _is_after(reached_us, waits.events_us)
         return TimeStatus(
-            self.done.reached.watermark_us,
-            self.held.holder,
-            now_s - self._moved_s,
+            reached_us,
+            "" if by_clock else self.held.holder,
+            self.clock() - self._moved_s,
             sum(self._waiting.values()),
-            furthest_behind_first(latest, parts),
+            parts,
+            None if waits is None else ByClock(by_clock, self._n_by_clock),
         )
 
     def _forward(self, watermark_us: int | None) -> int | None:
         """Return the watermark, which never goes back."""
-        reached_us = self.done.reached.watermark_us
-        return max((us for us in (reached_us, watermark_us) if us is not None), default=None)
+        return _latest(self.done.reached.watermark_us, watermark_us)
 
     def _unread_after(self, offsets: Mapping[str, Offset]) -> dict[str, Unread]:
         """Return what is known and not read behind `offsets`, by partition."""
@@ -328,10 +360,53 @@ class MicroBatches:
         """Return whether an operator that is called without events has something to report."""
         if self._has_moved:
             return True
-        if not self._has_several:
+        waits = self.done.waits
+        if waits is not None and waits.deadlines is None:
+            return True  # the key groups have to be asked
+        if not self._has_several and waits is None:
             return False
         now_us = self._forward(self._held(self._unread_after(self.done.offsets)).watermark_us)
         return now_us is not None and (self._told_us is None or now_us > self._told_us)
+
+    # ------------------------------------------------------------ waits that the wall clock ends
+
+    def _clock_us(self, waits: Waits, offsets: Mapping[str, Offset]) -> int | None:
+        """Return the watermark that the wall clock has shown, now or before; None: events show as much."""
+        reached_us = self.done.reached.watermark_us
+        before = reached_us if _is_after(reached_us, waits.events_us) else None
+        return _latest(before, self._by_clock(offsets))
+
+    def _by_clock(self, offsets: Mapping[str, Offset]) -> int | None:
+        """Return where the wall clock moves the watermark to; None: it moves it nowhere.
+
+        It does if something waits, and nothing is there to be read. `offsets` are those to be read now.
+        """
+        waits = self.done.waits
+        if waits is None or not waits.deadlines or offsets or self.interval_s is None:
+            return None
+        us = self.rule.by_clock(self._partitions, self.clock(), self._begun_s)
+        if us is None or not _is_after(us, self.done.reached.watermark_us):
+            return None
+        return None if self._paused() or self._unread_after(self.done.offsets) else us
+
+    def _waits_after(self, before: Waits | None, counts: Counts) -> Waits | None:
+        """Return what waits after a micro-batch."""
+        if before is None:
+            return None
+        events_us = _latest(before.events_us, self._plan.cap_us, self.held.watermark_us)
+        if self.done.ended:
+            events_us = END_OF_TIME_US
+        known = before.deadlines
+        if known is not None or self._plan.asks:
+            now = {**(known or {}), **counts.deadlines}
+            known = {group: us for group, us in now.items() if us is not None}
+        return Waits(events_us, known)
+
+    def _is_due(self, watermark_us: int) -> bool:
+        """Return whether something waits for `watermark_us` or a time before it."""
+        waits = self.done.waits
+        known = None if waits is None else waits.deadlines
+        return known is None or any(us <= watermark_us for us in known.values())
 
     def _offset(self, name: str) -> Offset:
         return self.done.offsets.get(name, self._planners[name].start())
@@ -339,6 +414,16 @@ class MicroBatches:
     def _sleep(self, seconds: float) -> None:
         if seconds > 0:
             self.stopped.wait(seconds)
+
+
+def _latest(*times_us: int | None) -> int | None:
+    """Return the latest of some times; None: none is known."""
+    return max((us for us in times_us if us is not None), default=None)
+
+
+def _is_after(us: int | None, other_us: int | None) -> bool:
+    """Return whether a time is known and after another one, if that is known."""
+    return us is not None and (other_us is None or us > other_us)
 
 
 def _splits_by_events(source: Source) -> bool:

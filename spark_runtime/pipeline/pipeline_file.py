@@ -44,6 +44,7 @@ _SETTINGS = (
     "watermark",
     "max_waiting_events",
     "at_max_waiting",
+    "end_waits_after",
     "mode",
     "spark",
 )
@@ -91,6 +92,7 @@ class Pipeline:
     spark: tuple[tuple[str, str], ...]
     watermark: Follows = Follows.SLOWEST
     waiting: WaitingLimit = field(default_factory=WaitingLimit)
+    end_waits_after_us: int | None = None
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -167,13 +169,15 @@ class _Reader:
             )
         spark = self._spark(found["spark"]) if "spark" in found else ()
         checkpoint = self._path(found["checkpoint"]) if "checkpoint" in found else ""
+        end_waits_after_us = self._end_waits_after(found)
         compiled = self._rules(found, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
         rules, texts, warnings = compiled
+        rules = rules.with_corrections(corrections)
         return Pipeline(
             name=self.name,
-            rules=rules.with_corrections(corrections),
+            rules=rules if end_waits_after_us is None else rules.telling_end(),
             texts=texts,
             warnings=warnings,
             sources=tuple(sources.values()),
@@ -187,7 +191,24 @@ class _Reader:
             spark=spark,
             watermark=Follows(self._word(found, "watermark", tuple(Follows), Follows.SLOWEST)),
             waiting=self._waiting(root, found),
+            end_waits_after_us=end_waits_after_us,
         )
+
+    def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:
+        if "end_waits_after" not in found:
+            return None
+        node = found["end_waits_after"]
+        text = self.document.text(node, "`end_waits_after`")
+        length_us = None if text is None else parse_duration(text)
+        if text is not None and not length_us:
+            self.document.problem(
+                "E0409",
+                f"`{text}` is not a time after which waits end",
+                node,
+                "expected a duration above 0",
+                'write a number and a unit, for example "30 seconds"',
+            )
+        return length_us
 
     def _waiting(self, root: yaml.Node, found: dict[str, yaml.Node]) -> WaitingLimit:
         settings = Settings(self.document, self.folder, root, "the pipeline", found)

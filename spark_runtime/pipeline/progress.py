@@ -12,6 +12,10 @@ from cep.counts import Counts
 from spark_runtime.pipeline.time_status import TimeStatus
 
 
+_FOR_THE_NEXT = ("deadlines", "clocks")
+"""Counts that say something to the next micro-batch, and nothing to a user."""
+
+
 @dataclass(slots=True)
 class Summary:
     """What happened in a run."""
@@ -25,8 +29,9 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
+        counts = {name: n for name, n in asdict(self.counts).items() if name not in _FOR_THE_NEXT}
         return {
-            "counts": asdict(self.counts) | {"late": self.counts.late, "malformed": self.counts.malformed},
+            "counts": counts | {"late": self.counts.late, "malformed": self.counts.malformed},
             "micro_batches": self.n_batches,
             "seconds": round(self.seconds, 3),
             "events_per_second": round(self.events_per_second),

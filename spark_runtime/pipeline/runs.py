@@ -45,7 +45,7 @@ from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Output, WorkerSink
 from spark_runtime.sinks.registry import SinkContext
-from spark_runtime.sources.plan import CAP_PROPERTY, PROPERTY, shares
+from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.sources.share_reader import TICKS, ShareReader
 from spark_runtime.sources.spec import SourceContext
@@ -316,6 +316,7 @@ class StreamRun(PipelineRun):
             ),
             start_us=min(stream.min_valid_us for stream in self.rules.streams.values()),
             limit=self.pipeline.waiting,
+            ends_waits=self.pipeline.end_waits_after_us is not None,
         )
         self.batches = batches
         query = self._start_query(made, batches)
@@ -340,7 +341,9 @@ class StreamRun(PipelineRun):
     @property
     def _watermark_rule(self) -> WatermarkRule:
         idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
-        return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle)
+        # Of input that is there and ends, nobody says that it has fallen quiet.
+        ends_after_us = self.pipeline.end_waits_after_us if self._is_live else None
+        return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle, ends_after_us)
 
     @property
     def _interval_s(self) -> float | None:
@@ -361,6 +364,9 @@ class StreamRun(PipelineRun):
             self.spark.sparkContext.setLocalProperty(PROPERTY, told)
             cap = "" if plan.cap_us is None else str(plan.cap_us)
             self.spark.sparkContext.setLocalProperty(CAP_PROPERTY, cap)
+            if batches.ends_waits:
+                clock = "" if plan.clock_us is None else str(plan.clock_us)
+                self.spark.sparkContext.setLocalProperty(CLOCK_PROPERTY, clock)
             try:
                 self._write(made.flow, output, number)
                 batches.complete(number, self.of_batch)

@@ -45,6 +45,22 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ByClock:
+    """What the wall clock does to the watermark of a pipeline with `end_waits_after`.
+
+    Parameters
+    ----------
+    is_ahead
+        Whether it has moved the watermark further than events show.
+    n_steps
+        How often it has moved it in this run.
+    """
+
+    is_ahead: bool
+    n_steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimeStatus:
     """Event time of a run.
 
@@ -60,6 +76,8 @@ class TimeStatus:
         Prepared events that wait in the state for the watermark.
     partitions
         All that are known, those furthest behind first.
+    by_clock
+        What the wall clock does to the watermark; None: nothing, whatever comes.
     """
 
     watermark_us: int | None
@@ -67,6 +85,7 @@ class TimeStatus:
     held_s: float
     waiting: int
     partitions: tuple[PartitionStatus, ...] = ()
+    by_clock: ByClock | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON, times as ISO 8601."""
@@ -75,6 +94,7 @@ class TimeStatus:
             "held_by": self.holder or None,
             "held_seconds": round(self.held_s, 3),
             "waiting_events": self.waiting,
+            **({} if self.by_clock is None else {"by_clock": asdict(self.by_clock)}),
             "partitions": [
                 {
                     **{name: value for name, value in asdict(part).items() if not name.endswith("_us")},
@@ -87,18 +107,26 @@ class TimeStatus:
 
     def line(self) -> str:
         """Return the state of event time in one line; "": there is nothing to say."""
+        time = _time(self.watermark_us) or "not known yet"
+        if self.by_clock is not None and self.by_clock.is_ahead:
+            return f"watermark {time}, moved by the wall clock: no source gives events"
         if not self.holder:
             return ""
         waiting = f", {self.waiting:,} events wait" if self.waiting else ""
-        time = _time(self.watermark_us) or "not known yet"
         return f"watermark {time}, held by {self.holder} for {self.held_s:.0f} s{waiting}"
 
     def summary_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what the summary says where several partitions decide: a word and a text each."""
-        if len(self.partitions) < 2:
+        """Yield what the summary says where several partitions or the wall clock decide: a word, a text."""
+        n_steps = 0 if self.by_clock is None else self.by_clock.n_steps
+        is_ahead = self.by_clock is not None and self.by_clock.is_ahead
+        if len(self.partitions) < 2 and not n_steps and not is_ahead:
             return
         held = f", held back by {self.holder}" if self.holder else ""
+        held = ", moved by the wall clock" if is_ahead else held
         yield "watermark", f"{_time(self.watermark_us) or 'not known yet'}{held}"
+        if n_steps:
+            times = "once" if n_steps == 1 else f"{n_steps:,} times"
+            yield "", f"the wall clock moved it {times} in this run (end_waits_after)"
         if self.waiting:
             yield "", f"{self.waiting:,} events wait for it in the state"
         for part in self.partitions[:MOST_SHOWN]:

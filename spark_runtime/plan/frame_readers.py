@@ -50,7 +50,7 @@ class LineReader:
         """Take batches of lines, each with the path of its file; yield parcels."""
         freeze_loaded()
         plan = Plan.of_task()
-        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.cap_us)
+        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
 
     def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
         ahead = reached.guard(self.stream)
@@ -89,7 +89,7 @@ class RowReader:
         """Take batches of typed events with `PATH`, `POSITION` and `MISFIT`; yield parcels."""
         freeze_loaded()
         plan = Plan.of_task()
-        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.cap_us)
+        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
 
     def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
         ahead = reached.guard(self.stream)

@@ -139,6 +139,11 @@ class Packer:
             latest = pc.min_element_wise(batch.column(LATEST), most, skip_nulls=False)
             yield batch.set_column(batch.schema.get_field_index(LATEST), LATEST, latest)
 
+    def ask(self) -> pa.RecordBatch:
+        """Return parcels with nothing in them that make Spark call the operator for each key group."""
+        n = len(self.labels)
+        return _parcels(self.labels, None, COUNTED, [None] * n, [None] * n)
+
     def end(self) -> pa.RecordBatch:
         """Return the parcels that tell each key group that the input is complete."""
         n = len(self.labels)

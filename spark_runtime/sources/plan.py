@@ -26,6 +26,9 @@ PROPERTY = "cep.plan"
 CAP_PROPERTY = "cep.cap"
 """The property of a task that holds `Plan.cap_us`; empty or missing: None."""
 
+CLOCK_PROPERTY = "cep.clock"
+"""The property of a task that holds `Plan.clock_us`; empty or missing: None."""
+
 MAX_INLINE = 1 << 14
 """Characters of a plan that is told as it is."""
 
@@ -50,6 +53,11 @@ class Plan:
     cap_us
         The watermark behind the micro-batch, at most and at least; None: key groups find it out themselves,
         by the latest of their events.
+    clock_us
+        The watermark behind the micro-batch as the wall clock moves it, beyond `cap_us`, which then is not
+        None and what events show; None: events alone move it.
+    asks
+        Whether every key group is called, also without events, so that it tells its deadline.
     """
 
     shares: Sequence[Share]
@@ -57,6 +65,13 @@ class Plan:
     reached: Reached = field(default_factory=Reached)
     ends: bool = False
     cap_us: int | None = None
+    clock_us: int | None = None
+    asks: bool = False
+
+    @property
+    def told_us(self) -> int | None:
+        """The watermark that Spark is told; None: it follows the events that are read."""
+        return self.cap_us if self.clock_us is None else self.clock_us
 
     def to_json(self) -> str:
         """Return the plan as JSON."""
@@ -70,7 +85,9 @@ class Plan:
         found = json.loads(text)
         shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
         reached = Reached.of_json(found["reached"])
-        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"])
+        # Plans of before have no more than that.
+        of_clock = found.get("clock_us"), found.get("asks", False)
+        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *of_clock)
 
     @classmethod
     def of_task(cls) -> Plan:
@@ -84,8 +101,17 @@ class Plan:
 
 def cap_of_task() -> int | None:
     """Return `Plan.cap_us` of the micro-batch that the running task belongs to."""
+    return _time_of_task(CAP_PROPERTY)
+
+
+def clock_of_task() -> int | None:
+    """Return `Plan.clock_us` of the micro-batch that the running task belongs to."""
+    return _time_of_task(CLOCK_PROPERTY)
+
+
+def _time_of_task(name: str) -> int | None:
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty(CAP_PROPERTY)
+    told = None if context is None else context.getLocalProperty(name)
     return int(told) if told else None
 
 

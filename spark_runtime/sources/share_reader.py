@@ -52,9 +52,11 @@ class ShareReader:
                 tick = number % TICKS
                 if tick < len(plan.shares):
                     parcels = self._share(plan.shares[tick], plan.reached)
-                    yield from self.packer.held_back(parcels, plan.cap_us)
-                if tick == 0 and plan.cap_us is not None:
-                    yield self.packer.time(plan.cap_us)
+                    yield from self.packer.held_back(parcels, plan.told_us)
+                if tick == 0 and plan.told_us is not None:
+                    yield self.packer.time(plan.told_us)
+                if tick == 0 and plan.asks:
+                    yield self.packer.ask()
                 if tick == 0 and plan.ends:
                     yield self.packer.end()
 

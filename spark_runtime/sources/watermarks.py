@@ -18,6 +18,9 @@ from enum import StrEnum
 
 from spark_runtime.sources.partitions import Partition, Partitions, Unread
 
+_MS = 1000
+"""Microseconds in a millisecond."""
+
 
 class Follows(StrEnum):
     """Which partition the watermark of a pipeline follows."""
@@ -64,11 +67,15 @@ class WatermarkRule:
     idle_after_s
         By stream: a partition that has given no event for so many seconds of the wall clock, and has none
         waiting, holds nothing back until it gives one again. A stream that is not named never does so.
+    end_waits_after_us
+        When no partition has given an event for so many microseconds of the wall clock, event time goes on
+        by the wall clock, in steps of that size; None: it waits for events.
     """
 
     lateness_us: int
     follows: Follows = Follows.SLOWEST
     idle_after_s: Mapping[str, float] = field(default_factory=dict)
+    end_waits_after_us: int | None = None
 
     def watermark(
         self,
@@ -104,6 +111,31 @@ class WatermarkRule:
         holder = min(known, key=lambda name: known[name])
         is_behind = bool(read) and known[holder] < max(read.values()) - self.lateness_us
         return Held(known[holder], holder if is_behind else "")
+
+    def by_clock(self, partitions: Partitions, now_s: float, since_s: float) -> int | None:
+        """Return the watermark that the wall clock shows; None: some partition gave an event not long ago.
+
+        It is as far behind the clock as the lateness says, and not before the latest event. Spark counts
+        whole milliseconds, so it is one: what waits for the time of the latest event would else wait longer.
+
+        Parameters
+        ----------
+        partitions
+            What was read; the caller knows that nothing is left to read.
+        now_s, since_s
+            The wall clock now, and when this run began: time in which nobody looked does not count.
+        """
+        read = [(p.latest_us, p.seen_s) for p in partitions.values() if p.latest_us is not None]
+        step_us = self.end_waits_after_us
+        if step_us is None or not read:
+            return None
+        silent_us = int((now_s - max(since_s, *(seen_s for _, seen_s in read))) * 1e6)
+        n_steps = silent_us // step_us
+        if n_steps < 1:
+            return None
+        us = max(latest_us for latest_us, _ in read) + max(n_steps * step_us - self.lateness_us, 0)
+        # The lateness that Spark takes off is rounded up.
+        return -(-us // _MS) * _MS + (_MS if self.lateness_us % _MS else 0)
 
     def is_idle(self, partition: Partition, now_s: float) -> bool:
         """Return whether a partition without unread input has been silent for long enough."""

@@ -2,7 +2,7 @@
 
 Random events over random sources: one or two streams, each with a watermark for the source, for each file or
 for each value of a column; files of any span and density, which appear and grow between random micro-batches.
-The plans are the real ones, and so are the readers and the operator; only Spark is played, by `_Played`.
+The plans are the real ones, and so are the readers and the operator; only Spark is played, by `Played`.
 Nothing may be late, and the matches must be those of a batch over all events.
 """
 
@@ -43,7 +43,7 @@ from spark_runtime.plan.parcels import EVENTS, GROUP, LATEST, table_of_bytes
 from spark_runtime.sources import plan as plan_module
 from spark_runtime.sources.folders.folder import FolderSource
 from spark_runtime.sources.partitions import PER_FILE, PER_SOURCE
-from spark_runtime.sources.plan import CAP_PROPERTY, PROPERTY, Plan
+from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
 from spark_runtime.sources.share_reader import TICKS, ShareReader
 from spark_runtime.sources.watermarks import WatermarkRule
 
@@ -193,7 +193,7 @@ class _State:
         self.timeout_ms = timeout_ms
 
 
-class _Played:
+class Played:
     """What Spark does with a query: micro-batches, the shuffle by key group, state, watermark, timeouts."""
 
     def __init__(self, rules: RuleSet) -> None:
@@ -206,7 +206,9 @@ class _Played:
 
     def micro_batch(self, sources: dict[str, FolderSource], plan: Plan) -> Counts:
         """Compute a micro-batch; return its counts."""
-        properties = {PROPERTY: plan.to_json(), CAP_PROPERTY: "" if plan.cap_us is None else str(plan.cap_us)}
+        times = {CAP_PROPERTY: plan.cap_us, CLOCK_PROPERTY: plan.clock_us}
+        properties = {name: "" if us is None else str(us) for name, us in times.items()}
+        properties[PROPERTY] = plan.to_json()
         context = mock.Mock(getLocalProperty=properties.get)
         with mock.patch.object(plan_module, "TaskContext", mock.Mock(get=lambda: context)):
             slots = pa.record_batch([pa.array(range(TICKS), pa.int64())], names=["value"])
@@ -254,7 +256,7 @@ class _Played:
 
 
 def _has_any(plan: Plan) -> bool:
-    return bool(plan.shares) or plan.ends or plan.cap_us is not None
+    return bool(plan.shares) or plan.ends or plan.asks or plan.cap_us is not None
 
 
 def in_batch(rules: RuleSet, feeds: list[Feed]) -> Counter[tuple[Any, ...]]:
@@ -284,7 +286,7 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
     text = random.choice((ONE, TWO))
     rules = rule_set(text)
     feeds = [feed(rules.streams[name], folder / name, random) for name in rules.streams]
-    played = _Played(rules)
+    played = Played(rules)
     checkpoint = Checkpoint(str(folder / "ck"), "run", N_GROUPS, LocalFiles(str(folder / "ck")))
     number, n_runs = 0, random.randint(1, 4)
     early: Counter[str] = Counter()

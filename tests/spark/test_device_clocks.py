@@ -100,6 +100,7 @@ def test_a_stream_has_the_matches_of_the_batch_and_of_a_local_run(
     one_by_one, found = run(folder, f"{source}, max_files_per_trigger: 1", "checkpoint: c2\nat_end: finish")
     assert (one_by_one.counts.late, found) == (0, expected)
     assert one_by_one.counts.clocks.keys() == {"readings"}
+    assert "clocks" not in one_by_one.to_json()["counts"]
 
 
 def test_what_is_known_of_clocks_goes_on_in_the_next_run(spark: SparkSession, tmp_path: Path) -> None:

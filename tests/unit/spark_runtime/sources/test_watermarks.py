@@ -65,3 +65,44 @@ def test_a_partition_is_named_after_its_stream() -> None:
 
 def test_a_source_stands_for_its_partitions_until_one_is_known() -> None:
     assert set(after({"a": Partition("a")}, {"a[x]": (5, "")}, 0)) == {"a[x]"}
+
+
+S = 1_000_000
+ENDS = WatermarkRule(10 * S, end_waits_after_us=30 * S)
+QUIET = {"a": Partition("a", 500 * S, "a:1", 100), "b": Partition("b", 420 * S, "b:1", 130)}
+
+
+def test_by_the_wall_clock_event_time_goes_on_in_steps_once_all_partitions_are_silent() -> None:
+    seconds = [ENDS.by_clock(QUIET, 130 + silent_s, 0) for silent_s in (0, 29, 30, 59, 60, 605)]
+    assert seconds == [None, None, 520 * S, 520 * S, 550 * S, 1_090 * S]
+
+
+def test_a_lateness_longer_than_the_steps_is_waited_for_behind_the_latest_event_only() -> None:
+    rule = WatermarkRule(100 * S, end_waits_after_us=30 * S)
+    assert [rule.by_clock(QUIET, 130 + silent_s, 0) for silent_s in (30, 90, 120)] == [
+        500 * S,
+        500 * S,
+        520 * S,
+    ]
+
+
+def test_time_in_which_nobody_looked_for_events_does_not_count() -> None:
+    assert ENDS.by_clock(QUIET, 1_029, 1_000) is None
+    assert ENDS.by_clock(QUIET, 1_030, 1_000) == 520 * S
+
+
+def test_without_an_event_or_without_the_setting_the_wall_clock_shows_nothing() -> None:
+    assert ENDS.by_clock({"a": Partition("a", None, "", 0)}, 1_000, 0) is None
+    assert WatermarkRule(10).by_clock(QUIET, 1_000, 0) is None
+
+
+def test_what_the_wall_clock_shows_is_reached_in_the_milliseconds_of_spark() -> None:
+    def of_spark(watermark_us: int, lateness_us: int) -> int:
+        return (watermark_us + lateness_us) // 1_000 - -(-lateness_us // 1_000)
+
+    for lateness_us in (0, 1, 999, 1_500, 2_000):
+        rule = WatermarkRule(lateness_us, end_waits_after_us=3_000)
+        found = rule.by_clock({"a": Partition("a", 1_234_567, "", 0)}, 0.003, 0)
+        assert found is not None
+        assert of_spark(found, lateness_us) * 1_000 >= 1_234_567 + 3_000 - lateness_us
+        assert found < 1_234_567 + 3_000 - lateness_us + 2_000
