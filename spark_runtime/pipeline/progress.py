@@ -11,7 +11,6 @@ from rich.text import Text
 from cep.counts import Counts
 from spark_runtime.pipeline.time_status import TimeStatus
 
-
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that say something to the next micro-batch, and nothing to a user."""
 
