@@ -229,6 +229,7 @@ SPARK: dict[str, str] = {
     "E0843": "settings that do not go together",
     "E0844": "a pattern of paths that names no file",
     "E0845": "more source partitions than a pipeline may have",
+    "E0846": "too many events wait for a source partition, and a pause would not help",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -29,6 +29,7 @@ from cep.program.identity import differences
 from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.pipeline.waiting import Waiting
 from spark_runtime.sources.partitions import Partition, Partitions
 from spark_runtime.sources.plan import MAX_INLINE, Plan
 from spark_runtime.sources.protocol import Offset
@@ -216,13 +217,17 @@ def check_query_log(checkpoint: Checkpoint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was reached with a micro-batch: event time, the offset of each source, whether the input ended."""
+    """What was reached with a micro-batch.
+
+    Event time, the offset of each source, whether the input ended, how far each partition is, what waits.
+    """
 
     batch: int
     reached: Reached
     offsets: Mapping[str, Offset]
     ended: bool
     partitions: Partitions = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
@@ -233,11 +238,12 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     found = _json(checkpoint.files.read("done.json") or "")
     if not isinstance(found, dict) or str(last) not in found:
         raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts = found[str(last)]
+    reached, offsets, ended, parts, *more = found[str(last)]  # earlier versions wrote no more than that
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
-    return Done(last, Reached(watermark_us, told.latest, is_live), offsets, ended, partitions)
+    waiting = Waiting.of_json(more[0]) if more else Waiting()
+    return Done(last, Reached(watermark_us, told.latest, is_live), offsets, ended, partitions, waiting)
 
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
@@ -246,7 +252,8 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
-    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts]
+    waiting = done.waiting.to_json()
+    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, waiting]
     checkpoint.files.write("done.json", json.dumps(kept))
 
 

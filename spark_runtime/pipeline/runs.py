@@ -345,7 +345,11 @@ class StreamRun(PipelineRun):
         frames = [self._shares(made), *self._parcels_of_spark(made.of_spark, made.flow)]
 
         def deliver(output: DataFrame, number: int) -> None:
-            plan = batches.next(number)
+            try:
+                plan = batches.next(number)
+            except CepError as error:
+                self.failure = error
+                raise
             if plan is None:
                 # Spark has no way to take a micro-batch back. It will be the first one of the next run.
                 self.has_ended = True

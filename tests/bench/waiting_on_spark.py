@@ -1,7 +1,7 @@
 """``python -m tests.bench.waiting_on_spark``: micro-batches while many events wait for a slow source.
 
-One source gives one event and no more, so the events of the other one wait in the state. The pipeline fills it,
-then goes on over small micro-batches. Each of them reads and writes all that waits.
+One source gives one event and no more, so the events of the other one wait in the state. The pipeline fills
+it, then goes on over small micro-batches. Each of them reads and writes all that waits.
 """
 
 from __future__ import annotations
