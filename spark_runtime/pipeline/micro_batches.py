@@ -355,14 +355,14 @@ class MicroBatches:
         given_up = self.done.waiting.given_up
         parts = {
             name: PartitionStatus(
-                name,
-                part.latest_us,
-                0 if part.latest_us is None else fastest_us - part.latest_us,
-                now_s - part.seen_s,
-                name not in unread and self.rule.is_idle(part, self._looked_s),
-                name in unread,
-                self._is_paused(part.stream, name),
-                name in given_up,
+                name=name,
+                latest_us=part.latest_us,
+                behind_us=0 if part.latest_us is None else fastest_us - part.latest_us,
+                silent_s=now_s - part.seen_s,
+                is_idle=name not in unread and self.rule.is_idle(part, self._looked_s),
+                has_unread=name in unread,
+                is_paused=self._is_paused(part.stream, name),
+                is_given_up=name in given_up,
             )
             for name, part in known.items()
         }
