@@ -49,6 +49,8 @@ class Counts:
         Rows that the matches are.
     waiting
         By key group, events that wait for the watermark; a later number takes the place of an earlier one.
+    waiting_bytes
+        Their bytes in memory, in the same way.
     latest
         By stream the latest event time.
     partitions
@@ -75,6 +77,7 @@ class Counts:
     gone: Split = field(default_factory=dict)
     changed: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
+    waiting_bytes: Split = field(default_factory=dict, compare=False)
     latest: Highest = field(default_factory=dict, compare=False)
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
@@ -106,6 +109,7 @@ class Counts:
         self.uncorrected += other.uncorrected
         self.rows += other.rows
         self.waiting |= other.waiting
+        self.waiting_bytes |= other.waiting_bytes
         for name in _SPLITS:
             mine: Split = getattr(self, name)
             for key, n in getattr(other, name).items():

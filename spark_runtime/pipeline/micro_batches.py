@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cep.counts import Counts, Highest
@@ -130,9 +130,9 @@ class MicroBatches:
         _require_few(partitions)
         offsets = {**self.done.offsets, **plan.offsets}
         ended = self.done.ended or plan.ends
-        waiting = self.done.waiting.after(counts.waiting)
+        waiting = self.done.waiting.after(counts)
         if plan.cap_us is None:  # no partition is behind; nobody has counted
-            waiting = replace(waiting, by_group={})
+            waiting = replace(waiting, by_group={}, bytes_of_group={})
         self.done = Done(batch, self.done.reached, offsets, ended, partitions, waiting)
         unread = self._unread_after(offsets)
         self._give_up(unread)
@@ -292,10 +292,14 @@ class MicroBatches:
             bounds = self.rule.bounds(waiting.given_up, partitions, unread)
             waiting = waiting.without({n for n, us in bounds.items() if us is not None and us >= reached_us})
         complete = set(self._complete(partitions, unread))
-        waiting = waiting.giving_up(
-            self.limit,
-            lambda given_up: self.rule.watermark(partitions, unread, self._looked_s, {*given_up, *complete}),
-        )
+
+        def held(given_up: Collection[str]) -> Held:
+            return self.rule.watermark(partitions, unread, self._looked_s, {*given_up, *complete})
+
+        if self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks):
+            waiting = waiting.giving_up(held)
+        else:
+            waiting = replace(waiting, n_next=1)
         self._gave_up |= dict.fromkeys(waiting.given_up)
         self.done = replace(self.done, waiting=waiting)
 
@@ -307,9 +311,9 @@ class MicroBatches:
         InputError
             Its events come together with others, so that even more would wait.
         """
-        n_waiting = self.done.waiting.total
+        waiting, limit = self.done.waiting, self.limit
         self._only = ""
-        if n_waiting > self.limit.events and not self.limit.goes_on:
+        if not limit.goes_on and waiting.is_too_much(limit, self.n_tasks):
             self._only = self._held(self._unread_after(self.done.offsets)).holder
         self._looked_s = self.clock()
         if not self._only:
@@ -317,8 +321,10 @@ class MicroBatches:
         stream = stream_of(self._only)
         if self._only != stream and self._is_mixed(stream):
             is_alone = len(self.sources) + len(self.by_spark) == 1
-            if is_alone or n_waiting > 2 * self.limit.events:
-                raise cannot_pause(self._only, n_waiting)
+            # Another source that is paused may be enough: so twice as much may wait.
+            twice = replace(limit, events=2 * limit.events, n_bytes=limit.n_bytes and 2 * limit.n_bytes)
+            if is_alone or waiting.is_too_much(twice, self.n_tasks):
+                raise cannot_pause(self._only, waiting.total)
         for name in self._partitions:
             if self._is_paused(stream_of(name), name):
                 self._paused_s[name] = self._looked_s

@@ -120,7 +120,7 @@ class TimeStatus:
     def summary_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what the summary says where several partitions decide: a word and a text each."""
         if self.given_up:
-            yield "given up", f"{self._given_up_names()}: more events waited than `max_waiting_events`"
+            yield "given up", f"{self._given_up_names()}: too many events waited"
         if len(self.partitions) < 2:
             return
         held = f", held back by {self.holder}" if self.holder else ""

@@ -45,10 +45,14 @@ class WaitingLimit:
     goes_on
         False: only what holds the watermark back is read until fewer wait. True: the watermark goes on
         without the slow partition, whose events are late then.
+    n_bytes
+        Bytes of the events that lie in memory at a time; None: the events alone are counted. A key group's
+        state is one value, and each task holds one.
     """
 
-    events: int = 10_000_000
+    events: int = 1_000_000
     goes_on: bool = False
+    n_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ it, then goes on over small micro-batches. Each of them reads and writes all tha
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from unittest.mock import patch
 
 import click
 import numpy as np
@@ -86,6 +88,13 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+def bytes_waiting(folder: Path) -> int:
+    """Return the bytes in memory of what waits after the last micro-batch."""
+    found = json.loads((folder / "checkpoint/done.json").read_text())
+    *_, waiting = found[max(found, key=int)]
+    return sum(waiting[1].values())
+
+
 def measure(n_waiting: int, n_events: int, n_groups: int, folder: Path, *, is_wide: bool) -> list[Figure]:
     """Return the figures of micro-batches of `n_events` while `n_waiting` events wait."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -95,7 +104,8 @@ def measure(n_waiting: int, n_events: int, n_groups: int, folder: Path, *, is_wi
     write(folder / "payments", 0, 1)
     for first in range(0, n_waiting, FILL):
         write(folder / "orders", first, min(FILL, n_waiting - first))
-    with MemorySampler() as sampler:
+    no_limit = patch("spark_runtime.pipeline.runs._HEAP_FOR_WAITING", 1e-6)
+    with no_limit, MemorySampler() as sampler:
         filled = run_pipeline(path, quiet=True)
         for number in range(N_BATCHES):
             write(folder / "orders", n_waiting + number * n_events, n_events)
@@ -109,6 +119,7 @@ def measure(n_waiting: int, n_events: int, n_groups: int, folder: Path, *, is_wi
     figures = [
         Figure(f"micro-batch of {n_events:,}", case, seconds, "s"),
         Figure("all micro-batches that filled it", case, filled.processing_seconds, "s"),
+        Figure("bytes of an event", case, bytes_waiting(folder) / summary.time.waiting, "B"),
         Figure("checkpoint", case, size_of(folder / "checkpoint") / MIB, "MiB"),
     ]
     for name, size in (("JVM", peaks.jvm), ("workers", peaks.workers), ("driver", peaks.driver)):

@@ -464,9 +464,7 @@ def test_where_the_events_of_all_partitions_come_together_no_pause_helps(tmp_pat
     latest = {f"a[{n}]": ((START_S + second) * 1_000_000, "x") for n, second in ((1, 20), (2, 59))}
     run.complete(0, Counts(partitions=latest, waiting={"0": 6}))
     write(tmp_path, "a/2.json", 70)
-    with pytest.raises(
-        InputError, match=r"6 events wait for a\[1\], more than `max_waiting_events`"
-    ) as raised:
+    with pytest.raises(InputError, match=r"too many events wait for a\[1\], 6, and no source") as raised:
         run.next(1)
     assert raised.value.code == "E0846"
 
@@ -483,7 +481,7 @@ def test_the_watermark_goes_on_without_the_slowest_and_no_other(tmp_path: Path) 
     status = run.status()
     assert {part.name: part.is_given_up for part in status.partitions} == {"a": False, "b": False, "c": True}
     assert status.line() == ("watermark 2024-05-01T00:00:49Z, held by b for 0 s, 6 events wait, without c")
-    assert next(status.summary_lines()) == ("given up", "c: more events waited than `max_waiting_events`")
+    assert next(status.summary_lines()) == ("given up", "c: too many events waited")
     assert (status.to_json()["given_up"], status.to_json()["partitions"][0]["is_given_up"]) == (["c"], True)
     run.next(1)  # what is at 49 and before is reported; it was not enough
     run.complete(1, of_two(waiting=6))
@@ -523,6 +521,22 @@ def test_nothing_waits_when_no_partition_is_behind(tmp_path: Path) -> None:
     run.next(1)
     run.complete(1, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
     assert run.status().waiting == 0
+
+
+def test_few_events_are_too_many_if_they_are_large(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(100, n_bytes=1000))  # two tasks
+    run.next(0)
+    run.complete(0, replace(of_two(59, 20), waiting_bytes={"0": 300, "1": 600, "2": 400}))
+    write(tmp_path, "a/2.json", 70)
+    write(tmp_path, "b/2.json", 55)
+    assert files(run.next(1)) == ["2.json", "2.json"]
+    run.complete(1, replace(of_two(70, 55), waiting_bytes={"0": 401}))
+    write(tmp_path, "a/3.json", 75)
+    write(tmp_path, "b/3.json", 60)
+    assert files(run.next(2)) == ["3.json"]
+    assert run.status().is_paused
 
 
 def test_what_was_reached_by_each_partition_is_known_after_a_restart(tmp_path: Path) -> None:
