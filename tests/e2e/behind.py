@@ -380,16 +380,16 @@ class Watched:
 
     waiting: int = 0
     checkpoint: int = 0
-    seconds: list[float] = field(default_factory=list)  # of micro-batches
+    n_batches: int = 0
+    longest_s: float = 0.0
     peaks: Peaks = field(default_factory=Peaks)
 
     def text(self) -> str:
         """Return it in a line."""
-        longest = max(self.seconds, default=0.0)
         peaks = self.peaks
         return (
             f"at most {self.waiting:,} waiting, checkpoint {self.checkpoint / MIB:.0f} MiB, "
-            f"{len(self.seconds)} micro-batches of up to {longest:.1f} s, "
+            f"{self.n_batches} micro-batches of up to {self.longest_s:.1f} s, "
             f"largest worker {peaks.worker / MIB:.0f} MiB, driver {peaks.driver / MIB:.0f}, "
             f"JVM {peaks.jvm / MIB:.0f}"
         )
@@ -400,21 +400,25 @@ class Watch:
 
     def __init__(self, checkpoint: Path, seen: Watched) -> None:
         self.checkpoint, self.seen = checkpoint, seen
-        self._known: dict[str, float] = {}
+        self._known: dict[str, float] = dict.fromkeys(self._read(), float("nan"))  # when it was seen first
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.checkpoint / "done.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
 
     def look(self) -> int:
         """Look once; return how many micro-batches were seen so far."""
-        try:
-            found = json.loads((self.checkpoint / "done.json").read_text())
-        except (OSError, ValueError):
-            return 0
-        for number, (*_, waiting) in found.items():
+        for number, (*_, waiting) in self._read().items():
             if number not in self._known:
                 self._known[number] = now = time.monotonic()
                 self.seen.waiting = max(self.seen.waiting, sum(waiting[0].values()))
                 self.seen.checkpoint = max(self.seen.checkpoint, size_of(self.checkpoint))
-                if len(self._known) > 1 and str(int(number) - 1) in self._known:
-                    self.seen.seconds.append(now - self._known[str(int(number) - 1)])
+                self.seen.n_batches += 1
+                seconds = now - self._known.get(str(int(number) - 1), float("nan"))
+                self.seen.longest_s = max(self.seen.longest_s, seconds)  # not if it is not known
         return len(self._known)
 
 
