@@ -352,7 +352,7 @@ def is_silent(given: Input, run: Run, idle_after: str | None) -> str:
     given.write("orders", given.kind.end_s)
     path = given.folder / "payments"
     path.mkdir()
-    (path / f"none.{given.format_of('payments')}").write_text("")
+    (path / f"none.{given.format_of('payments')}").write_text("no event\n")
     settings = {} if idle_after is None else {"idle_after": idle_after}
     first = run(stream_file(given, **settings))
     waiting, holder = waits(first)
