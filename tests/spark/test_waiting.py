@@ -14,7 +14,7 @@ from rich.console import Console
 from spark_runtime import run_pipeline
 from tests.e2e.behind import Input, Kind, falls_behind, is_silent, nothing
 
-KIND = Kind(behind_s=900, rate=5.0, n_files=5, limit=1500, formats=("json", "parquet"))
+KIND = Kind(behind_s=900, rate=5.0, n_files=3, limit=1500, formats=("json", "parquet"))
 
 
 def run(pipeline: Path) -> dict[str, Any]:
