@@ -55,6 +55,8 @@ class Counts:
     deadlines
         By key group the first event time at which it has something to do, where rules tell what let a match
         out; a later one takes the place of an earlier one.
+    waiting_bytes
+        Their bytes in memory, in the same way.
     latest
         By stream the latest event time.
     partitions
@@ -85,6 +87,7 @@ class Counts:
     changed: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
+    waiting_bytes: Split = field(default_factory=dict, compare=False)
     latest: Highest = field(default_factory=dict, compare=False)
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
@@ -119,6 +122,7 @@ class Counts:
         self.waiting |= other.waiting
         self.clocks |= other.clocks
         self.deadlines |= other.deadlines
+        self.waiting_bytes |= other.waiting_bytes
         for name in _SPLITS:
             mine: Split = getattr(self, name)
             for key, n in getattr(other, name).items():

@@ -232,6 +232,7 @@ SPARK: dict[str, str] = {
     "E0844": "a pattern of paths that names no file",
     "E0845": "more source partitions than a pipeline may have",
     "E0846": "a device clock, and a source that has no order",
+    "E0847": "too many events wait for a source partition, and a pause would not help",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

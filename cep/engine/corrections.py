@@ -389,6 +389,11 @@ class Corrector:
         """Prepared events that wait until the watermark reaches them."""
         return self._front.n_waiting + sum(int(table.num_rows) for table in self._waiting)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of these events in memory."""
+        return self._front.waiting_bytes + sum(int(table.nbytes) for table in self._waiting)
+
     def snapshot(self) -> bytes:
         """Return everything needed to go on elsewhere, as bytes (see `cep.engine.state.retained`)."""
         waiting = pa.concat_tables([self.program.event_schema.empty_table(), *self._waiting, *self._late])

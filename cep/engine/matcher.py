@@ -315,6 +315,11 @@ class Matcher:
         """Prepared events that wait until the watermark reaches them."""
         return sum(table.num_rows for table in self._pending)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of these events in memory."""
+        return sum(table.nbytes for table in self._pending)
+
     def next_deadline_us(self) -> int | None:
         """Return the first time at which `advance` has something to do, or None."""
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]

@@ -107,6 +107,7 @@ class KeyGroups:
         call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
         if cap_us is not None:
             call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in matchers)
+            call.counts.waiting_bytes[str(key[0])] = sum(matcher.waiting_bytes for matcher in matchers)
         state.update((encode_state(matchers, self.n_groups),))
         deadline_us = min((d for m in matchers if (d := m.next_deadline_us()) is not None), default=None)
         if self.layout.rules.tells_end:

@@ -29,6 +29,7 @@ from cep.program.identity import differences
 from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.pipeline.waiting import Waiting
 from spark_runtime.sources.partitions import Partition, Partitions
 from spark_runtime.sources.plan import MAX_INLINE, Plan
 from spark_runtime.sources.protocol import Offset
@@ -234,7 +235,9 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was reached with a micro-batch: event time, the offset of each source, whether the input ended.
+    """What was reached with a micro-batch.
+
+    Event time, the offset of each source, whether the input ended, how far each partition is, what waits.
 
     `waits` is None of a pipeline without `end_waits_after`.
     """
@@ -244,6 +247,7 @@ class Done:
     offsets: Mapping[str, Offset]
     ended: bool
     partitions: Partitions = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
     waits: Waits | None = None
 
 
@@ -255,13 +259,14 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
     found = _json(checkpoint.files.read("done.json") or "")
     if not isinstance(found, dict) or str(last) not in found:
         raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts, *of_waits = found[str(last)]
+    reached, offsets, ended, parts, *more = found[str(last)]  # earlier versions wrote no more than that
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
-    waits = Waits(*of_waits[0]) if of_waits else None
+    waiting = Waiting.of_json(more[0]) if more else Waiting()
+    waits = Waits(*more[1]) if len(more) > 1 else None
     now = Reached(watermark_us, told.latest, is_live, told.clocks)
-    return Done(last, now, offsets, ended, partitions, waits)
+    return Done(last, now, offsets, ended, partitions, waiting, waits)
 
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
@@ -270,8 +275,8 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
     parts = {name: astuple(part) for name, part in done.partitions.items()}
-    of_waits = [] if done.waits is None else [astuple(done.waits)]
-    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *of_waits]
+    more = [done.waiting.to_json(), *([] if done.waits is None else [astuple(done.waits)])]
+    kept[str(done.batch)] = [done.reached.to_json(), dict(done.offsets), done.ended, parts, *more]
     checkpoint.files.write("done.json", json.dumps(kept))
 
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cep.counts import Counts, Highest, Split
+from cep.counts import Counts, Highest
 from cep.engine.matcher import END_OF_TIME_US
 from cep.errors import InputError
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits, planned, write_done, write_plan
 from spark_runtime.pipeline.time_status import ByClock, PartitionStatus, TimeStatus, furthest_behind_first
+from spark_runtime.pipeline.waiting import cannot_pause
 from spark_runtime.sources.partitions import (
     MAX_PARTITIONS,
     Partition,
@@ -28,7 +29,15 @@ from spark_runtime.sources.partitions import (
     stream_of,
 )
 from spark_runtime.sources.plan import Plan, shares
-from spark_runtime.sources.protocol import Offset, Planner, Range, Source, SplitByEvents, TimedPlanner
+from spark_runtime.sources.protocol import (
+    Offset,
+    Planner,
+    Range,
+    SelectivePlanner,
+    Source,
+    SplitByEvents,
+    TimedPlanner,
+)
 from spark_runtime.sources.watermarks import Follows, Held, WaitingLimit, WatermarkRule
 
 MIN_POLL_SECONDS = 0.01
@@ -90,9 +99,10 @@ class MicroBatches:
 
     def __post_init__(self) -> None:
         self._planners: dict[str, Planner] = {name: s.planner() for name, s in self.sources.items()}
-        self._begun_s = self._moved_s = self.clock()
-        self._waiting: Split = {}  # events that wait for the watermark, by key group
-        self._given_up: set[str] = set()  # partitions that hold nothing back any more, because too many wait
+        self._begun_s = self._moved_s = self._looked_s = self.clock()
+        self._paused_s: dict[str, float] = {}  # by partition, until when nothing of it was read on purpose
+        self._only = ""  # the partition that alone is read, because too many events wait for it
+        self._gave_up: dict[str, None] = dict.fromkeys(self.done.waiting.given_up)  # in this run, in order
         self._begun: float | None = None  # when the micro-batch that is running began
         self._last_begun = float("-inf")
         self._plan = Plan(())
@@ -132,9 +142,13 @@ class MicroBatches:
         offsets = {**self.done.offsets, **plan.offsets}
         ended = self.done.ended or plan.ends
         before = self.done
-        self.done = Done(batch, before.reached, offsets, ended=ended, partitions=partitions)
-        self._waiting |= counts.waiting
-        self.held = self._held(self._unread_after(offsets))
+        waiting = before.waiting.after(counts)
+        if plan.cap_us is None:  # no partition is behind; nobody has counted
+            waiting = replace(waiting, by_group={}, bytes_of_group={})
+        self.done = Done(batch, before.reached, offsets, ended, partitions, waiting)
+        unread = self._unread_after(offsets)
+        self._give_up(unread)
+        self.held = self._held(unread)
         events_us, clock_us = self.held.watermark_us, plan.clock_us
         reached = plan.reached.after(counts.latest, _latest(events_us, clock_us), counts.clocks)
         self.done = replace(self.done, reached=reached, waits=self._waits_after(before.waits, counts))
@@ -193,12 +207,15 @@ class MicroBatches:
     def _offsets(self) -> dict[str, Offset]:
         """Return where the sources are that have something new."""
         offsets = {}
-        paused = self._paused()
+        self._pause()
         for name, planner in self._planners.items():
-            if name in paused:
+            if self._is_paused(name):
                 continue
             start = self._offset(name)
-            end = planner.latest(start)
+            if self._only and isinstance(planner, SelectivePlanner) and not self._is_mixed(name):
+                end = planner.latest_of(start, self._only)
+            else:
+                end = planner.latest(start)
             if self.by_spark and self.interval_s is None:  # Spark gives us one micro-batch only
                 while (further := planner.latest(end)) != end:
                     end = further
@@ -245,7 +262,7 @@ class MicroBatches:
         whole = (*self.sources, *self.by_spark)
         if len(whole) > 1 or any(name not in whole for name in self.done.partitions):
             return True
-        return any(map(_splits_by_events, self.sources.values()))
+        return any(map(self._is_mixed, self.sources))
 
     def _is_partitioned(self, item: tuple[str, int, Range]) -> bool:
         """Return whether a range is in one of several partitions of its source."""
@@ -258,8 +275,14 @@ class MicroBatches:
 
     @property
     def _partitions(self) -> Partitions:
-        """The partitions that are known; a source of which nothing is known is one."""
+        """The partitions that are known; a source of which nothing is known is one.
+
+        A partition that is paused is not silent, so its silence begins when the pause ends.
+        """
         known = dict(self.done.partitions)
+        for name, paused_s in self._paused_s.items():
+            if name in known and paused_s > known[name].seen_s:
+                known[name] = replace(known[name], seen_s=paused_s)
         named = {partition.stream for partition in known.values()}
         for stream in (*self.sources, *self.by_spark):
             if stream not in named:
@@ -268,32 +291,89 @@ class MicroBatches:
 
     def _latest_of(self, counts: Counts) -> Highest:
         """Return the latest event time by partition."""
-        split = {name for name, source in self.sources.items() if _splits_by_events(source)}
+        split = set(filter(self._is_mixed, self.sources))
         whole = {name: latest for name, latest in counts.latest.items() if name not in split}
         return {**whole, **counts.partitions}
 
     def _held(self, unread: Mapping[str, Unread], spans: Highest | None = None) -> Held:
         """Return the watermark as it is now; `spans`: after events of these times."""
         partitions = after(self._partitions, spans or {}, self.clock())
-        held = self.rule.watermark(partitions, unread, self.clock(), self._given_up)
-        if held.holder and self._is_full and self.limit.goes_on:
-            self._given_up.add(held.holder)
-            return self._held(unread, spans)
-        return held
+        without = {*self.done.waiting.given_up, *self._complete(partitions, unread)}
+        # Whoever has given nothing since the last look may have something now.
+        return self.rule.watermark(partitions, unread, self._looked_s, without)
 
-    @property
-    def _is_full(self) -> bool:
-        return sum(self._waiting.values()) > self.limit.events
+    def _complete(self, partitions: Partitions, unread: Mapping[str, Unread]) -> Iterator[str]:
+        """Yield the partitions that have been read to their end, where the input is complete."""
+        if self.interval_s is None and self.finishes and not self.by_spark:
+            for name, part in partitions.items():
+                is_timed = isinstance(self._planners[part.stream], TimedPlanner)
+                if is_timed and name not in unread and part.stream not in unread:
+                    yield name
 
-    def _paused(self) -> set[str]:
-        """Return the streams that nothing is read of, because too many events wait for another one."""
-        if not self._is_full or self.limit.goes_on or not self.held.holder:
-            return set()
-        return set(self._planners) - {stream_of(self.held.holder)}
+    # ------------------------------------------------------------ what waits
+
+    def _give_up(self, unread: Mapping[str, Unread]) -> None:
+        """Let the watermark go on without the slowest partitions, if too many events wait and it may."""
+        waiting, partitions = self.done.waiting, self._partitions
+        reached_us = self.done.reached.watermark_us
+        if reached_us is not None and waiting.given_up:
+            bounds = self.rule.bounds(waiting.given_up, partitions, unread)
+            waiting = waiting.without({n for n, us in bounds.items() if us is not None and us >= reached_us})
+        complete = set(self._complete(partitions, unread))
+
+        def held(given_up: Collection[str]) -> Held:
+            return self.rule.watermark(partitions, unread, self._looked_s, {*given_up, *complete})
+
+        if self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks):
+            waiting = waiting.giving_up(held)
+        else:
+            waiting = replace(waiting, n_next=1)
+        self._gave_up |= dict.fromkeys(waiting.given_up)
+        self.done = replace(self.done, waiting=waiting)
+
+    def _pause(self) -> None:
+        """Decide whether one partition alone is read, because too many events wait for it.
+
+        Raises
+        ------
+        InputError
+            Its events come together with others, so that even more would wait.
+        """
+        waiting, limit = self.done.waiting, self.limit
+        self._only = ""
+        if not limit.goes_on and waiting.is_too_much(limit, self.n_tasks):
+            self._only = self._held(self._unread_after(self.done.offsets)).holder
+        self._looked_s = self.clock()
+        if not self._only:
+            return
+        stream = stream_of(self._only)
+        if self._only != stream and self._is_mixed(stream):
+            is_alone = len(self.sources) + len(self.by_spark) == 1
+            # Another source that is paused may be enough: so twice as much may wait.
+            twice = replace(limit, events=2 * limit.events, n_bytes=limit.n_bytes and 2 * limit.n_bytes)
+            if is_alone or waiting.is_too_much(twice, self.n_tasks):
+                raise cannot_pause(self._only, waiting.total)
+        for name in self._partitions:
+            if self._is_paused(stream_of(name), name):
+                self._paused_s[name] = self._looked_s
+
+    def _is_paused(self, stream: str, partition: str | None = None) -> bool:
+        """Return whether nothing is read of a stream, or of one of its partitions."""
+        if not self._only or stream not in self._planners:
+            return False
+        if stream != stream_of(self._only):
+            return True
+        is_apart = isinstance(self._planners[stream], SelectivePlanner) and not self._is_mixed(stream)
+        return partition is not None and is_apart and self._only not in (stream, partition)
+
+    def _is_mixed(self, stream: str) -> bool:
+        """Return whether the partitions of a source come together, and only its events tell them apart."""
+        source = self.sources.get(stream)
+        return isinstance(source, SplitByEvents) and source.splits_by_events
 
     def held_line(self) -> str:
         """Return who holds the watermark back, for the line of progress; it looks at no source."""
-        return self._status(()).line()
+        return self._status((), self.done.waiting.given_up).line()
 
     def status(self) -> TimeStatus:
         """Return how far event time is."""
@@ -302,31 +382,34 @@ class MicroBatches:
         unread = self._unread_after(self.done.offsets) if self._has_several else {}
         latest = {name: part.latest_us for name, part in known.items()}
         fastest_us = max((us for us in latest.values() if us is not None), default=0)
-        paused = self._paused()
+        given_up = self.done.waiting.given_up
         parts = {
             name: PartitionStatus(
-                name,
-                part.latest_us,
-                0 if part.latest_us is None else fastest_us - part.latest_us,
-                now_s - part.seen_s,
-                name in self._given_up or (name not in unread and self.rule.is_idle(part, now_s)),
-                name in unread,
-                part.stream in paused,
+                name=name,
+                latest_us=part.latest_us,
+                behind_us=0 if part.latest_us is None else fastest_us - part.latest_us,
+                silent_s=now_s - part.seen_s,
+                is_idle=name not in unread and self.rule.is_idle(part, self._looked_s),
+                has_unread=name in unread,
+                is_paused=self._is_paused(part.stream, name),
+                is_given_up=name in given_up,
             )
             for name, part in known.items()
         }
-        return self._status(furthest_behind_first(latest, parts))
+        return self._status(furthest_behind_first(latest, parts), tuple(self._gave_up))
 
-    def _status(self, parts: tuple[PartitionStatus, ...]) -> TimeStatus:
+    def _status(self, parts: tuple[PartitionStatus, ...], given_up: tuple[str, ...]) -> TimeStatus:
         reached_us, waits = self.done.reached.watermark_us, self.done.waits
         by_clock = waits is not None and _is_after(reached_us, waits.events_us)
         return TimeStatus(
-            reached_us,
-            "" if by_clock else self.held.holder,
-            self.clock() - self._moved_s,
-            sum(self._waiting.values()),
-            parts,
-            None if waits is None else ByClock(by_clock, self._n_by_clock),
+            watermark_us=reached_us,
+            holder="" if by_clock else self.held.holder,
+            held_s=self.clock() - self._moved_s,
+            waiting=self.done.waiting.total,
+            partitions=parts,
+            given_up=given_up,
+            is_paused=bool(self._only),
+            by_clock=None if waits is None else ByClock(by_clock, self._n_by_clock),
         )
 
     def _forward(self, watermark_us: int | None) -> int | None:
@@ -384,10 +467,10 @@ class MicroBatches:
         waits = self.done.waits
         if waits is None or not waits.deadlines or offsets or self.interval_s is None:
             return None
-        us = self.rule.by_clock(self._partitions, self.clock(), self._begun_s)
+        us = self.rule.by_clock(self._partitions, self._looked_s, self._begun_s)
         if us is None or not _is_after(us, self.done.reached.watermark_us):
             return None
-        return None if self._paused() or self._unread_after(self.done.offsets) else us
+        return None if self._only or self._unread_after(self.done.offsets) else us
 
     def _waits_after(self, before: Waits | None, counts: Counts) -> Waits | None:
         """Return what waits after a micro-batch."""
@@ -424,10 +507,6 @@ def _latest(*times_us: int | None) -> int | None:
 def _is_after(us: int | None, other_us: int | None) -> bool:
     """Return whether a time is known and after another one, if that is known."""
     return us is not None and (other_us is None or us > other_us)
-
-
-def _splits_by_events(source: Source) -> bool:
-    return isinstance(source, SplitByEvents) and source.splits_by_events
 
 
 def _require_few(partitions: Partitions) -> None:

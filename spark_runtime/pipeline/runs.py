@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from types import FrameType
 
@@ -52,6 +52,12 @@ from spark_runtime.sources.spec import SourceContext
 from spark_runtime.sources.watermarks import Follows, WatermarkRule
 
 _POLL_SECONDS = 0.25
+
+_HEAP_FOR_WAITING = 11
+"""Java's heap is to be so many times the bytes of the waiting events that tasks hold at a time.
+
+Each value of the state store is in the heap several times (docs/decisions/0023-a-limit-of-what-waits.md).
+"""
 
 
 @dataclass
@@ -315,7 +321,7 @@ class StreamRun(PipelineRun):
                 entry.stream for entry in self.pipeline.sources if entry.stream not in made.sources
             ),
             start_us=min(stream.min_valid_us for stream in self.rules.streams.values()),
-            limit=self.pipeline.waiting,
+            limit=replace(self.pipeline.waiting, n_bytes=self._waiting_bytes),
             ends_waits=self.pipeline.end_waits_after_us is not None,
         )
         self.batches = batches
@@ -346,6 +352,14 @@ class StreamRun(PipelineRun):
         return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle, ends_after_us)
 
     @property
+    def _waiting_bytes(self) -> int | None:
+        """How many bytes of events may wait in memory at a time; None: other machines hold them."""
+        if not str(self.spark.sparkContext.master).startswith("local"):
+            return None
+        heap = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+        return int(heap / _HEAP_FOR_WAITING)
+
+    @property
     def _interval_s(self) -> float | None:
         return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self._is_live else None
 
@@ -354,7 +368,11 @@ class StreamRun(PipelineRun):
         frames = [self._shares(made), *self._parcels_of_spark(made.of_spark, made.flow)]
 
         def deliver(output: DataFrame, number: int) -> None:
-            plan = batches.next(number)
+            try:
+                plan = batches.next(number)
+            except CepError as error:
+                self.failure = error
+                raise
             if plan is None:
                 # Spark has no way to take a micro-batch back. It will be the first one of the next run.
                 self.has_ended = True

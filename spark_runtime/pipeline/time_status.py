@@ -33,6 +33,8 @@ class PartitionStatus:
         Whether there is more of it that is known and not read.
     is_paused
         Whether nothing is read of it until others have caught up.
+    is_given_up
+        Whether it holds nothing back until it has caught up, because too many events waited for it.
     """
 
     name: str
@@ -42,6 +44,7 @@ class PartitionStatus:
     is_idle: bool = False
     has_unread: bool = False
     is_paused: bool = False
+    is_given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ class TimeStatus:
         Prepared events that wait in the state for the watermark.
     partitions
         All that are known, those furthest behind first.
+    given_up
+        Partitions that the watermark went on without, because too many events waited for them.
+    is_paused
+        Whether nothing is read but of the partition that holds the watermark back.
     by_clock
         What the wall clock does to the watermark; None: nothing, whatever comes.
     """
@@ -85,6 +92,8 @@ class TimeStatus:
     held_s: float
     waiting: int
     partitions: tuple[PartitionStatus, ...] = ()
+    given_up: tuple[str, ...] = ()
+    is_paused: bool = False
     by_clock: ByClock | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -94,6 +103,8 @@ class TimeStatus:
             "held_by": self.holder or None,
             "held_seconds": round(self.held_s, 3),
             "waiting_events": self.waiting,
+            "paused": self.is_paused,
+            "given_up": list(self.given_up),
             **({} if self.by_clock is None else {"by_clock": asdict(self.by_clock)}),
             "partitions": [
                 {
@@ -110,13 +121,29 @@ class TimeStatus:
         time = _time(self.watermark_us) or "not known yet"
         if self.by_clock is not None and self.by_clock.is_ahead:
             return f"watermark {time}, moved by the wall clock: no source gives events"
-        if not self.holder:
+        if not self.holder and not self.given_up:
             return ""
-        waiting = f", {self.waiting:,} events wait" if self.waiting else ""
-        return f"watermark {time}, held by {self.holder} for {self.held_s:.0f} s{waiting}"
+        parts = [f"watermark {time}"]
+        if self.holder:
+            parts.append(f"held by {self.holder} for {self.held_s:.0f} s")
+            if self.waiting:
+                parts.append(f"{self.waiting:,} events wait")
+        if self.is_paused:
+            parts.append("all others are paused")
+        if self.given_up:
+            parts.append(f"without {self._given_up_names()}")
+        return ", ".join(parts)
+
+    def _given_up_names(self) -> str:
+        """Return the partitions that were given up, as many as the summary shows."""
+        more = len(self.given_up) - MOST_SHOWN
+        names = ", ".join(self.given_up[:MOST_SHOWN])
+        return f"{names} and {more:,} more" if more > 0 else names
 
     def summary_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what the summary says where several partitions or the wall clock decide: a word, a text."""
+        if self.given_up:
+            yield "given up", f"{self._given_up_names()}: too many events waited"
         n_steps = 0 if self.by_clock is None else self.by_clock.n_steps
         is_ahead = self.by_clock is not None and self.by_clock.is_ahead
         if len(self.partitions) < 2 and not n_steps and not is_ahead:
@@ -141,6 +168,8 @@ def _about(part: PartitionStatus) -> Iterator[str]:
         yield f"{long_duration(part.behind_us)} behind"
     if part.is_idle:
         yield "idle"
+    if part.is_given_up:
+        yield "given up until it has caught up"
     if part.has_unread:
         yield "more of it is unread"
     if part.is_paused:

@@ -95,6 +95,18 @@ class TimedPlanner(Protocol):
 
 
 @runtime_checkable
+class SelectivePlanner(Protocol):
+    """A planner that can plan the input of one partition alone, while the others are paused."""
+
+    def latest_of(self, start: Offset, partition: str) -> Offset:
+        """Return where the micro-batch that starts at `start` ends if it reads one partition only.
+
+        `partition` is a name (`partition_name`). What was planned before, and not read, may be read as well.
+        """
+        ...
+
+
+@runtime_checkable
 class SplitByEvents(Protocol):
     """A source whose events tell their partition, by one of their columns."""
 

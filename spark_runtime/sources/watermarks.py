@@ -48,10 +48,14 @@ class WaitingLimit:
     goes_on
         False: only what holds the watermark back is read until fewer wait. True: the watermark goes on
         without the slow partition, whose events are late then.
+    n_bytes
+        Bytes of the events that lie in memory at a time; None: the events alone are counted. A key group's
+        state is one value, and each task holds one.
     """
 
-    events: int = 10_000_000
+    events: int = 1_000_000
     goes_on: bool = False
+    n_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,16 @@ class WatermarkRule:
     ) -> Held:
         """Return the watermark of the pipeline; None: it cannot be told yet.
 
-        Partitions that are `given_up` hold nothing back, whatever is known of them.
+        Partitions that are `given_up` hold nothing back, whatever is known of them; nor do those that have
+        been read to their end.
 
         The caller lets it go forward only: with a partition that wakes up it may lie further back.
         """
         read = {name: p.latest_us for name, p in partitions.items() if p.latest_us is not None}
         if self.follows is Follows.FASTEST:
             return Held(max(read.values()) - self.lateness_us) if read else Held(None)
-        bounds: dict[str, int | None] = {}
-        for name, partition in partitions.items():
-            if name not in given_up and (name in unread or not self.is_idle(partition, now_s)):
-                latest_us = partition.latest_us
-                bounds[name] = None if latest_us is None else latest_us - self.lateness_us
-        for name, part in unread.items():
-            if name in given_up:
-                continue
-            bounds[name] = self._before_unread(bounds.get(name), part)
+        awake = {name for name, p in partitions.items() if name in unread or not self.is_idle(p, now_s)}
+        bounds = self.bounds({*awake, *unread}.difference(given_up), partitions, unread)
         if not bounds:  # all are silent: nothing is behind that could still come
             return Held(max(read.values()) - self.lateness_us) if read else Held(None)
         unknown = [name for name, us in bounds.items() if us is None]
@@ -111,6 +109,18 @@ class WatermarkRule:
         holder = min(known, key=lambda name: known[name])
         is_behind = bool(read) and known[holder] < max(read.values()) - self.lateness_us
         return Held(known[holder], holder if is_behind else "")
+
+    def bounds(
+        self, names: Collection[str], partitions: Partitions, unread: Mapping[str, Unread]
+    ) -> dict[str, int | None]:
+        """Return the watermark of each of these partitions; None: it cannot be told yet."""
+        bounds: dict[str, int | None] = {}
+        for name in (name for name in (*partitions, *unread) if name in names):
+            partition = partitions.get(name)
+            latest_us = None if partition is None else partition.latest_us
+            reached_us = None if latest_us is None else latest_us - self.lateness_us
+            bounds[name] = self._before_unread(reached_us, unread[name]) if name in unread else reached_us
+        return bounds
 
     def by_clock(self, partitions: Partitions, now_s: float, since_s: float) -> int | None:
         """Return the watermark that the wall clock shows; None: some partition gave an event not long ago.

@@ -24,13 +24,23 @@ class Peaks:
     jvm: int = 0
     driver: int = 0
     workers: int = 0
+    worker: int = 0  # the largest one
 
 
 class MemorySampler:
-    """Looks at /proc while a block runs; `peaks` has what it saw."""
+    """Looks at /proc while a block runs; `peaks` has what it saw.
 
-    def __init__(self) -> None:
-        self.peaks = Peaks()
+    Parameters
+    ----------
+    pid
+        The driver; None: this process.
+    peaks
+        What was seen before.
+    """
+
+    def __init__(self, pid: int | None = None, peaks: Peaks | None = None) -> None:
+        self.pid = os.getpid() if pid is None else pid
+        self.peaks = Peaks() if peaks is None else peaks
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -53,7 +63,7 @@ class MemorySampler:
     def sample(self) -> None:
         """Look once."""
         children = _children()
-        me = os.getpid()
+        me = self.pid
         below = _descendants(me, children)
         jvms = [pid for pid in below if _name(pid) == "java"]
         workers = [
@@ -61,7 +71,9 @@ class MemorySampler:
         ]
         self.peaks.driver = max(self.peaks.driver, _resident(me))
         self.peaks.jvm = max(self.peaks.jvm, sum(map(_resident, jvms)))
-        self.peaks.workers = max(self.peaks.workers, sum(map(_proportional, workers)))
+        sizes = list(map(_proportional, workers))
+        self.peaks.workers = max(self.peaks.workers, sum(sizes))
+        self.peaks.worker = max(self.peaks.worker, *sizes, 0)
 
 
 def cpu_seconds() -> float:

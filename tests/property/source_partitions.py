@@ -3,6 +3,7 @@
 Random events over random sources: one or two streams, each with a watermark for the source, for each file or
 for each value of a column; files of any span and density, which appear and grow between random micro-batches.
 The plans are the real ones, and so are the readers and the operator; only Spark is played, by `Played`.
+Runs pause fast sources at a random limit of waiting events, and some die after a micro-batch was planned.
 Nothing may be late, and the matches must be those of a batch over all events.
 """
 
@@ -45,7 +46,7 @@ from spark_runtime.sources.folders.folder import FolderSource
 from spark_runtime.sources.partitions import PER_FILE, PER_SOURCE
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
 from spark_runtime.sources.share_reader import TICKS, ShareReader
-from spark_runtime.sources.watermarks import WatermarkRule
+from spark_runtime.sources.watermarks import WaitingLimit, WatermarkRule
 
 SECOND_US = 1_000_000
 LATENESS_S = 3
@@ -289,13 +290,17 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
     played = Played(rules)
     checkpoint = Checkpoint(str(folder / "ck"), "run", N_GROUPS, LocalFiles(str(folder / "ck")))
     number, n_runs = 0, random.randint(1, 4)
+    n_crashes = random.choice((0, 0, 1, 2))
+    # A pause is impossible, and refused, where the events of all partitions come together.
+    may_pause = all(item.watermark_per != "d" for item in feeds)
+    limit = WaitingLimit(random.choice((1, 10, 10_000)) if may_pause else 10_000)
     early: Counter[str] = Counter()
-    for run in range(n_runs):
+    for item in feeds:  # a partition that nobody knows of cannot hold the watermark back
+        item.begin()
+    run = 0
+    while run < n_runs:
         is_last = run == n_runs - 1
         for item in feeds:
-            # A partition that nobody knows of cannot hold the watermark back: all begin in the first run.
-            if run == 0:
-                item.begin()
             item.deliver(random, everything=is_last)
         most = random.choice((None, 1, 1, 2))
         sources = {i.stream.name: i.source(checkpoint.file_log(i.stream.name), most) for i in feeds}
@@ -308,8 +313,15 @@ def check(seed: int, folder: Path, watermark: Callable[[int], WatermarkRule] = W
             done=done,
             interval_s=None,
             finishes=is_last,
+            limit=limit,
         )
+        run += 1
         while (plan := batches.next(number)) is not None:
+            early["paused"] += batches.status().is_paused
+            if n_crashes and random.random() < 0.2:  # the next run repeats the micro-batch
+                n_crashes, run = n_crashes - 1, run - 1
+                early["crashes"] += 1
+                break
             n_before = played.found().total()
             batches.complete(number, played.micro_batch(sources, plan))
             if not plan.ends:

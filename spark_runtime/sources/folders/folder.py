@@ -172,7 +172,7 @@ class FolderPlanner:
         elif self.folder.is_file():
             self.folder, self.only = self.folder.parent, self.folder.name
         self.waiting: list[Entry] | None = None  # None: the folder is looked at each time
-        self.unread: list[Entry] = []  # seen, and not in the list of what was read
+        self.unread: list[Entry] | None = None  # seen, and not in the list of what was read; None: not looked
         self._spans: dict[tuple[str, int], TimeSpan] = {}  # of what is not read yet
         self._received: dict[tuple[str, int], int] = {}  # the same for the first receipt
 
@@ -182,6 +182,14 @@ class FolderPlanner:
 
     def latest(self, start: int) -> int:
         """Return where the micro-batch that starts at entry `start` ends."""
+        return self._latest(start)
+
+    def latest_of(self, start: int, partition: str) -> int:
+        """Return the same for a micro-batch that reads the files of one partition only."""
+        whole = partition_name(self.source.stream, "")
+        return self._latest(start, None if partition == whole else partition)
+
+    def _latest(self, start: int, partition: str | None = None) -> int:
         n_known = len(self.log.entries)
         if start > n_known:
             raise StateError(
@@ -193,7 +201,11 @@ class FolderPlanner:
         most = self.source.max_files
         n_wanted = None if most is None else max(most - (n_known - start), 0)
         if n_wanted != 0:
-            waiting = self.look().new if self.waiting is None else self.waiting
+            found = self.look().new if self.waiting is None else self.waiting
+            waiting, others = found, list[Entry]()
+            if partition is not None:
+                waiting = [entry for entry in found if self._partition(entry) == partition]
+                others = [entry for entry in found if self._partition(entry) != partition]
             if self.source.stream.device_clock is not None:
                 waiting.sort(key=self._received_us)
             elif self.source.by_time and n_wanted is not None and len(waiting) > n_wanted:
@@ -201,7 +213,7 @@ class FolderPlanner:
                 waiting.sort(key=self._first_us)
             taken = waiting[:n_wanted]
             self.log.append(taken)
-            self.unread = waiting[len(taken) :]
+            self.unread = [*waiting[len(taken) :], *others]
             if self.waiting is not None:
                 self.waiting = self.unread
         end = len(self.log.entries)
@@ -255,6 +267,8 @@ class FolderPlanner:
 
     def unread_after(self, end: int, ahead: AheadGuard) -> dict[str, Unread]:
         """Return by partition what is known behind an offset and not read."""
+        if self.unread is None:  # nothing was planned since the run began: it is paused
+            self.unread = self.look().new if self.waiting is None else self.waiting
         found: dict[str, Unread] = {}
         for entry in (*self.log.entries[end:], *self.unread):
             partition = self._partition(entry)

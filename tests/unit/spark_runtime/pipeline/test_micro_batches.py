@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,7 +185,17 @@ class Clock:
         return self.now_s
 
 
-def two_sources(folder: Path, clock: Clock, limit: WaitingLimit | None = None) -> MicroBatches:
+def two_sources(
+    folder: Path,
+    clock: Clock,
+    limit: WaitingLimit | None = None,
+    *,
+    names: tuple[str, ...] = ("a", "b"),
+    idle_after_s: Mapping[str, float] | None = None,
+    finishes: bool = False,
+    done: Done = START,
+    watermark_per: str = "source",
+) -> MicroBatches:
     checkpoint = Checkpoint(str(folder / "checkpoint"), "run", 2, LocalFiles(str(folder / "checkpoint")))
     sources = {
         name: FolderSource(
@@ -194,17 +205,18 @@ def two_sources(folder: Path, clock: Clock, limit: WaitingLimit | None = None) -
             Reading(),
             checkpoint.file_log(name),
             1,
+            watermark_per=watermark_per,
         )
-        for name in ("a", "b")
+        for name in names
     }
     return MicroBatches(
         checkpoint=checkpoint,
         sources=sources,
         n_tasks=2,
-        rule=WatermarkRule(1_000_000, idle_after_s={"b": 60}),
-        done=START,
-        interval_s=0.0,
-        finishes=False,
+        rule=WatermarkRule(1_000_000, idle_after_s={"b": 60} if idle_after_s is None else idle_after_s),
+        done=done,
+        interval_s=None if finishes else 0.0,
+        finishes=finishes,
         clock=clock,
         limit=limit or WaitingLimit(),
     )
@@ -221,9 +233,17 @@ def seconds_of(us: int | None) -> float | None:
     return None if us is None else us / 1e6 - START_S
 
 
-def of_two(a: int | None = None, b: int | None = None) -> Counts:
-    found = {"a": a, "b": b}
-    return Counts(latest={n: ((START_S + s) * 1_000_000, n) for n, s in found.items() if s is not None})
+def of_two(a: int | None = None, b: int | None = None, c: int | None = None, waiting: int = 0) -> Counts:
+    found = {"a": a, "b": b, "c": c}
+    latest = {n: ((START_S + s) * 1_000_000, n) for n, s in found.items() if s is not None}
+    return Counts(latest=latest, waiting={"0": waiting} if waiting else {})
+
+
+def after_restart(run: MicroBatches, number: int) -> Done:
+    """Return what a run finds that is started after micro-batch `number` was complete."""
+    for folder in ("offsets", "commits"):
+        run.checkpoint.files.write(f"query/{folder}/{number}", "")
+    return last_done(run.checkpoint, is_live=True)
 
 
 def test_the_slower_of_two_sources_decides_and_its_last_events_show_how_far(tmp_path: Path) -> None:
@@ -320,6 +340,205 @@ def test_or_the_watermark_goes_on_without_it(tmp_path: Path) -> None:
     assert seconds_of(run.done.reached.watermark_us) == 58
 
 
+def test_a_run_that_is_started_again_knows_that_too_many_events_wait(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5))
+    run.next(0)
+    run.complete(0, of_two(59, 20, waiting=6))
+    write(tmp_path, "a/2.json", 70)
+    write(tmp_path, "b/2.json", 55)
+    again = two_sources(tmp_path, Clock(), WaitingLimit(5), done=after_restart(run, 0))
+    assert again.status().waiting == 6
+    assert files(again.next(1)) == ["2.json"]
+    assert again.held_line().endswith("all others are paused")
+
+
+def test_what_is_unread_of_a_source_that_is_paused_from_the_start_holds_the_watermark_back(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "a/1.json", 25, 59)
+    write(tmp_path, "a/2.json", 30, 70)  # the same times again, as in files of several devices
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5))
+    run.next(0)
+    run.complete(0, of_two(59, 20, waiting=6))
+    write(tmp_path, "b/2.json", 55)
+    again = two_sources(tmp_path, Clock(), WaitingLimit(5), done=after_restart(run, 0))
+    assert files(again.next(1)) == ["2.json"]
+    again.complete(1, of_two(b=55, waiting=6))
+    assert seconds_of(again.done.reached.watermark_us) == 29
+
+
+def test_after_a_crash_in_a_micro_batch_what_is_unread_holds_the_watermark_back(tmp_path: Path) -> None:
+    for name in ("1", "2", "3"):
+        write(tmp_path, f"in/{name}.json", 10, 50)
+    run = batches(tmp_path)
+    run.next(0)  # it was planned, and then the process died
+    again = batches(tmp_path)
+    plan = again.next(0)
+    assert plan is not None
+    again.complete(0, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
+    assert seconds_of(again.done.reached.watermark_us) == pytest.approx(10 - 1e-5)
+
+
+def test_a_source_that_is_paused_does_not_count_as_silent(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    clock = Clock()
+    run = two_sources(tmp_path, clock, WaitingLimit(5), idle_after_s={"a": 60})
+    run.next(0)
+    run.complete(0, of_two(59, 20, waiting=6))
+    for number, second in ((1, 40), (2, 80)):
+        write(tmp_path, f"b/{number + 1}.json", second)
+        assert files(run.next(number)) == [f"{number + 1}.json"]
+        clock.now_s += 61  # the micro-batch takes so long
+        run.complete(number, of_two(b=second, waiting=6))
+    assert (seconds_of(run.done.reached.watermark_us), run.status().holder) == (58, "a")
+    write(tmp_path, "a/2.json", 60)
+    assert files(run.next(3)) == ["2.json"]  # of the source that was paused, and now holds the others back
+
+
+def test_silence_is_counted_up_to_the_last_look_at_the_source(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    clock = Clock()
+    run = two_sources(tmp_path, clock)  # b is idle after 60 s
+    run.next(0)
+    run.complete(0, of_two(59, 20))
+    run.next(1)
+    run.complete(1, Counts())
+    write(tmp_path, "a/2.json", 70)
+    clock.now_s += 30
+    assert files(run.next(2)) == ["2.json"]
+    clock.now_s += 50  # in this time b may have got events; nobody has looked
+    run.complete(2, of_two(a=70))
+    assert seconds_of(run.done.reached.watermark_us) == 19
+
+
+def test_nothing_is_left_unread_of_a_paused_source_when_the_input_is_complete(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path, f"a/{number}.json", 50 + number)
+    write(tmp_path, "b/0.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(1), finishes=True)
+    read: list[str] = []
+    number = 0
+    while (plan := run.next(number)) is not None:
+        names = [(stream, Path(part[0]).name) for share in plan.shares for stream, part in share]
+        read += [f"{stream}/{name}" for stream, name in names]
+        latest = {stream: int(name[0]) for stream, name in names}
+        a = 50 + latest["a"] if "a" in latest else None
+        run.complete(number, of_two(a, 20 if "b" in latest else None, waiting=2))
+        number += 1
+    assert (sorted(read), run.done.ended) == (
+        ["a/0.json", "a/1.json", "a/2.json", "a/3.json", "b/0.json"],
+        True,
+    )
+
+
+def test_only_the_files_of_the_partition_that_is_behind_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "a/fast.json", 59)
+    write(tmp_path, "a/slow.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5), names=("a",), watermark_per="file")
+    slow, fast = f"a[{tmp_path}/a/slow.json]", f"a[{tmp_path}/a/fast.json]"
+    latest = {slow: 20, fast: 59}
+    for number, name in enumerate((slow, fast)):  # the earliest first
+        run.next(number)
+        partitions = {name: ((START_S + latest[name]) * 1_000_000, "x")}
+        run.complete(number, Counts(latest=partitions, waiting={"0": 6}))
+    assert (run.held.holder, seconds_of(run.done.reached.watermark_us)) == (slow, 19)
+    for name, second in (("fast", 70), ("slow", 40)):
+        file = tmp_path / f"a/{name}.json"
+        file.write_text(
+            file.read_text() + json.dumps({"id": 2, "ts": f"2024-05-01T00:00:{second % 60}Z"}) + "\n"
+        )
+    assert files(run.next(2)) == ["slow.json"]
+    status = run.status()
+    assert {part.name: part.is_paused for part in status.partitions} == {slow: False, fast: True}
+
+
+def test_where_the_events_of_all_partitions_come_together_no_pause_helps(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 20, 59)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(5), names=("a",), watermark_per="id")
+    run.next(0)
+    latest = {f"a[{n}]": ((START_S + second) * 1_000_000, "x") for n, second in ((1, 20), (2, 59))}
+    run.complete(0, Counts(partitions=latest, waiting={"0": 6}))
+    write(tmp_path, "a/2.json", 70)
+    with pytest.raises(InputError, match=r"too many events wait for a\[1\], 6, and no source") as raised:
+        run.next(1)
+    assert raised.value.code == "E0847"
+
+
+def test_the_watermark_goes_on_without_the_slowest_and_no_other(tmp_path: Path) -> None:
+    for name, second in (("a", 59), ("b", 50), ("c", 20)):
+        write(tmp_path, f"{name}/1.json", second)
+    run = two_sources(
+        tmp_path, Clock(), WaitingLimit(5, goes_on=True), names=("a", "b", "c"), idle_after_s={}
+    )
+    run.next(0)
+    run.complete(0, of_two(59, 50, 20, waiting=6))
+    assert (seconds_of(run.done.reached.watermark_us), run.status().holder) == (49, "b")
+    status = run.status()
+    assert {part.name: part.is_given_up for part in status.partitions} == {"a": False, "b": False, "c": True}
+    assert status.line() == ("watermark 2024-05-01T00:00:49Z, held by b for 0 s, 6 events wait, without c")
+    assert next(status.summary_lines()) == ("given up", "c: too many events waited")
+    assert (status.to_json()["given_up"], status.to_json()["partitions"][0]["is_given_up"]) == (["c"], True)
+    run.next(1)  # what is at 49 and before is reported; it was not enough
+    run.complete(1, of_two(waiting=6))
+    assert (seconds_of(run.done.reached.watermark_us), run.status().holder) == (58, "")
+
+
+def test_a_partition_that_was_given_up_counts_again_when_it_has_caught_up(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    limit = WaitingLimit(5, goes_on=True)
+    run = two_sources(tmp_path, Clock(), limit, idle_after_s={})
+    run.next(0)
+    run.complete(0, of_two(59, 20, waiting=6))
+    run = two_sources(tmp_path, Clock(), limit, idle_after_s={}, done=after_restart(run, 0))
+    write(tmp_path, "b/2.json", 40)
+    run.next(1)
+    run.complete(1, of_two(b=40, waiting=1))
+    assert (run.done.waiting.given_up, seconds_of(run.done.reached.watermark_us)) == (("b",), 58)
+    write(tmp_path, "b/3.json", 65)
+    run.next(2)
+    run.complete(2, of_two(b=65))
+    assert run.done.waiting.given_up == ()
+    write(tmp_path, "a/2.json", 90)
+    run.next(3)
+    run.complete(3, of_two(a=90, waiting=1))
+    assert (run.held.holder, seconds_of(run.done.reached.watermark_us)) == ("b", 64)
+    assert run.status().given_up == ("b",)  # in this run
+
+
+def test_nothing_waits_when_no_partition_is_behind(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        write(tmp_path, f"in/{name}.json", 10, 50)
+    run = batches(tmp_path)
+    run.next(0)
+    run.complete(0, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}, waiting={"0": 3}))
+    assert run.status().waiting == 3
+    run.next(1)
+    run.complete(1, Counts(latest={"s": ((START_S + 50) * 1_000_000, "x")}))
+    assert run.status().waiting == 0
+
+
+def test_few_events_are_too_many_if_they_are_large(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.json", 59)
+    write(tmp_path, "b/1.json", 20)
+    run = two_sources(tmp_path, Clock(), WaitingLimit(100, n_bytes=1000))  # two tasks
+    run.next(0)
+    run.complete(0, replace(of_two(59, 20), waiting_bytes={"0": 300, "1": 600, "2": 400}))
+    write(tmp_path, "a/2.json", 70)
+    write(tmp_path, "b/2.json", 55)
+    assert files(run.next(1)) == ["2.json", "2.json"]
+    run.complete(1, replace(of_two(70, 55), waiting_bytes={"0": 401}))
+    write(tmp_path, "a/3.json", 75)
+    write(tmp_path, "b/3.json", 60)
+    assert files(run.next(2)) == ["3.json"]
+    assert run.status().is_paused
+
+
 def test_what_was_reached_by_each_partition_is_known_after_a_restart(tmp_path: Path) -> None:
     write(tmp_path, "a/1.json", 59)
     write(tmp_path, "b/1.json", 20)
@@ -367,5 +586,6 @@ def test_the_status_as_text_and_as_json(tmp_path: Path) -> None:
         "is_idle": False,
         "has_unread": False,
         "is_paused": False,
+        "is_given_up": False,
     }
     assert (found["held_by"], found["held_seconds"], found["waiting_events"]) == ("b", 5.0, 1200)
