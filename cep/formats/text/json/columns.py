@@ -1,0 +1,270 @@
+"""Lines of JSON -> columns of typed events, as far as the lines are plain (`read_lines` says which are).
+
+The kernel is used where it has been compiled (`cep warm`, a run). No reader waits for the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64, U8, Mask
+from cep.compiled import is_compiled
+from cep.expression import Type
+from cep.formats.text.json.kernel import (
+    COUNT,
+    DAY,
+    FLAG,
+    N_BUCKETS,
+    OTHER,
+    PRESENT,
+    PRESENT_REAL,
+    REAL,
+    ROOT,
+    TEXT,
+    TIME,
+    WHOLE,
+    Columns,
+    Names,
+    bucket_of_bytes,
+    read_lines,
+)
+from cep.formats.text.json.scan import MAX_SKIPPED_NESTING
+from cep.formats.text.lines import Lines
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
+from cep.schema.time_values import END_US, FIRST_US, times_of_numbers
+
+MAX_PLACE = 30
+"""Levels of a place at which a column may stand. The kernel skips `MAX_SKIPPED_NESTING` more."""
+
+N_USUAL = 256
+"""Names of an object whose order is remembered."""
+
+_ROOM = 256 << 20
+"""Bytes of texts for which there is room in one call of the kernel."""
+
+_MOST_BYTES = 1 << 30
+"""Bytes of lines in one call of the kernel: places in a column of texts have 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the kernel looks for, for one stream: `Names` and `Columns` without what changes."""
+
+    text: U8
+    ptr: I64
+    inside: I64
+    column: I64
+    enclosing: I64
+    bucket: I64
+    next_name: I64
+    kind: I64
+    low: I64
+    high: I64
+    text_number: I64
+
+    @property
+    def n_texts(self) -> int:
+        """How many columns hold texts."""
+        return int((self.kind == TEXT).sum())
+
+
+@lru_cache(maxsize=64)
+def plan_of(stream: Stream) -> Plan | None:
+    """Return the plan for a stream; None: the kernel does not read its lines."""
+    names: dict[tuple[int, str], int] = {}  # object, name -> column, or -1 - object
+    enclosing = [ROOT]
+    for number, field in enumerate(stream.fields):
+        *way, last = field.place
+        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE or not all(map(_is_plain, field.place)):
+            return None
+        inside = ROOT
+        for name in way:
+            found = names.setdefault((inside, name), -1 - len(enclosing))
+            if found >= 0:
+                return None
+            if found == -1 - len(enclosing):
+                enclosing.append(inside)
+            inside = -1 - found
+        if names.setdefault((inside, last), number) != number:
+            return None
+    texts = [name.encode() for _, name in names]
+    bucket, next_name = np.full(N_BUCKETS, OTHER, np.int64), np.full(len(texts), OTHER, np.int64)
+    for number, ((inside, _), text) in enumerate(zip(names, texts, strict=True)):
+        at = bucket_of_bytes(inside, text)
+        next_name[number], bucket[at] = bucket[at], number
+    kinds = [_kind(field) for field in stream.fields]
+    ranges = [_range(field) for field in stream.fields]
+    is_text = np.array(kinds) == TEXT
+    return Plan(
+        text=np.frombuffer(b"".join(texts) or b"\0", np.uint8),
+        ptr=np.cumsum([0, *map(len, texts)]),
+        inside=np.array([inside for inside, _ in names], np.int64),
+        column=np.array(list(names.values()), np.int64),
+        enclosing=np.array(enclosing, np.int64),
+        bucket=bucket,
+        next_name=next_name,
+        kind=np.array(kinds, np.int64),
+        low=np.array([low for low, _ in ranges], np.int64),
+        high=np.array([high for _, high in ranges], np.int64),
+        text_number=np.cumsum(is_text) - 1,
+    )
+
+
+def _is_plain(name: str) -> bool:
+    """Say whether a name stands in JSON as it is. Then the kernel compares bytes."""
+    return not any(sign in '"\\' or sign < " " or "\ud800" <= sign <= "\udfff" for sign in name)
+
+
+def _kind(field: Field) -> int:
+    match field.type:
+        case Type.STRING:
+            return TEXT
+        case Type.BOOLEAN:
+            return FLAG
+        case Type.BIGINT:
+            return WHOLE
+        case Type.DOUBLE:
+            return REAL
+        case _ if field.unit:
+            return COUNT
+        case _ if field.format or field.zone:
+            return TEXT
+        case _:
+            return DAY if field.ddl == "date" else TIME
+
+
+def _range(field: Field) -> tuple[int, int]:
+    if field.type is Type.BIGINT:
+        return integer_range(field.ddl)
+    if field.type is Type.TIMESTAMP and not field.unit:
+        return FIRST_US, END_US - 1
+    return integer_range("bigint")
+
+
+def is_ready(*, look_on_disk: bool) -> bool:
+    """Return whether the kernel is compiled, in this process or, if asked to look there, on disk."""
+    if not hasattr(read_lines, "signatures"):
+        return False  # as Python it is slower than any other way
+    return bool(read_lines.signatures) or (look_on_disk and is_compiled(read_lines))
+
+
+def compile_kernel() -> None:
+    """Compile the kernel, or load it from disk."""
+    stream = Stream("warm", (Field("ts", "timestamp"),), "ts")
+    plan = plan_of(stream)
+    assert plan is not None
+    data = np.frombuffer(b"{}\n", np.uint8)
+    _read(Lines(data, np.array([0]), np.array([2])), stream, plan)
+
+
+def plain_events(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
+    """Return the events of plain lines, the line of each, and all other lines.
+
+    Returns
+    -------
+    events
+        See `cep.schema.text_values.event_table_schema`.
+    rows
+        int64[n_events], growing: the line of each event.
+    others
+        int64[n], growing: lines for another reader. They are events or not.
+    """
+    if len(lines) == 0:
+        return _read(lines, stream, plan)
+    n_bytes = int(lines.ends[-1] - lines.starts[0])
+    n_parts = max(1, -(-n_bytes * plan.n_texts // _ROOM), -(-n_bytes // _MOST_BYTES))
+    step = -(-len(lines) // n_parts)
+    parts = [(first, _read(lines[first : first + step], stream, plan)) for first in range(0, len(lines), step)]
+    if len(parts) == 1:
+        return parts[0][1]
+    events = pa.concat_tables([found[0] for _, found in parts]).combine_chunks()
+    rows = np.concatenate([first + found[1] for first, found in parts])
+    return events, rows, np.concatenate([first + found[2] for first, found in parts])
+
+
+def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
+    n, n_columns = len(lines), len(plan.kind)
+    n_bytes = int(lines.ends[-1] - lines.starts[0]) if n else 0
+    names = Names(
+        text=plan.text,
+        ptr=plan.ptr,
+        inside=plan.inside,
+        column=plan.column,
+        enclosing=plan.enclosing,
+        bucket=plan.bucket,
+        next_name=plan.next_name,
+        usual=np.full(N_USUAL, OTHER, np.int64),
+        seen=np.full(len(plan.column), -1, np.int64),
+    )
+    numbers = np.zeros((n_columns, n), np.int64)
+    columns = Columns(
+        kind=plan.kind,
+        low=plan.low,
+        high=plan.high,
+        text_number=plan.text_number,
+        state=np.zeros((n_columns, n), np.uint8),
+        numbers=numbers,
+        reals=numbers.view(np.float64),
+        texts=np.empty((plan.n_texts, n_bytes), np.uint8),
+        ends=np.zeros((plan.n_texts, n + 1), np.int32),
+    )
+    rows, others = np.empty(n, np.int64), np.empty(n, np.int64)
+    text_end = np.zeros(plan.n_texts, np.int64)
+    is_list = np.zeros(MAX_SKIPPED_NESTING + 1, np.uint8)
+    n_events = read_lines(
+        lines.data, lines.starts, lines.ends, names, columns, rows, others, text_end, is_list
+    )
+    rows, others = rows[:n_events], others[: n - n_events]
+    is_event = np.ones(n_events, dtype=bool)
+    arrays: list[pa.Array] = []
+    for number, field in enumerate(stream.fields):
+        values, bad = _column(columns, number, field, n_events)
+        arrays.append(values)
+        if bad is not None:
+            is_event &= ~bad
+    events = pa.Table.from_arrays(arrays, schema=event_table_schema(stream))
+    if not is_event.all():
+        others = np.sort(np.concatenate([others, rows[~is_event]]))
+        events, rows = events.filter(pa.array(is_event)).combine_chunks(), rows[is_event]
+    return events, rows, others
+
+
+def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Array, Mask | None]:
+    """Return a column of `n` events, and where another reader must say what the value is; None: nowhere."""
+    state = columns.state[number, :n]
+    values = columns.numbers[number, :n]
+    match columns.kind[number]:
+        case _ if columns.kind[number] == TEXT:
+            at = columns.text_number[number]
+            ends = columns.ends[at, : n + 1]
+            content = columns.texts[at, : ends[-1]]
+            texts = _of_buffers(pa.string(), state == PRESENT, ends, content)
+            return (texts, None) if field.type is Type.STRING else column_from_text(texts, field)
+        case _ if columns.kind[number] == FLAG:
+            bits = np.packbits(values != 0, bitorder="little")
+            return _of_buffers(pa.bool_(), state == PRESENT, bits), None
+        case _ if columns.kind[number] == REAL:
+            reals = _of_buffers(pa.float64(), state == PRESENT, values)
+            return (fit_column(reals, field)[0] if field.ddl == "float" else reals), None
+        case _ if columns.kind[number] == COUNT:
+            times, bad = times_of_numbers(_of_buffers(pa.int64(), state == PRESENT, values), field.unit)
+            if (state == PRESENT_REAL).any():
+                reals = _of_buffers(pa.float64(), state == PRESENT_REAL, values)
+                others, no_time = times_of_numbers(reals, field.unit)
+                times, bad = pc.coalesce(times, others), bad | no_time
+            return times, bad
+        case _:
+            return _of_buffers(ARROW_TYPES[field.type], state == PRESENT, values), None
+
+
+def _of_buffers(kind: pa.DataType, is_known: Mask, *content: I64 | U8) -> pa.Array:
+    n_null = len(is_known) - int(np.count_nonzero(is_known))
+    known = pa.py_buffer(np.packbits(is_known, bitorder="little")) if n_null else None
+    return pa.Array.from_buffers(kind, len(is_known), [known, *map(pa.py_buffer, content)], n_null)

@@ -1,0 +1,453 @@
+"""The kernel of JSON lines: each byte is looked at once, and lines become columns.
+
+It takes an object of a line only where all of it is plain: `read_lines` says what that is. It refuses every
+other line, and what such a line is, `parse_line` says. So no line means anything else here than there.
+
+Parameters
+----------
+data : (n,) uint8
+    See `cep.formats.text.json.scan`.
+names : Names
+    The names in objects where values of columns are.
+columns : Columns
+    What becomes of the values.
+row : int
+    The event: its place in every column.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cep.arrays import F64, I32, I64, U8
+from cep.compiled import inlined, outlined
+from cep.formats.text.json.compiled import kernel
+from cep.formats.text.json.scan import (
+    CLOSING,
+    COLON,
+    COMMA,
+    END_OF_LIST,
+    EXACT,
+    FIRST_OF_LIST,
+    LARGE_E,
+    MAX_SKIPPED_NESTING,
+    MINUS,
+    OPENING,
+    POINT,
+    POWERS,
+    QUOTE,
+    REFUSED,
+    SMALL_E,
+    SMALL_F,
+    SMALL_N,
+    SMALL_T,
+    copy_text,
+    fraction,
+    iso_time,
+    skip_false,
+    skip_name,
+    skip_null,
+    skip_number,
+    skip_space,
+    skip_text,
+    skip_true,
+    whole_number,
+    wide_bits,
+)
+
+TEXT, FLAG, WHOLE, REAL, COUNT, TIME, DAY = range(7)
+"""What a column takes: texts, booleans, whole numbers, numbers, counts of a unit, ISO times, ISO days."""
+
+ABSENT, PRESENT, PRESENT_REAL = range(3)
+"""What a column has in a row; the last one is a count that is not written as a whole number."""
+
+N_BUCKETS = 256
+
+OTHER = -1
+"""A name where no value of a column is."""
+
+ROOT = 0
+"""The object that is the line."""
+
+
+class Names(NamedTuple):
+    """Names in objects. An object inside an object has a number, as the line has: ROOT.
+
+    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name. It stands in the object `inside`; `column` is
+    its column, or ``-1 - object``. `enclosing[object]` is the object around it. `bucket` and `next_name` are
+    a hash table, a list of names in each bucket. `usual[i]` is the name that stood i-th in the last lines.
+    `seen[name]` is the last line that had it.
+    """
+
+    text: U8
+    ptr: I64
+    inside: I64
+    column: I64
+    enclosing: I64
+    bucket: I64
+    next_name: I64
+    usual: I64
+    seen: I64
+
+
+class Columns(NamedTuple):
+    """Columns, by number, in rows of matrices: (columns, lines).
+
+    `numbers` are int64, or the bits of doubles; `reals` is the same memory. A text ends at
+    `ends[number, row + 1]` of the row `number` of `texts`, and `text_number` says which number a column has.
+    """
+
+    kind: I64
+    low: I64
+    high: I64
+    text_number: I64
+    state: U8
+    numbers: I64
+    reals: F64
+    texts: U8
+    ends: I32
+
+
+@inlined
+def bucket_of(inside: int, length: int, first: int, last: int) -> int:
+    """Return the bucket of a name by the object, its length, and its first and its last byte."""
+    return (31 * inside + length + 5 * first + 11 * last) & (N_BUCKETS - 1)
+
+
+def bucket_of_bytes(inside: int, name: bytes) -> int:
+    """Return the bucket of a name; without any byte, the quotes around it count."""
+    first, last = (name[0], name[-1]) if name else (QUOTE, QUOTE)
+    return (31 * inside + len(name) + 5 * first + 11 * last) & (N_BUCKETS - 1)
+
+
+@inlined
+def is_name(data: U8, at: int, names: Names, name: int) -> int:
+    """Return the place behind the quote that ends a name if it is this one; `at` is behind the first quote."""
+    for place in range(names.ptr[name], names.ptr[name + 1]):
+        if data[at] != names.text[place]:
+            return REFUSED
+        at += 1
+    return at + 1 if data[at] == QUOTE else REFUSED
+
+
+@outlined
+def look_up(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
+    """Return the place behind a name and its quote, and which name it is; `at` is behind the first quote.
+
+    Parameters
+    ----------
+    inside : int
+        The object it stands in.
+    """
+    end = skip_name(data, at)
+    if end < 0:
+        return REFUSED, OTHER
+    name = names.bucket[bucket_of(inside, end - at, np.int64(data[at]), np.int64(data[end - 1]))]
+    while name != OTHER:
+        if names.inside[name] == inside and is_name(data, at, names, name) == end + 1:
+            break
+        name = names.next_name[name]
+    return end + 1, name
+
+
+@inlined
+def skip_colon(data: U8, at: int) -> int:
+    """Return the place of the value behind a name."""
+    if data[at] != COLON:
+        at = skip_space(data, at)
+        if data[at] != COLON:
+            return REFUSED
+    return skip_space(data, at + 1)
+
+
+@inlined
+def skip_other_name(data: U8, at: int) -> int:
+    """Return the place of the value behind any name; `at` is where the name begins."""
+    if data[at] != QUOTE:
+        return REFUSED
+    at = skip_text(data, at + 1)
+    return REFUSED if at < 0 else skip_colon(data, at + 1)
+
+
+@outlined
+def skip_value(data: U8, at: int, is_list: U8) -> int:
+    """Return the place behind any value.
+
+    Parameters
+    ----------
+    is_list : (MAX_SKIPPED_NESTING + 1,) uint8
+        Room for what is open.
+    """
+    depth = 0
+    while True:
+        sign = data[at]
+        is_open = False
+        if sign == QUOTE:
+            at = skip_text(data, at + 1)
+            at += 1 if at >= 0 else 0
+        elif sign == OPENING or sign == FIRST_OF_LIST:
+            depth += 1
+            if depth > MAX_SKIPPED_NESTING:
+                return REFUSED
+            is_list[depth] = sign == FIRST_OF_LIST
+            at = skip_space(data, at + 1)
+            is_open = data[at] != CLOSING and data[at] != END_OF_LIST
+            if is_open and sign == OPENING:
+                at = skip_other_name(data, at)
+        elif sign == SMALL_T:
+            at = skip_true(data, at)
+        elif sign == SMALL_F:
+            at = skip_false(data, at)
+        elif sign == SMALL_N:
+            at = skip_null(data, at)
+        else:
+            at = skip_number(data, at)
+        if at < 0:
+            return REFUSED
+        while not is_open:
+            if depth == 0:
+                return at
+            at = skip_space(data, at)
+            sign = data[at]
+            if sign == COMMA:
+                is_open = True
+                at = skip_space(data, at + 1)
+                if not is_list[depth]:
+                    at = skip_other_name(data, at)
+                    if at < 0:
+                        return REFUSED
+            elif sign == (END_OF_LIST if is_list[depth] else CLOSING):
+                depth -= 1
+                at += 1
+            else:
+                return REFUSED
+
+
+@inlined
+def read_real(data: U8, at: int, value: int, is_below: bool, columns: Columns, column: int, row: int) -> int:
+    """Set the number that ``value``, a point, digits and an exponent mean; return the place behind it."""
+    at, value, power = fraction(data, at, value)
+    if at < 0:
+        return REFUSED
+    if value < EXACT and -22 <= power <= 22:  # two DOUBLEs, so the result is the nearest one
+        real = np.float64(value)
+        if power < 0:
+            real /= POWERS[-power]
+        else:
+            real *= POWERS[power]
+        columns.reals[column, row] = -real if is_below else real
+        return at
+    if value == 0:
+        columns.reals[column, row] = -0.0 if is_below else 0.0
+        return at
+    bits = wide_bits(value, power)
+    if bits < 0:
+        return REFUSED
+    columns.numbers[column, row] = bits
+    if is_below:
+        columns.reals[column, row] = -columns.reals[column, row]
+    return at
+
+
+@inlined
+def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
+    """Set a number of a column; return the place behind it."""
+    kind = columns.kind[column]
+    is_below = data[at] == MINUS
+    if is_below:
+        at += 1
+    at, value = whole_number(data, at)
+    if at < 0:
+        return REFUSED
+    sign = data[at]
+    is_whole = sign != POINT and sign != SMALL_E and sign != LARGE_E
+    if kind == REAL or not is_whole:
+        if kind == WHOLE:
+            return REFUSED
+        columns.state[column, row] = PRESENT if kind == REAL else PRESENT_REAL
+        at = read_real(data, at, value, is_below, columns, column, row)
+        # A count of so many digits may be a whole number that no DOUBLE holds.
+        if at >= 0 and kind == COUNT and not -EXACT < columns.reals[column, row] < EXACT:
+            return REFUSED
+        return at
+    if is_below:
+        value = -value
+    if value < columns.low[column] or value > columns.high[column]:
+        return REFUSED
+    columns.numbers[column, row] = value
+    columns.state[column, row] = PRESENT
+    return at
+
+
+@inlined
+def read_value(data: U8, at: int, columns: Columns, column: int, row: int, text_end: I64) -> int:
+    """Set the value of a column; return the place behind it.
+
+    Parameters
+    ----------
+    text_end : (columns of texts,) int64
+        Where the last text of each column ends.
+    """
+    sign = data[at]
+    kind = columns.kind[column]
+    if sign == QUOTE:
+        if kind == TEXT:
+            number = columns.text_number[column]
+            at, end = copy_text(data, at + 1, columns.texts, number, text_end[number])
+            text_end[number] = end
+        elif kind == TIME or kind == DAY:
+            at, us = iso_time(data, at + 1, kind == DAY)
+            if us < columns.low[column] or us > columns.high[column]:
+                return REFUSED
+            columns.numbers[column, row] = us
+        else:
+            return REFUSED
+        columns.state[column, row] = PRESENT
+        return REFUSED if at < 0 else at + 1
+    if sign == SMALL_N:
+        return skip_null(data, at)
+    if kind == FLAG:
+        at = skip_true(data, at) if sign == SMALL_T else skip_false(data, at)
+        columns.numbers[column, row] = sign == SMALL_T
+        columns.state[column, row] = PRESENT
+        return at
+    if kind == TEXT or kind == TIME or kind == DAY:
+        return REFUSED
+    return read_number(data, at, columns, column, row)
+
+
+@inlined
+def read_line(
+    data: U8,
+    at: int,
+    end: int,
+    line: int,
+    names: Names,
+    columns: Columns,
+    row: int,
+    text_end: I64,
+    is_list: U8,
+) -> bool:
+    """Set the values of a line, from `at` to `end`, as event `row`; return whether all of it is plain."""
+    at = skip_space(data, at)
+    if data[at] != OPENING:
+        return False
+    inside, member = ROOT, 0
+    n_usual = len(names.usual)
+    is_first = True
+    at = skip_space(data, at + 1)
+    while True:
+        # Here a name begins, or an object without any ends.
+        sign = data[at]
+        if sign == QUOTE:
+            name = names.usual[member] if member < n_usual else OTHER
+            behind = REFUSED
+            if name != OTHER and names.inside[name] == inside:
+                behind = is_name(data, at + 1, names, name)
+            if behind < 0:
+                behind, name = look_up(data, at + 1, names, inside)
+                if behind < 0:
+                    return False
+                if member < n_usual:
+                    names.usual[member] = name
+            member += 1
+            at = skip_colon(data, behind)
+            if at < 0 or at >= end:
+                return False
+            is_inner = False
+            if name == OTHER:
+                at = skip_value(data, at, is_list)
+            else:
+                if names.seen[name] == line:
+                    return False  # twice in an object
+                names.seen[name] = line
+                column = names.column[name]
+                if column >= 0:
+                    at = read_value(data, at, columns, column, row, text_end)
+                elif data[at] == OPENING:
+                    inside = -1 - column
+                    is_inner = True
+                else:
+                    at = skip_null(data, at)
+            if at < 0:
+                return False
+            if is_inner:
+                is_first = True
+                at = skip_space(data, at + 1)
+                continue
+        elif sign != CLOSING or not is_first:
+            return False
+        # Here a value has ended, or an object without any names is to end.
+        is_first = False
+        sign = data[at]
+        while sign != COMMA:
+            if sign != CLOSING:
+                at = skip_space(data, at)
+                if data[at] != CLOSING and data[at] != COMMA:
+                    return False
+                sign = data[at]
+                continue
+            at += 1
+            if inside == ROOT:
+                while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
+                    at += 1
+                return at == end
+            inside = names.enclosing[inside]
+            sign = data[at]
+        at = skip_space(data, at + 1)
+
+
+@kernel
+def read_lines(
+    data: U8,
+    starts: I64,
+    ends: I64,
+    names: Names,
+    columns: Columns,
+    lines: I64,
+    refused: I64,
+    text_end: I64,
+    is_list: U8,
+) -> int:
+    """Set the columns to the values of plain lines, and say which lines are not plain.
+
+    A line is plain if it is an object of RFC 8259, and nothing else but blanks, tabs and carriage returns
+    around it, in UTF-8; if names of the object have no escapes, and no name of a column stands there twice;
+    if its values are NULL or of the types of their columns, whole numbers of at most 19 digits, other numbers
+    of at most 18, texts without surrogates; if it is not nested deeply; and if numbers that are hard to round
+    are not in it.
+
+    Parameters
+    ----------
+    starts, ends : (n,) int64
+        The places of lines in `data`.
+    lines : (n,) int64
+        Is set to the line of each event.
+    refused : (n,) int64
+        Is set to the lines that are not plain.
+    text_end : (columns of texts,) int64
+        Zeros.
+    is_list : (MAX_SKIPPED_NESTING + 1,) uint8
+        Room for what is open.
+
+    Returns
+    -------
+    The number of events.
+    """
+    row = 0
+    n_columns, n_texts = len(columns.kind), len(text_end)
+    for line in range(len(starts)):
+        if read_line(data, starts[line], ends[line], line, names, columns, row, text_end, is_list):
+            lines[row] = line
+            row += 1
+            for number in range(n_texts):
+                columns.ends[number, row] = text_end[number]
+        else:
+            refused[line - row] = line
+            for number in range(n_texts):
+                text_end[number] = columns.ends[number, row]
+            for column in range(n_columns):
+                columns.state[column, row] = ABSENT
+    return row
