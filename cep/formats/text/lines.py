@@ -80,17 +80,12 @@ def lines_of_objects(lines: Sequence[bytes]) -> Lines:
 
 def lines_of_column(values: pa.Array) -> Lines:
     """Return the messages in a column of binary values or texts; NULL is an empty message."""
-    if values.type in (pa.large_binary(), pa.large_string()):
-        offsets_type = np.int64
-    elif values.type in (pa.binary(), pa.string()):
-        offsets_type = np.int32
-    else:
-        raise TypeError(values.type)
+    if values.type != pa.large_binary():
+        values = values.cast(pa.large_binary())
     if len(values) == 0:
         return lines_of_objects([])
     _, offsets, content = values.buffers()
-    places = np.frombuffer(offsets, offsets_type)[values.offset : values.offset + len(values) + 1]
-    places = places.astype(np.int64)
+    places = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1].copy()
     data = np.empty(places[-1] - places[0] + 1, np.uint8)
     if len(data) > 1:
         data[:-1] = np.frombuffer(content, np.uint8)[places[0] : places[-1]]

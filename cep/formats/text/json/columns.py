@@ -5,10 +5,14 @@ The kernel is used where it has been compiled (`cep warm`, a run). No reader wai
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +25,7 @@ from cep.formats.text.json.kernel import (
     FLAG,
     N_BUCKETS,
     OTHER,
+    OUTSIDE,
     PRESENT,
     PRESENT_REAL,
     REAL,
@@ -35,7 +40,6 @@ from cep.formats.text.json.kernel import (
 )
 from cep.formats.text.json.scan import MAX_SKIPPED_NESTING
 from cep.formats.text.lines import Lines
-from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
 from cep.schema.time_values import END_US, FIRST_US, times_of_numbers
@@ -50,7 +54,7 @@ _ROOM = 256 << 20
 """Bytes of texts for which there is room in one call of the kernel."""
 
 _MOST_BYTES = 1 << 30
-"""Bytes of lines in one call of the kernel: places in a column of texts have 32 bits."""
+"""Bytes of a line that the kernel reads: places in a column of texts have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Plan:
     ptr: I64
     inside: I64
     column: I64
+    same: I64
     enclosing: I64
     bucket: I64
     next_name: I64
@@ -79,10 +84,10 @@ class Plan:
 def plan_of(stream: Stream) -> Plan | None:
     """Return the plan for a stream; None: the kernel does not read its lines."""
     names: dict[tuple[int, str], int] = {}  # object, name -> column, or -1 - object
-    enclosing = [ROOT]
+    enclosing = [OUTSIDE]
     for number, field in enumerate(stream.fields):
         *way, last = field.place
-        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE or not all(map(_is_plain, field.place)):
+        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE or not all(map(_is_text, field.place)):
             return None
         inside = ROOT
         for name in way:
@@ -94,19 +99,22 @@ def plan_of(stream: Stream) -> Plan | None:
             inside = -1 - found
         if names.setdefault((inside, last), number) != number:
             return None
-    texts = [name.encode() for _, name in names]
-    bucket, next_name = np.full(N_BUCKETS, OTHER, np.int64), np.full(len(texts), OTHER, np.int64)
-    for number, ((inside, _), text) in enumerate(zip(names, texts, strict=True)):
+    spellings = [(*key, text) for key in names for text in _spellings(key[1])]
+    bucket, next_name = np.full(N_BUCKETS, OTHER, np.int64), np.full(len(spellings), OTHER, np.int64)
+    for number, (inside, _, text) in enumerate(spellings):
         at = bucket_of_bytes(inside, text)
         next_name[number], bucket[at] = bucket[at], number
+    first = {(inside, name): number for number, (inside, name, _) in reversed([*enumerate(spellings)])}
+    texts = [text for _, _, text in spellings]
     kinds = [_kind(field) for field in stream.fields]
     ranges = [_range(field) for field in stream.fields]
     is_text = np.array(kinds) == TEXT
     return Plan(
         text=np.frombuffer(b"".join(texts) or b"\0", np.uint8),
         ptr=np.cumsum([0, *map(len, texts)]),
-        inside=np.array([inside for inside, _ in names], np.int64),
-        column=np.array(list(names.values()), np.int64),
+        inside=np.array([inside for inside, _, _ in spellings], np.int64),
+        column=np.array([names[inside, name] for inside, name, _ in spellings], np.int64),
+        same=np.array([first[inside, name] for inside, name, _ in spellings], np.int64),
         enclosing=np.array(enclosing, np.int64),
         bucket=bucket,
         next_name=next_name,
@@ -117,9 +125,14 @@ def plan_of(stream: Stream) -> Plan | None:
     )
 
 
-def _is_plain(name: str) -> bool:
-    """Say whether a name stands in JSON as it is. Then the kernel compares bytes."""
-    return not any(sign in '"\\' or sign < " " or "\ud800" <= sign <= "\udfff" for sign in name)
+def _is_text(name: str) -> bool:
+    """Say whether a name has no half of a surrogate pair, which UTF-8 does not have."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in name)
+
+
+def _spellings(name: str) -> Iterable[bytes]:
+    """Return a name as JSON is usually written: as it is, or in ASCII; both without quotes."""
+    return dict.fromkeys(json.dumps(name, ensure_ascii=is_ascii)[1:-1].encode() for is_ascii in (False, True))
 
 
 def _kind(field: Field) -> int:
@@ -157,6 +170,8 @@ def is_ready(*, look_on_disk: bool) -> bool:
 
 def compile_kernel() -> None:
     """Compile the kernel, or load it from disk."""
+    if not hasattr(read_lines, "signatures"):
+        return
     stream = Stream("warm", (Field("ts", "timestamp"),), "ts")
     plan = plan_of(stream)
     assert plan is not None
@@ -176,17 +191,15 @@ def plain_events(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I6
     others
         int64[n], growing: lines for another reader. They are events or not.
     """
-    if len(lines) == 0:
-        return _read(lines, stream, plan)
-    n_bytes = int(lines.ends[-1] - lines.starts[0])
-    n_parts = max(1, -(-n_bytes * plan.n_texts // _ROOM), -(-n_bytes // _MOST_BYTES))
-    step = -(-len(lines) // n_parts)
-    parts = [(first, _read(lines[first : first + step], stream, plan)) for first in range(0, len(lines), step)]
-    if len(parts) == 1:
-        return parts[0][1]
-    events = pa.concat_tables([found[0] for _, found in parts]).combine_chunks()
-    rows = np.concatenate([first + found[1] for first, found in parts])
-    return events, rows, np.concatenate([first + found[2] for first, found in parts])
+    n_bytes = int(lines.ends[-1] - lines.starts[0]) if len(lines) else 0
+    if len(lines) > 1 and n_bytes * max(plan.n_texts, 1) > _ROOM:
+        half = len(lines) // 2
+        first, second = plain_events(lines[:half], stream, plan), plain_events(lines[half:], stream, plan)
+        events = pa.concat_tables([first[0], second[0]]).combine_chunks()
+        return events, *(np.concatenate([a, half + b]) for a, b in zip(first[1:], second[1:], strict=True))
+    if n_bytes > _MOST_BYTES:
+        return event_table_schema(stream).empty_table(), np.zeros(0, np.int64), np.arange(len(lines))
+    return _read(lines, stream, plan)
 
 
 def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
@@ -197,11 +210,13 @@ def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]
         ptr=plan.ptr,
         inside=plan.inside,
         column=plan.column,
+        same=plan.same,
         enclosing=plan.enclosing,
         bucket=plan.bucket,
         next_name=plan.next_name,
         usual=np.full(N_USUAL, OTHER, np.int64),
         seen=np.full(len(plan.column), -1, np.int64),
+        is_list=np.zeros(MAX_SKIPPED_NESTING + 1, np.uint8),
     )
     numbers = np.zeros((n_columns, n), np.int64)
     columns = Columns(
@@ -214,13 +229,10 @@ def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]
         reals=numbers.view(np.float64),
         texts=np.empty((plan.n_texts, n_bytes), np.uint8),
         ends=np.zeros((plan.n_texts, n + 1), np.int32),
+        text_end=np.zeros(plan.n_texts, np.int64),
     )
     rows, others = np.empty(n, np.int64), np.empty(n, np.int64)
-    text_end = np.zeros(plan.n_texts, np.int64)
-    is_list = np.zeros(MAX_SKIPPED_NESTING + 1, np.uint8)
-    n_events = read_lines(
-        lines.data, lines.starts, lines.ends, names, columns, rows, others, text_end, is_list
-    )
+    n_events = read_lines(lines.data, lines.starts, lines.ends, names, columns, rows, others)
     rows, others = rows[:n_events], others[: n - n_events]
     is_event = np.ones(n_events, dtype=bool)
     arrays: list[pa.Array] = []
@@ -240,31 +252,30 @@ def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Arr
     """Return a column of `n` events, and where another reader must say what the value is; None: nowhere."""
     state = columns.state[number, :n]
     values = columns.numbers[number, :n]
-    match columns.kind[number]:
-        case _ if columns.kind[number] == TEXT:
-            at = columns.text_number[number]
-            ends = columns.ends[at, : n + 1]
-            content = columns.texts[at, : ends[-1]]
-            texts = _of_buffers(pa.string(), state == PRESENT, ends, content)
-            return (texts, None) if field.type is Type.STRING else column_from_text(texts, field)
-        case _ if columns.kind[number] == FLAG:
-            bits = np.packbits(values != 0, bitorder="little")
-            return _of_buffers(pa.bool_(), state == PRESENT, bits), None
-        case _ if columns.kind[number] == REAL:
-            reals = _of_buffers(pa.float64(), state == PRESENT, values)
-            return (fit_column(reals, field)[0] if field.ddl == "float" else reals), None
-        case _ if columns.kind[number] == COUNT:
-            times, bad = times_of_numbers(_of_buffers(pa.int64(), state == PRESENT, values), field.unit)
-            if (state == PRESENT_REAL).any():
-                reals = _of_buffers(pa.float64(), state == PRESENT_REAL, values)
-                others, no_time = times_of_numbers(reals, field.unit)
-                times, bad = pc.coalesce(times, others), bad | no_time
-            return times, bad
-        case _:
-            return _of_buffers(ARROW_TYPES[field.type], state == PRESENT, values), None
+    kind = columns.kind[number]
+    if kind == TEXT:
+        at = columns.text_number[number]
+        ends = columns.ends[at, : n + 1]
+        texts = _of_buffers(pa.string(), state == PRESENT, ends, columns.texts[at, : ends[-1]])
+        return (texts, None) if field.type is Type.STRING else column_from_text(texts, field)
+    if kind == FLAG:
+        bits = np.packbits(values != 0, bitorder="little")
+        return _of_buffers(pa.bool_(), state == PRESENT, bits), None
+    if kind == REAL:
+        reals = _of_buffers(pa.float64(), state == PRESENT, values)
+        return (fit_column(reals, field)[0] if field.ddl == "float" else reals), None
+    wholes = _of_buffers(pa.int64(), state == PRESENT, values)
+    if kind != COUNT:
+        return wholes, None
+    times, bad = times_of_numbers(wholes, field.unit)
+    if (state == PRESENT_REAL).any():
+        reals = _of_buffers(pa.float64(), state == PRESENT_REAL, values)
+        others, no_time = times_of_numbers(reals, field.unit)
+        times, bad = pc.coalesce(times, others), bad | no_time
+    return times, bad
 
 
-def _of_buffers(kind: pa.DataType, is_known: Mask, *content: I64 | U8) -> pa.Array:
+def _of_buffers(kind: pa.DataType, is_known: Mask, *content: npt.NDArray[Any]) -> pa.Array:
     n_null = len(is_known) - int(np.count_nonzero(is_known))
     known = pa.py_buffer(np.packbits(is_known, bitorder="little")) if n_null else None
     return pa.Array.from_buffers(kind, len(is_known), [known, *map(pa.py_buffer, content)], n_null)

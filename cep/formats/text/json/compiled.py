@@ -1,4 +1,4 @@
-"""How the kernel of JSON lines is compiled: as `cep.compiled` says, anew when any source of it has changed."""
+"""How the kernel of JSON lines is compiled: as `cep.compiled` says, anew when a source of it has changed."""
 
 from __future__ import annotations
 

@@ -68,28 +68,31 @@ N_BUCKETS = 256
 OTHER = -1
 """A name where no value of a column is."""
 
-ROOT = 0
-"""The object that is the line."""
+ROOT, OUTSIDE = 0, -1
+"""The object that is the line, and what is around it."""
 
 
 class Names(NamedTuple):
     """Names in objects. An object inside an object has a number, as the line has: ROOT.
 
-    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name. It stands in the object `inside`; `column` is
-    its column, or ``-1 - object``. `enclosing[object]` is the object around it. `bucket` and `next_name` are
+    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name as JSON writes it, between quotes. It stands in
+    the object `inside`; `column` is its column, or ``-1 - object``. A name may be written in two ways; `same`
+    is the number of the first one. `enclosing[object]` is the object around it. `bucket` and `next_name` are
     a hash table, a list of names in each bucket. `usual[i]` is the name that stood i-th in the last lines.
-    `seen[name]` is the last line that had it.
+    `seen[same]` is the last line that had the name. `is_list` is room for `skip_value`.
     """
 
     text: U8
     ptr: I64
     inside: I64
     column: I64
+    same: I64
     enclosing: I64
     bucket: I64
     next_name: I64
     usual: I64
     seen: I64
+    is_list: U8
 
 
 class Columns(NamedTuple):
@@ -97,6 +100,7 @@ class Columns(NamedTuple):
 
     `numbers` are int64, or the bits of doubles; `reals` is the same memory. A text ends at
     `ends[number, row + 1]` of the row `number` of `texts`, and `text_number` says which number a column has.
+    `text_end[number]` is the end of the last one, perhaps of a line that is refused later.
     """
 
     kind: I64
@@ -108,6 +112,7 @@ class Columns(NamedTuple):
     reals: F64
     texts: U8
     ends: I32
+    text_end: I64
 
 
 @inlined
@@ -124,7 +129,7 @@ def bucket_of_bytes(inside: int, name: bytes) -> int:
 
 @inlined
 def is_name(data: U8, at: int, names: Names, name: int) -> int:
-    """Return the place behind the quote that ends a name if it is this one; `at` is behind the first quote."""
+    """Return the place behind a name and its quote if it is this one; `at` is behind the first quote."""
     for place in range(names.ptr[name], names.ptr[name + 1]):
         if data[at] != names.text[place]:
             return REFUSED
@@ -141,15 +146,16 @@ def look_up(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
     inside : int
         The object it stands in.
     """
-    end = skip_name(data, at)
+    end, is_escaped = skip_name(data, at)
     if end < 0:
         return REFUSED, OTHER
-    name = names.bucket[bucket_of(inside, end - at, np.int64(data[at]), np.int64(data[end - 1]))]
+    name = names.bucket[bucket_of(inside, end - at, data[at], data[end - 1])]
     while name != OTHER:
         if names.inside[name] == inside and is_name(data, at, names, name) == end + 1:
-            break
+            return end + 1, name
         name = names.next_name[name]
-    return end + 1, name
+    # With escapes it may be the name of a column, spelled in a way that nobody expects.
+    return (REFUSED if is_escaped else end + 1), OTHER
 
 
 @inlined
@@ -171,6 +177,44 @@ def skip_other_name(data: U8, at: int) -> int:
     return REFUSED if at < 0 else skip_colon(data, at + 1)
 
 
+@inlined
+def skip_single(data: U8, at: int) -> int:
+    """Return the place behind a value that is neither an object nor a list."""
+    sign = data[at]
+    if sign == QUOTE:
+        at = skip_text(data, at + 1)
+        return REFUSED if at < 0 else at + 1
+    if sign == SMALL_T:
+        return skip_true(data, at)
+    if sign == SMALL_F:
+        return skip_false(data, at)
+    if sign == SMALL_N:
+        return skip_null(data, at)
+    return skip_number(data, at)
+
+
+@inlined
+def skip_ends(data: U8, at: int, is_list: U8, depth: int) -> tuple[int, int]:
+    """Return the place of the next value in what is open, and how much is open there.
+
+    Parameters
+    ----------
+    depth : int
+        How many objects and lists are open. Where it becomes 0, there is no next value.
+    """
+    while depth > 0:
+        at = skip_space(data, at)
+        sign = data[at]
+        at += 1
+        if sign == COMMA:
+            at = skip_space(data, at)
+            return (at if is_list[depth] else skip_other_name(data, at)), depth
+        if sign != (END_OF_LIST if is_list[depth] else CLOSING):
+            return REFUSED, depth
+        depth -= 1
+    return at, depth
+
+
 @outlined
 def skip_value(data: U8, at: int, is_list: U8) -> int:
     """Return the place behind any value.
@@ -183,46 +227,24 @@ def skip_value(data: U8, at: int, is_list: U8) -> int:
     depth = 0
     while True:
         sign = data[at]
-        is_open = False
-        if sign == QUOTE:
-            at = skip_text(data, at + 1)
-            at += 1 if at >= 0 else 0
-        elif sign == OPENING or sign == FIRST_OF_LIST:
+        is_empty = True
+        if sign in (OPENING, FIRST_OF_LIST):
             depth += 1
             if depth > MAX_SKIPPED_NESTING:
                 return REFUSED
             is_list[depth] = sign == FIRST_OF_LIST
             at = skip_space(data, at + 1)
-            is_open = data[at] != CLOSING and data[at] != END_OF_LIST
-            if is_open and sign == OPENING:
+            is_empty = data[at] in (CLOSING, END_OF_LIST)
+            if not is_empty and sign == OPENING:
                 at = skip_other_name(data, at)
-        elif sign == SMALL_T:
-            at = skip_true(data, at)
-        elif sign == SMALL_F:
-            at = skip_false(data, at)
-        elif sign == SMALL_N:
-            at = skip_null(data, at)
         else:
-            at = skip_number(data, at)
-        if at < 0:
-            return REFUSED
-        while not is_open:
+            at = skip_single(data, at)
+        if is_empty and at >= 0:
+            at, depth = skip_ends(data, at, is_list, depth)
             if depth == 0:
                 return at
-            at = skip_space(data, at)
-            sign = data[at]
-            if sign == COMMA:
-                is_open = True
-                at = skip_space(data, at + 1)
-                if not is_list[depth]:
-                    at = skip_other_name(data, at)
-                    if at < 0:
-                        return REFUSED
-            elif sign == (END_OF_LIST if is_list[depth] else CLOSING):
-                depth -= 1
-                at += 1
-            else:
-                return REFUSED
+        if at < 0:
+            return REFUSED
 
 
 @inlined
@@ -282,22 +304,16 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
 
 
 @inlined
-def read_value(data: U8, at: int, columns: Columns, column: int, row: int, text_end: I64) -> int:
-    """Set the value of a column; return the place behind it.
-
-    Parameters
-    ----------
-    text_end : (columns of texts,) int64
-        Where the last text of each column ends.
-    """
+def read_value(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
+    """Set the value of a column; return the place behind it."""
     sign = data[at]
     kind = columns.kind[column]
     if sign == QUOTE:
         if kind == TEXT:
             number = columns.text_number[column]
-            at, end = copy_text(data, at + 1, columns.texts, number, text_end[number])
-            text_end[number] = end
-        elif kind == TIME or kind == DAY:
+            at, end = copy_text(data, at + 1, columns.texts, number, columns.text_end[number])
+            columns.text_end[number] = end
+        elif kind in (TIME, DAY):
             at, us = iso_time(data, at + 1, kind == DAY)
             if us < columns.low[column] or us > columns.high[column]:
                 return REFUSED
@@ -313,111 +329,142 @@ def read_value(data: U8, at: int, columns: Columns, column: int, row: int, text_
         columns.numbers[column, row] = sign == SMALL_T
         columns.state[column, row] = PRESENT
         return at
-    if kind == TEXT or kind == TIME or kind == DAY:
+    if kind in (TEXT, TIME, DAY):
         return REFUSED
     return read_number(data, at, columns, column, row)
 
 
 @inlined
-def read_line(
-    data: U8,
-    at: int,
-    end: int,
-    line: int,
-    names: Names,
-    columns: Columns,
-    row: int,
-    text_end: I64,
-    is_list: U8,
-) -> bool:
-    """Set the values of a line, from `at` to `end`, as event `row`; return whether all of it is plain."""
+def read_name(data: U8, at: int, names: Names, inside: int, member: int) -> tuple[int, int]:
+    """Return the place of the value behind a name, and which name it is; `at` is where the name begins.
+
+    Parameters
+    ----------
+    inside : int
+        The object it stands in.
+    member : int
+        How many names the line has before it.
+    """
+    n_usual = len(names.usual)
+    name = names.usual[member] if member < n_usual else OTHER
+    behind = REFUSED
+    if name != OTHER and names.inside[name] == inside:
+        behind = is_name(data, at + 1, names, name)
+    if behind < 0:
+        behind, name = look_up(data, at + 1, names, inside)
+        if behind < 0:
+            return REFUSED, OTHER
+        if member < n_usual:
+            names.usual[member] = name
+    return skip_colon(data, behind), name
+
+
+@inlined
+def read_named(
+    data: U8, at: int, line: int, names: Names, name: int, columns: Columns, row: int, inside: int
+) -> tuple[int, int]:
+    """Set the value behind a name; return the place behind it, and the object that stands open.
+
+    Parameters
+    ----------
+    line : int
+        The number of the line.
+    name : int
+        A name, or OTHER.
+    inside : int
+        The object the name stands in.
+    """
+    if name == OTHER:
+        return skip_value(data, at, names.is_list), inside
+    first = names.same[name]
+    if names.seen[first] == line:
+        return REFUSED, inside  # twice in an object
+    names.seen[first] = line
+    column = names.column[name]
+    if column >= 0:
+        return read_value(data, at, columns, column, row), inside
+    if data[at] == OPENING:
+        return at + 1, -1 - column
+    return skip_null(data, at), inside
+
+
+@inlined
+def skip_closings(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
+    """Return the place behind the comma after a value, and the object that stands open there.
+
+    Parameters
+    ----------
+    inside : int
+        The object that the value stands in. Where it ends, and the line with it, OUTSIDE stands open.
+    """
+    while True:
+        at = skip_space(data, at)
+        sign = data[at]
+        at += 1
+        if sign == COMMA:
+            return at, inside
+        if sign != CLOSING:
+            return REFUSED, inside
+        inside = names.enclosing[inside]
+        if inside == OUTSIDE:
+            return at, inside
+
+
+@inlined
+def read_line(data: U8, at: int, end: int, line: int, names: Names, columns: Columns, row: int) -> bool:
+    """Set the values of a line, from `at` to `end`, as event `row`; return whether all of it is plain.
+
+    Parameters
+    ----------
+    line : int
+        The number of the line.
+    """
     at = skip_space(data, at)
     if data[at] != OPENING:
         return False
-    inside, member = ROOT, 0
-    n_usual = len(names.usual)
-    is_first = True
-    at = skip_space(data, at + 1)
+    inside, member, is_begin = ROOT, 0, True
+    at += 1
     while True:
-        # Here a name begins, or an object without any ends.
-        sign = data[at]
-        if sign == QUOTE:
-            name = names.usual[member] if member < n_usual else OTHER
-            behind = REFUSED
-            if name != OTHER and names.inside[name] == inside:
-                behind = is_name(data, at + 1, names, name)
-            if behind < 0:
-                behind, name = look_up(data, at + 1, names, inside)
-                if behind < 0:
-                    return False
-                if member < n_usual:
-                    names.usual[member] = name
-            member += 1
-            at = skip_colon(data, behind)
+        at = skip_space(data, at)
+        if data[at] == QUOTE:
+            at, name = read_name(data, at, names, inside, member)
             if at < 0 or at >= end:
                 return False
-            is_inner = False
-            if name == OTHER:
-                at = skip_value(data, at, is_list)
-            else:
-                if names.seen[name] == line:
-                    return False  # twice in an object
-                names.seen[name] = line
-                column = names.column[name]
-                if column >= 0:
-                    at = read_value(data, at, columns, column, row, text_end)
-                elif data[at] == OPENING:
-                    inside = -1 - column
-                    is_inner = True
-                else:
-                    at = skip_null(data, at)
-            if at < 0:
-                return False
-            if is_inner:
-                is_first = True
-                at = skip_space(data, at + 1)
-                continue
-        elif sign != CLOSING or not is_first:
+            member += 1
+            around = inside
+            at, inside = read_named(data, at, line, names, name, columns, row, inside)
+            is_begin = inside != around
+        elif data[at] != CLOSING or not is_begin:
             return False
-        # Here a value has ended, or an object without any names is to end.
-        is_first = False
-        sign = data[at]
-        while sign != COMMA:
-            if sign != CLOSING:
-                at = skip_space(data, at)
-                if data[at] != CLOSING and data[at] != COMMA:
-                    return False
-                sign = data[at]
-                continue
-            at += 1
-            if inside == ROOT:
-                while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
-                    at += 1
-                return at == end
-            inside = names.enclosing[inside]
-            sign = data[at]
-        at = skip_space(data, at + 1)
+        else:
+            is_begin = False
+        if not is_begin and at >= 0:
+            at, inside = skip_closings(data, at, names, inside)
+            if inside == OUTSIDE:
+                return is_end(data, at, end)
+        if at < 0:
+            return False
+
+
+@inlined
+def is_end(data: U8, at: int, end: int) -> bool:
+    """Return whether nothing but white space is between two places."""
+    while at < end and (data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D):
+        at += 1
+    return at == end
 
 
 @kernel
 def read_lines(
-    data: U8,
-    starts: I64,
-    ends: I64,
-    names: Names,
-    columns: Columns,
-    lines: I64,
-    refused: I64,
-    text_end: I64,
-    is_list: U8,
+    data: U8, starts: I64, ends: I64, names: Names, columns: Columns, lines: I64, refused: I64
 ) -> int:
     """Set the columns to the values of plain lines, and say which lines are not plain.
 
     A line is plain if it is an object of RFC 8259, and nothing else but blanks, tabs and carriage returns
-    around it, in UTF-8; if names of the object have no escapes, and no name of a column stands there twice;
-    if its values are NULL or of the types of their columns, whole numbers of at most 19 digits, other numbers
-    of at most 18, texts without surrogates; if it is not nested deeply; and if numbers that are hard to round
-    are not in it.
+    around it, in UTF-8; if no name of a column stands twice in an object, or is spelled with other escapes
+    than usual; if values are NULL or of the types of their columns, whole numbers of at most 19 digits, other
+    numbers of at most 18, texts without surrogates; if it is not nested deeply; and if no number is hard to
+    round.
 
     Parameters
     ----------
@@ -427,27 +474,23 @@ def read_lines(
         Is set to the line of each event.
     refused : (n,) int64
         Is set to the lines that are not plain.
-    text_end : (columns of texts,) int64
-        Zeros.
-    is_list : (MAX_SKIPPED_NESTING + 1,) uint8
-        Room for what is open.
 
     Returns
     -------
     The number of events.
     """
     row = 0
-    n_columns, n_texts = len(columns.kind), len(text_end)
+    n_columns, n_texts = len(columns.kind), len(columns.text_end)
     for line in range(len(starts)):
-        if read_line(data, starts[line], ends[line], line, names, columns, row, text_end, is_list):
+        if read_line(data, starts[line], ends[line], line, names, columns, row):
             lines[row] = line
             row += 1
             for number in range(n_texts):
-                columns.ends[number, row] = text_end[number]
+                columns.ends[number, row] = columns.text_end[number]
         else:
             refused[line - row] = line
             for number in range(n_texts):
-                text_end[number] = columns.ends[number, row]
+                columns.text_end[number] = columns.ends[number, row]
             for column in range(n_columns):
                 columns.state[column, row] = ABSENT
     return row

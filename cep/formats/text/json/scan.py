@@ -1,4 +1,4 @@
-"""Parts of the kernel of JSON lines: signs, texts, numbers and times, exactly as RFC 8259 and ISO 8601 have them.
+"""Parts of the kernel of JSON lines: signs, texts, numbers and times, as RFC 8259 and ISO 8601 have them.
 
 A part takes `data` and the place `at` where something begins, and returns the place behind it, or REFUSED.
 Then some other reader decides what the line is: a part may refuse what is sound, and never takes what is not.
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cep.arrays import F64, I64, U8, U64
+from cep.arrays import F64, U8, U64
 from cep.compiled import inlined, outlined
 
 REFUSED = -1
@@ -29,6 +29,7 @@ MAX_SKIPPED_NESTING = 60
 
 QUOTE, BACKSLASH, OPENING, CLOSING, COMMA, COLON, MINUS = 0x22, 0x5C, 0x7B, 0x7D, 0x2C, 0x3A, 0x2D
 FIRST_OF_LIST, END_OF_LIST, POINT, SMALL_E, LARGE_E, ZERO, PLUS = 0x5B, 0x5D, 0x2E, 0x65, 0x45, 0x30, 0x2B
+LARGE_T, LARGE_Z = 0x54, 0x5A
 SMALL_N, SMALL_T, SMALL_F, SMALL_U = 0x6E, 0x74, 0x66, 0x75
 
 # Kinds of bytes within a text.
@@ -75,13 +76,10 @@ POWERS = _exact_powers()
 
 
 def _wide_powers() -> U64:
-    """Return powers of ten, (powers, 2) uint64: 128 bits from the highest one on, cut off; high word first."""
+    """Return powers of ten, (powers, 2) uint64: 128 bits from the highest one on; the upper word first."""
     words = []
     for power in range(LOWEST_POWER, HIGHEST_POWER + 1):
-        if power >= 0:
-            number = 10**power
-        else:
-            number = (1 << (128 + 10 * -power)) // 10**-power
+        number = 10**power if power >= 0 else (1 << (128 - 10 * power)) // 10**-power
         n_bits = number.bit_length()
         number = number << (128 - n_bits) if n_bits < 128 else number >> (n_bits - 128)
         words.append((number >> 64, number & (1 << 64) - 1))
@@ -94,10 +92,8 @@ WIDE_POWERS = _wide_powers()
 @inlined
 def skip_space(data: U8, at: int) -> int:
     """Return the place of the next sign that is no white space. A line feed is not passed over."""
-    sign = data[at]
-    while sign == 0x20 or sign == 0x09 or sign == 0x0D:
+    while data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D:
         at += 1
-        sign = data[at]
     return at
 
 
@@ -143,7 +139,7 @@ def code_unit(data: U8, at: int) -> int:
     """Return the number that four hexadecimal digits mean."""
     number = 0
     for place in range(at, at + 4):
-        digit = hex_digit(np.int64(data[place]))
+        digit = hex_digit(data[place])
         if digit < 0:
             return REFUSED
         number = number * 16 + digit
@@ -180,20 +176,28 @@ def skip_text(data: U8, at: int) -> int:
 
 
 @inlined
-def skip_name(data: U8, at: int) -> int:
-    """Return the place of the quote that ends a name without escapes; `at` is behind the first quote."""
+def skip_name(data: U8, at: int) -> tuple[int, bool]:
+    """Return the place of the quote that ends a name, and whether escapes are in it.
+
+    `at` is behind the first quote.
+    """
+    is_escaped = False
     while True:
         kind = KINDS[data[at]]
         if kind == PLAIN:
             at += 1
             continue
         if kind == END:
-            return at
-        if kind != LONG:
-            return REFUSED
-        at = long_character(data, at)
+            return at, is_escaped
+        if kind == ESCAPE:
+            is_escaped = True
+            at = skip_escape(data, at)
+        elif kind == LONG:
+            at = long_character(data, at)
+        else:
+            return REFUSED, is_escaped
         if at < 0:
-            return REFUSED
+            return REFUSED, is_escaped
 
 
 @outlined
@@ -285,7 +289,7 @@ def skip_null(data: U8, at: int) -> int:
 @inlined
 def digit(data: U8, at: int) -> int:
     """Return the value of a digit; anything else is not between 0 and 9."""
-    return np.int64(data[at]) - ZERO
+    return data[at] - ZERO
 
 
 @outlined
@@ -346,7 +350,7 @@ def whole_number(data: U8, at: int) -> tuple[int, int]:
 
 @inlined
 def fraction(data: U8, at: int, value: int) -> tuple[int, int, int]:
-    """Return the place behind a point and digits and an exponent, all digits as a number, and its power of ten.
+    """Return the place behind a point, digits and an exponent, all digits as a number, and its power of ten.
 
     Parameters
     ----------
@@ -432,7 +436,8 @@ def wide_bits(value: int, power: int) -> int:
             return REFUSED
     top = high >> np.uint64(63)
     mantissa = high >> (top + np.uint64(9))
-    exponent -= 1 - np.int64(top)
+    if top == np.uint64(0):
+        exponent -= 1
     if low == np.uint64(0) and high & low_bits == np.uint64(0) and mantissa & np.uint64(3) == np.uint64(1):
         return REFUSED  # halfway between two DOUBLEs, perhaps
     mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
@@ -441,7 +446,8 @@ def wide_bits(value: int, power: int) -> int:
         exponent += 1
     if exponent < 1 or exponent > 2046:
         return REFUSED
-    return exponent << 52 | np.int64(mantissa & np.uint64((1 << 52) - 1))
+    bits: Any = np.int64(mantissa & np.uint64((1 << 52) - 1))
+    return exponent << 52 | bits
 
 
 # ---------------------------------------------------------------- times
@@ -461,7 +467,7 @@ def two_digits(data: U8, at: int) -> int:
 
 @inlined
 def days_of(year: int, month: int, day: int) -> int:
-    """Return the days from 1970 to a day from the year 1 on, or a number below any other if there is no such day."""
+    """Return the days from 1970 to a day from the year 1 on; NO_DAY if it is no day."""
     if month < 1 or month > 12 or day < 1 or year < 1:
         return NO_DAY
     length = 31
@@ -482,77 +488,94 @@ NO_DAY = -(1 << 40)
 
 
 @inlined
-def iso_time(data: U8, at: int, is_date: bool) -> tuple[int, int]:
-    """Return the place of the quote that ends a time, and the time in microseconds; `at` is behind the first quote.
-
-    A time without a zone is in UTC. `is_date`: there is a day only.
-    """
-    century, year = two_digits(data, at), 0
-    if century >= 0:
-        year = two_digits(data, at + 2)
-    if century < 0 or year < 0 or data[at + 4] != MINUS:
-        return REFUSED, 0
+def iso_day(data: U8, at: int) -> int:
+    """Return the days from 1970 to ``2024-05-01``; NO_DAY if it is no day."""
+    century = two_digits(data, at)
+    if century < 0:
+        return NO_DAY
+    year = two_digits(data, at + 2)
+    if year < 0 or data[at + 4] != MINUS:
+        return NO_DAY
     month = two_digits(data, at + 5)
     if month < 0 or data[at + 7] != MINUS:
-        return REFUSED, 0
+        return NO_DAY
     day = two_digits(data, at + 8)
-    if day < 0:
+    return NO_DAY if day < 0 else days_of(century * 100 + year, month, day)
+
+
+@inlined
+def iso_clock(data: U8, at: int) -> tuple[int, int]:
+    """Return the place behind ``10:00``, ``10:00:00`` or ``10:00:00.123456``, and its microseconds."""
+    hour = two_digits(data, at)
+    if hour < 0 or hour > 23 or data[at + 2] != COLON:
         return REFUSED, 0
-    days = days_of(century * 100 + year, month, day)
+    minute = two_digits(data, at + 3)
+    if minute < 0 or minute > 59:
+        return REFUSED, 0
+    us = (hour * 60 + minute) * 60_000_000
+    at += 5
+    if data[at] != COLON:
+        return at, us
+    second = two_digits(data, at + 1)
+    if second < 0 or second > 59:
+        return REFUSED, 0
+    us += second * 1_000_000
+    at += 3
+    if data[at] != POINT:
+        return at, us
+    at += 1
+    first, scale = at, 100_000
+    following = digit(data, at)
+    while 0 <= following <= 9:
+        us += following * scale
+        scale //= 10
+        at += 1
+        following = digit(data, at)
+    return (REFUSED if at == first or at - first > 9 else at), us
+
+
+@inlined
+def iso_zone(data: U8, at: int) -> tuple[int, int]:
+    """Return the place behind ``Z``, ``+02``, ``+0200``, ``+02:00`` or nothing, and its microseconds."""
+    sign = data[at]
+    if sign == LARGE_Z:
+        return at + 1, 0
+    if sign != PLUS and sign != MINUS:
+        return at, 0
+    hours, minutes = two_digits(data, at + 1), 0
+    if hours < 0 or hours > 23:
+        return REFUSED, 0
+    at += 3
+    if data[at] != QUOTE:
+        if data[at] == COLON:
+            at += 1
+        minutes = two_digits(data, at)
+        if minutes < 0 or minutes > 59:
+            return REFUSED, 0
+        at += 2
+    offset_us = (hours * 60 + minutes) * 60_000_000
+    return at, -offset_us if sign == MINUS else offset_us
+
+
+@inlined
+def iso_time(data: U8, at: int, is_date: bool) -> tuple[int, int]:
+    """Return the place of the quote that ends a time, and the time in microseconds.
+
+    `at` is behind the first quote. A time without a zone is in UTC. `is_date`: there is a day only.
+    """
+    days = iso_day(data, at)
     if days == NO_DAY:
         return REFUSED, 0
     at += 10
     us = days * 86_400_000_000
     if data[at] == QUOTE:
         return at, us
-    if is_date or (data[at] != 0x54 and data[at] != 0x20):
+    if is_date or (data[at] != LARGE_T and data[at] != 0x20):
         return REFUSED, 0
-    hour = two_digits(data, at + 1)
-    if hour < 0 or hour > 23 or data[at + 3] != COLON:
+    at, clock_us = iso_clock(data, at + 1)
+    if at < 0:
         return REFUSED, 0
-    minute = two_digits(data, at + 4)
-    if minute < 0 or minute > 59:
+    at, offset_us = iso_zone(data, at)
+    if at < 0 or data[at] != QUOTE:
         return REFUSED, 0
-    us += (hour * 60 + minute) * 60_000_000
-    at += 6
-    if data[at] == COLON:
-        second = two_digits(data, at + 1)
-        if second < 0 or second > 59:
-            return REFUSED, 0
-        us += second * 1_000_000
-        at += 3
-        if data[at] == POINT:
-            at += 1
-            first, scale = at, 100_000
-            following = digit(data, at)
-            while 0 <= following <= 9:
-                us += following * scale
-                scale //= 10
-                at += 1
-                following = digit(data, at)
-            if at == first or at - first > 9:
-                return REFUSED, 0
-    if data[at] == QUOTE:
-        return at, us
-    if data[at] == 0x5A:
-        at += 1
-    else:
-        sign = data[at]
-        if sign != PLUS and sign != MINUS:
-            return REFUSED, 0
-        hours, minutes = two_digits(data, at + 1), 0
-        if hours < 0 or hours > 23:
-            return REFUSED, 0
-        at += 3
-        if data[at] != QUOTE:
-            if data[at] == COLON:
-                at += 1
-            minutes = two_digits(data, at)
-            if minutes < 0 or minutes > 59:
-                return REFUSED, 0
-            at += 2
-        offset_us = (hours * 60 + minutes) * 60_000_000
-        us += offset_us if sign == MINUS else -offset_us
-    if data[at] != QUOTE:
-        return REFUSED, 0
-    return at, us
+    return at, us + clock_us - offset_us
