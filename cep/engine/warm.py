@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numba.core.event import Listener, install_listener
 
-from cep.compiled import KERNELS, PARTS, is_compiled
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
 from cep.engine.kernels.columns.order import number_keys, pack_bits
 from cep.engine.matcher import Matcher
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
+from cep.kernels.compiled import KERNELS, PARTS, is_compiled
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables

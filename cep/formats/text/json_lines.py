@@ -227,10 +227,16 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
             plain, rows, left = columns.plain_events(block, stream, plan)
             if len(left) == 0:
                 return plain, rows, []
-            others, at, problems = parse_otherwise([lines[row] for row in left.tolist()], stream)
+            others, at, problems = parse_otherwise(_chosen(lines, left), stream)
             problems = [(int(left[index]), reason) for index, reason in problems]
             return *_merged(plain, rows, others, left[at]), problems
     return parse_otherwise(lines, stream)
+
+
+def _chosen(lines: Sequence[bytes], rows: Indices) -> Sequence[bytes]:
+    if 2 * len(rows) > len(lines) and isinstance(lines, Lines):
+        lines = lines.objects()
+    return [lines[row] for row in rows.tolist()]
 
 
 def _columns_module(n_lines: int) -> ModuleType | None:
@@ -271,8 +277,7 @@ def parse_otherwise(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, I
     tables: list[pa.Table] = []
     kept: list[Indices] = []
     problems: list[Problem] = []
-    if isinstance(lines, Lines):
-        lines = list(lines)
+    lines = lines.objects() if isinstance(lines, Lines) else lines
     indices = np.arange(len(lines))
     pieces: list[_Rows] = [
         (lines[start : start + PIECE_LINES], indices[start : start + PIECE_LINES])

@@ -17,7 +17,7 @@ _PART = 1024
 class Lines(Sequence[bytes]):
     """Lines of a block, or messages that lie one behind the other.
 
-    Parameters
+    Attributes
     ----------
     data
         uint8[n]: bytes, and a line feed as the last one.
@@ -25,15 +25,49 @@ class Lines(Sequence[bytes]):
         int64[n_lines]: the place of each line in `data`, without what ends it.
     """
 
-    __slots__ = ("data", "ends", "starts")
-
     def __init__(self, data: U8, starts: I64, ends: I64) -> None:
         self.data = data
-        self.starts = starts
-        self.ends = ends
+        self._places: tuple[I64, I64] | None = (starts, ends)
+        self._block: bytes | None = None
+        self._length: int | None = len(starts)
+
+    @classmethod
+    def of_block(cls, block: bytes) -> Lines:
+        """Return the lines of a block. A line ends in a line feed, or a carriage return and a line feed.
+
+        What is behind the last line feed is a line if there is anything.
+        """
+        if not block.endswith(b"\n"):
+            block += b"\n" if block else b""
+        lines = cls.__new__(cls)
+        lines.data = np.frombuffer(block, np.uint8)
+        # Who wants objects need not look for places first.
+        lines._places, lines._block, lines._length = None, block, None
+        return lines
+
+    @property
+    def starts(self) -> I64:
+        """Where lines begin."""
+        return self._found()[0]
+
+    @property
+    def ends(self) -> I64:
+        """Where lines end."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[I64, I64]:
+        if self._places is None:
+            feeds = np.flatnonzero(self.data == ord("\n"))
+            starts = np.zeros(len(feeds), np.int64)
+            starts[1:] = feeds[:-1] + 1
+            has_returns = self._block is not None and b"\r" in self._block
+            self._places = starts, (_before_returns(self.data, starts, feeds) if has_returns else feeds)
+        return self._places
 
     def __len__(self) -> int:
-        return len(self.starts)
+        if self._length is None:
+            self._length = int(np.count_nonzero(self.data == ord("\n")))
+        return self._length
 
     @overload
     def __getitem__(self, at: int) -> bytes: ...
@@ -52,21 +86,23 @@ class Lines(Sequence[bytes]):
             for start, end in zip(starts, ends, strict=True):
                 yield block[start - starts[0] : end - starts[0]]
 
+    def objects(self) -> list[bytes]:
+        """Return all lines as objects."""
+        if self._block is None:
+            return list(self)
+        lines = self._block.split(b"\n")[:-1]
+        return [line.removesuffix(b"\r") for line in lines] if b"\r" in self._block else lines
 
-def lines_of_block(block: bytes) -> Lines:
-    """Return the lines of a block. A line ends in a line feed, or a carriage return and a line feed.
 
-    What is behind the last line feed is a line if there is anything.
-    """
-    if not block.endswith(b"\n"):
-        block += b"\n" if block else b""
-    data = np.frombuffer(block, np.uint8)
-    feeds = np.flatnonzero(data == ord("\n"))
-    starts = np.zeros(len(feeds), np.int64)
-    starts[1:] = feeds[:-1] + 1
-    if b"\r" in block:
-        feeds = feeds - ((feeds > starts) & (data[feeds - 1] == ord("\r")))
-    return Lines(data, starts, feeds)
+def _before_returns(data: U8, starts: I64, ends: I64) -> I64:
+    """Return where lines end, without the carriage return that is the last byte of some."""
+    before: I64 = ends - ((ends > starts) & (data[np.maximum(ends - 1, 0)] == ord("\r")))
+    return before
+
+
+def without_returns(lines: Lines) -> Lines:
+    """Return lines without the carriage return that is the last byte of some."""
+    return Lines(lines.data, lines.starts, _before_returns(lines.data, lines.starts, lines.ends))
 
 
 def lines_of_objects(lines: Sequence[bytes]) -> Lines:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.formats.chunks import Piece, with_columns, without
 from cep.formats.protocol import RecordFormat
-from cep.formats.text.lines import Lines, lines_of_block
+from cep.formats.text.lines import Lines
 from cep.schema.stream import Stream
 
 STDIN = "-"
@@ -76,7 +76,7 @@ def line_blocks(
                     pending.append(data)
                     n_pending += len(data)
                     continue
-                lines = lines_of_block(b"".join([*pending, data[:cut]]))
+                lines = Lines.of_block(b"".join([*pending, data[:cut]]))
                 pending, n_pending = [data[cut:]], len(data) - cut
                 n_lines += len(lines)
                 yield lines
@@ -84,7 +84,7 @@ def line_blocks(
         place = f" behind line {n_lines:,}" if n_lines else ""
         raise InputError("E0606", f"`{name}` cannot be read{place}: {_first_line(error)}") from error
     if any(pending):
-        yield lines_of_block(b"".join(pending))
+        yield Lines.of_block(b"".join(pending))
 
 
 def _portions(name: str, file: Any, block_bytes: int, bounds: Bounds | None) -> Iterator[bytes]:
@@ -139,10 +139,10 @@ def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[by
         ) from None
 
 
-def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> list[bytes]:
+def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> Sequence[bytes]:
     """Return lines of a file, cut at its line feeds, as `line_blocks` has them."""
     if encoding == "utf-8":
-        return list(lines)
+        return lines
     if encoding.startswith("utf-16"):
         raise InputError(
             "E0646",
@@ -237,7 +237,7 @@ class TextReader:
                     n_bytes -= len(data)
         except OSError as error:
             raise InputError("E0606", f"`{self.name}` cannot be read: {_first_line(error)}") from error
-        self._lines = lines_of_block(head)
+        self._lines = Lines.of_block(head)
         self._begin(is_last=True)
         self._lines = []
         self._first_line = n_lines + 1

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 
 from cep.arrays import F64, I32, I64, U8
-from cep.compiled import inlined, outlined
 from cep.formats.text.json.compiled import kernel
 from cep.formats.text.json.scan import (
     CLOSING,
@@ -56,6 +55,7 @@ from cep.formats.text.json.scan import (
     whole_number,
     wide_bits,
 )
+from cep.kernels.compiled import inlined, outlined
 
 TEXT, FLAG, WHOLE, REAL, COUNT, TIME, DAY = range(7)
 """What a column takes: texts, booleans, whole numbers, numbers, counts of a unit, ISO times, ISO days."""
