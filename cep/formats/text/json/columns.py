@@ -87,7 +87,7 @@ def plan_of(stream: Stream) -> Plan | None:
     enclosing = [OUTSIDE]
     for number, field in enumerate(stream.fields):
         *way, last = field.place
-        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE or not all(map(_is_text, field.place)):
+        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE:
             return None
         inside = ROOT
         for name in way:
@@ -123,11 +123,6 @@ def plan_of(stream: Stream) -> Plan | None:
         high=np.array([high for _, high in ranges], np.int64),
         text_number=np.cumsum(is_text) - 1,
     )
-
-
-def _is_text(name: str) -> bool:
-    """Say whether a name has no half of a surrogate pair, which UTF-8 does not have."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in name)
 
 
 def _spellings(name: str) -> Iterable[bytes]:

@@ -253,6 +253,10 @@ def read_real(data: U8, at: int, value: int, is_below: bool, columns: Columns, c
     at, value, power = fraction(data, at, value)
     if at < 0:
         return REFUSED
+    if value >= EXACT:
+        while power < 0 and value % 10 == 0:  # as in 3763959363293954.0
+            value //= 10
+            power += 1
     if value < EXACT and -22 <= power <= 22:  # two DOUBLEs, so the result is the nearest one
         real = np.float64(value)
         if power < 0:

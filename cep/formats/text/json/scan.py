@@ -64,7 +64,7 @@ MAX_DIGITS = 18
 EXACT = 1 << 53
 """Whole numbers below it are DOUBLEs."""
 
-LOWEST_POWER, HIGHEST_POWER = -300, 300
+LOWEST_POWER, HIGHEST_POWER = -330, 310
 
 
 def _exact_powers() -> F64:
