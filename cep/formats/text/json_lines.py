@@ -62,6 +62,12 @@ PIECE_LINES = 2048
 """Lines in one call of Arrow. A bad line costs reading the lines before it twice. A call costs as much as
 some hundred lines."""
 
+_WORTH_LOADING = 512
+"""Lines for which compiled code is looked for on disk and loaded. That takes as long as some thousand lines."""
+
+_SAMPLE, _MANY = 512, 16
+"""Lines that tell whether the kernel is of use for so many times as many: in some streams it takes none."""
+
 _Rows = tuple[Sequence[bytes], Indices]
 """Lines and which ones they are."""
 
@@ -219,18 +225,22 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
 
     Empty lines are neither.
     """
-    if len(lines) > ONE_BY_ONE:
-        columns = _columns_module(len(lines))
-        plan = columns and columns.plan_of(stream)
-        if columns and plan:
-            block = lines if isinstance(lines, Lines) else lines_of_objects(lines)
-            plain, rows, left = columns.plain_events(block, stream, plan)
-            if len(left) == 0:
-                return plain, rows, []
-            others, at, problems = parse_otherwise(_chosen(lines, left), stream)
-            problems = [(int(left[index]), reason) for index, reason in problems]
-            return *_merged(plain, rows, others, left[at]), problems
-    return parse_otherwise(lines, stream)
+    columns = _columns_module(len(lines)) if len(lines) > ONE_BY_ONE else None
+    plan = columns and columns.plan_of(stream)
+    if columns is None or plan is None:
+        return parse_otherwise(lines, stream)
+    block = lines if isinstance(lines, Lines) else lines_of_objects(lines)
+    if (
+        len(block) > _MANY * _SAMPLE
+        and len(columns.plain_events(block[:_SAMPLE], stream, plan)[0]) < _SAMPLE // 8
+    ):
+        return parse_otherwise(lines, stream)
+    plain, rows, left = columns.plain_events(block, stream, plan)
+    if len(left) == 0:
+        return plain, rows, []
+    others, at, problems = parse_otherwise(_chosen(lines, left), stream)
+    problems = [(int(left[index]), reason) for index, reason in problems]
+    return *_merged(plain, rows, others, left[at]), problems
 
 
 def _chosen(lines: Sequence[bytes], rows: Indices) -> Sequence[bytes]:
@@ -240,11 +250,11 @@ def _chosen(lines: Sequence[bytes], rows: Indices) -> Sequence[bytes]:
 
 
 def _columns_module(n_lines: int) -> ModuleType | None:
-    """Return the module of the kernel if the kernel is compiled. A disk is asked for many lines only."""
+    """Return the module of the kernel if the kernel is compiled, and loaded or worth being loaded."""
     # Imported here: who reads a few lines need not load numba.
     from cep.formats.text.json import columns
 
-    return columns if columns.is_ready(look_on_disk=n_lines >= PIECE_LINES) else None
+    return columns if columns.is_ready(look_on_disk=n_lines >= _WORTH_LOADING) else None
 
 
 def _merged(

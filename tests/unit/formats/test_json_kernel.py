@@ -182,6 +182,18 @@ def test_texts_are_what_json_says() -> None:
     )
     others = ['"\\"\\\\\\/\\b\\f\\n\\r\\t"', '""', '"Zoë 日本 \U0001f600"', '"a\\u00e9b\x7f"']
     assert values(others, "s") == [json.loads(text) for text in others]
+    pairs = ["\U00010000", "\U0010ffff", *map(chr, range(0x10000, 0x110000, 997)), "a\U0001f600b"]
+    assert values([json.dumps(text) for text in pairs], "s") == pairs
+    halves = (
+        "\\ud83d",
+        "\\ude00",
+        "\\ud83d\\ud83d",
+        "\\ud83d\\n",
+        "\\ud83dx",
+        "\\ud83d\\u12",
+        "\\ud83d\\u0041",
+    )
+    assert values([f'"{half}"' for half in halves], "s") == [...] * len(halves)
 
 
 @pytest.mark.parametrize(
@@ -423,6 +435,25 @@ def test_lines_that_the_kernel_leaves_are_at_their_places(every: int) -> None:
             == [r for r in range(3_000) if r not in (10, 11, 12)]
         )
         assert problems == [(11, "not a JSON object"), (12, "field `n` is not of type bigint: true")]
+
+
+def test_a_stream_of_which_the_kernel_takes_nothing_is_read_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    read = columns.plain_events
+
+    def noted(lines: Lines, *rest: Any) -> Any:
+        seen.append(len(lines))
+        return read(lines, *rest)
+
+    monkeypatch.setattr(columns, "plain_events", noted)
+    for name, n_seen in ((b"\\u006e", 1), (b"n", 2)):
+        seen.clear()
+        lines = [b'{"%s":%d}' % (name, row) for row in range(10_000)]
+        for given in (lines, Lines.of_block(b"\n".join(lines))):
+            assert json_lines.parse(given, STREAM)[0].column("n").to_pylist() == list(range(10_000))
+        assert len(seen) == 2 * n_seen
 
 
 def test_lines_are_read_in_parts_if_there_is_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -467,8 +467,8 @@ def read_lines(
     A line is plain if it is an object of RFC 8259, and nothing else but blanks, tabs and carriage returns
     around it, in UTF-8; if no name of a column stands twice in an object, or is spelled with other escapes
     than usual; if values are NULL or of the types of their columns, whole numbers of at most 19 digits, other
-    numbers of at most 18, texts without surrogates; if it is not nested deeply; and if no number is hard to
-    round.
+    numbers of at most 18, texts without halves of surrogate pairs; if it is not nested deeply; and if no
+    number is hard to round.
 
     Parameters
     ----------

@@ -208,7 +208,17 @@ def copy_escape(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int
         texts[column, to] = ESCAPES[sign]
         return (REFUSED if ESCAPES[sign] == 0 else at + 2), to + 1
     code = code_unit(data, at + 2)
-    if code < 0 or 0xD800 <= code <= 0xDFFF:  # a surrogate: rare, and perhaps only half of a pair
+    if 0xD800 <= code < 0xDC00 and data[at + 6] == BACKSLASH and data[at + 7] == SMALL_U:
+        second = code_unit(data, at + 8)
+        if second < 0xDC00 or second > 0xDFFF:
+            return REFUSED, to
+        code = 0x10000 + ((code - 0xD800) << 10) + second - 0xDC00
+        texts[column, to] = 0xF0 | code >> 18
+        texts[column, to + 1] = 0x80 | code >> 12 & 0x3F
+        texts[column, to + 2] = 0x80 | code >> 6 & 0x3F
+        texts[column, to + 3] = 0x80 | code & 0x3F
+        return at + 12, to + 4
+    if code < 0 or 0xD800 <= code <= 0xDFFF:  # half of a pair
         return REFUSED, to
     if code < 0x80:
         texts[column, to] = code
