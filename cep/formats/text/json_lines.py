@@ -63,7 +63,7 @@ PIECE_LINES = 2048
 some hundred lines."""
 
 _WORTH_LOADING = 512
-"""Lines for which compiled code is looked for on disk and loaded. That takes as long as some thousand lines."""
+"""Lines for which compiled code is looked for on disk and loaded. To load it takes as long as 5,000 lines."""
 
 _SAMPLE, _MANY = 512, 16
 """Lines that tell whether the kernel is of use for so many times as many: in some streams it takes none."""
@@ -230,11 +230,10 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
     if columns is None or plan is None:
         return parse_otherwise(lines, stream)
     block = lines if isinstance(lines, Lines) else lines_of_objects(lines)
-    if (
-        len(block) > _MANY * _SAMPLE
-        and len(columns.plain_events(block[:_SAMPLE], stream, plan)[0]) < _SAMPLE // 8
-    ):
-        return parse_otherwise(lines, stream)
+    if len(block) > _MANY * _SAMPLE:
+        taken, _, _ = columns.plain_events(block[:_SAMPLE], stream, plan)
+        if len(taken) < _SAMPLE // 8:
+            return parse_otherwise(lines, stream)
     plain, rows, left = columns.plain_events(block, stream, plan)
     if len(left) == 0:
         return plain, rows, []

@@ -44,7 +44,6 @@ from cep.formats.text.json.scan import (
     SMALL_T,
     copy_text,
     fraction,
-    iso_time,
     skip_false,
     skip_name,
     skip_null,
@@ -55,6 +54,7 @@ from cep.formats.text.json.scan import (
     whole_number,
     wide_bits,
 )
+from cep.formats.text.json.times import iso_time
 from cep.kernels.compiled import inlined, outlined
 
 TEXT, FLAG, WHOLE, REAL, COUNT, TIME, DAY = range(7)
