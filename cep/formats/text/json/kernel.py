@@ -294,7 +294,7 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
             return REFUSED
         columns.state[column, row] = PRESENT if kind == REAL else PRESENT_REAL
         at = read_real(data, at, value, is_below, columns, column, row)
-        # A count of so many digits may be a whole number that no DOUBLE holds.
+        # As in Arrow's columns, counts of so many digits are left to `parse_line`.
         if at >= 0 and kind == COUNT and not -EXACT < columns.reals[column, row] < EXACT:
             return REFUSED
         return at
