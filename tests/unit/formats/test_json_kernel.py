@@ -456,10 +456,10 @@ def test_a_stream_of_which_the_kernel_takes_nothing_is_read_without_it(
         assert len(seen) == 2 * n_seen
 
 
-def test_lines_are_read_in_parts_if_there_is_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [b'{"s":"%d","n":%d}' % (row, row) if row % 10 else b"{" for row in range(1_000)]
     at_once = json_lines.parse(lines, STREAM)
-    monkeypatch.setattr(columns, "_ROOM", 2_000)
+    monkeypatch.setattr(columns, "_PART_BYTES", 2_000)
     in_parts = json_lines.parse(lines, STREAM)
     assert in_parts[0].equals(at_once[0])
     assert in_parts[1].tolist() == at_once[1].tolist()

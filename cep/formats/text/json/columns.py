@@ -50,11 +50,11 @@ MAX_PLACE = 30
 N_USUAL = 256
 """Names of an object whose order is remembered."""
 
-_ROOM = 256 << 20
-"""Bytes of texts for which there is room in one call of the kernel."""
+_PART_BYTES = 1 << 20
+"""Bytes of lines in one call of the kernel, about: what it writes stays in the processor's cache."""
 
 _MOST_BYTES = 1 << 30
-"""Bytes of a line that the kernel reads: places in a column of texts have 32 bits."""
+"""Bytes of lines that the kernel reads at once: places in a column of texts have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,20 +186,23 @@ def plain_events(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I6
     others
         int64[n], growing: lines for another reader. They are events or not.
     """
-    n_bytes = int(lines.ends[-1] - lines.starts[0]) if len(lines) else 0
-    if len(lines) > 1 and n_bytes * max(plan.n_texts, 1) > _ROOM:
-        half = len(lines) // 2
-        first, second = plain_events(lines[:half], stream, plan), plain_events(lines[half:], stream, plan)
-        events = pa.concat_tables([first[0], second[0]]).combine_chunks()
-        return events, *(np.concatenate([a, half + b]) for a, b in zip(first[1:], second[1:], strict=True))
-    if n_bytes > _MOST_BYTES:
-        return event_table_schema(stream).empty_table(), np.zeros(0, np.int64), np.arange(len(lines))
-    return _read(lines, stream, plan)
+    if len(lines) == 0:
+        return _read(lines, stream, plan)
+    n_bytes = int(lines.ends[-1] - lines.starts[0])
+    step = max(1, len(lines) * _PART_BYTES // max(n_bytes, 1))
+    parts = [(row, _read(lines[row : row + step], stream, plan)) for row in range(0, len(lines), step)]
+    if len(parts) == 1:
+        return parts[0][1]
+    events = pa.concat_tables([found[0] for _, found in parts]).combine_chunks()
+    rows, others = (np.concatenate([row + found[at] for row, found in parts]) for at in (1, 2))
+    return events, rows, others
 
 
 def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
     n, n_columns = len(lines), len(plan.kind)
     n_bytes = int(lines.ends[-1] - lines.starts[0]) if n else 0
+    if n_bytes > _MOST_BYTES:
+        return event_table_schema(stream).empty_table(), np.zeros(0, np.int64), np.arange(n)
     names = Names(
         text=plan.text,
         ptr=plan.ptr,
@@ -271,6 +274,9 @@ def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Arr
 
 
 def _of_buffers(kind: pa.DataType, is_known: Mask, *content: npt.NDArray[Any]) -> pa.Array:
+    """Return a column of its own memory: one that is kept must not keep all others."""
     n_null = len(is_known) - int(np.count_nonzero(is_known))
     known = pa.py_buffer(np.packbits(is_known, bitorder="little")) if n_null else None
-    return pa.Array.from_buffers(kind, len(is_known), [known, *map(pa.py_buffer, content)], n_null)
+    return pa.Array.from_buffers(
+        kind, len(is_known), [known, *(pa.py_buffer(values.copy()) for values in content)], n_null
+    )
