@@ -13,9 +13,10 @@ from numba.core.event import Listener, install_listener
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
 from cep.engine.kernels.columns.order import number_keys, pack_bits
-from cep.engine.kernels.compiled import KERNELS, PARTS
 from cep.engine.matcher import Matcher
 from cep.expression import Literal, Type
+from cep.formats.text.json.columns import compile_kernel
+from cep.kernels.compiled import KERNELS, PARTS, is_compiled
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables
@@ -106,6 +107,7 @@ class _Compilations(Listener):
 
 
 def _run_all_kernels() -> None:
+    compile_kernel()
     program = smallest_program()
     columns = {
         TIME_COLUMN: [2, 1, 1],
@@ -129,15 +131,7 @@ def _run_all_kernels() -> None:
 
 def is_warm() -> bool:
     """Return whether all kernels are compiled for this processor, so that no run waits for a compiler."""
-    return all(map(_is_compiled, KERNELS.values()))
-
-
-def _is_compiled(kernel: Any) -> bool:
-    """Return whether a kernel is compiled, in this process or on disk. numba has no public way to ask."""
-    if not hasattr(kernel, "_cache") or kernel.signatures:
-        return True  # without the compiler it is a plain function
-    processor = kernel.targetctx.codegen().magic_tuple()
-    return any(key[1] == processor for key in kernel._cache._cache_file._load_index())
+    return all(map(is_compiled, KERNELS.values()))
 
 
 def compiled_kernels() -> dict[str, int]:

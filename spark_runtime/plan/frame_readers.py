@@ -22,6 +22,7 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, with_columns, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
+from cep.formats.text.lines import Lines, lines_of_column, without_returns
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
@@ -58,7 +59,7 @@ class LineReader:
             for chunk in self._chunks(path, (lines for _, lines in portions), ahead):
                 yield from self.packer.chunk(chunk, self.stream, reached.watermark_us)
 
-    def _chunks(self, path: str, portions: Iterable[list[bytes]], ahead: AheadGuard) -> Iterator[Chunk]:
+    def _chunks(self, path: str, portions: Iterable[Lines], ahead: AheadGuard) -> Iterator[Chunk]:
         name, position = local_name(path), 1
         try:
             for piece in self._pieces(name, portions):
@@ -69,7 +70,7 @@ class LineReader:
                 raise
             yield refused_chunk(name, position, self.stream, error)
 
-    def _pieces(self, name: str, portions: Iterable[list[bytes]]) -> Iterator[Piece]:
+    def _pieces(self, name: str, portions: Iterable[Lines]) -> Iterator[Piece]:
         named = values_in_path(name, self.stream, self.reading.pattern)
         reader = text_reader(name, self.stream, self.file_format, named)
         for lines in portions:
@@ -166,7 +167,7 @@ _ANY_TIME_US = 1 << 62
 """In a DataFrame, events may be ahead of each other by any time. `max_ahead` is for pipelines."""
 
 
-def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[bytes]]]:
+def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Lines]]:
     """Yield lines of one file each, and before them its path."""
     for batch in batches:
         lines, paths = batch.columns
@@ -177,7 +178,7 @@ def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[byt
             if paths[stop - 1].as_py() != path:
                 stop = start + int(np.argmin(np.asarray(pc.equal(paths.slice(start), path))))
             part = lines.slice(start, stop - start)
-            yield path, [line.removesuffix(b"\r") for line in part.to_pylist()]
+            yield path, without_returns(lines_of_column(part))
             start = stop
 
 

@@ -35,6 +35,7 @@ class Fault:
 
 _GRAPH = "cep/compiler/automaton/pattern_graph.py"
 _JSON, _READERS = "cep/formats/text/json_lines.py", "tests.property.readers"
+_JSON_KERNEL = "cep/formats/text/json/kernel.py"
 _NFA, _LOWER, _KERNELS = (
     "cep/compiler/automaton/nfa.py",
     "cep/compiler/lowering/lower.py",
@@ -171,6 +172,34 @@ FAULTS = (
         _JSON,
         "if (np.diff(rows) < 0).any():",
         "if False:",
+        _READERS,
+    ),
+    Fault(
+        "of a name that stands twice the first value counts in the kernel of JSON lines",
+        _JSON_KERNEL,
+        "return REFUSED, inside  # twice in an object",
+        "return skip_value(data, at, names.is_list), inside",
+        _READERS,
+    ),
+    Fault(
+        "the kernel of JSON lines keeps values of a line that it leaves",
+        _JSON_KERNEL,
+        "columns.state[column, row] = ABSENT",
+        "pass",
+        _READERS,
+    ),
+    Fault(
+        "the kernel of JSON lines takes halves of surrogate pairs",
+        "cep/formats/text/json/scan.py",
+        "if code < 0 or 0xD800 <= code <= 0xDFFF:",
+        "if code < 0:",
+        _READERS,
+    ),
+    Fault(
+        "the kernel of JSON lines takes two objects of a line for one",
+        _JSON_KERNEL,
+        "return is_end(data, at, end)",
+        "return True",
         _READERS,
     ),
     Fault(

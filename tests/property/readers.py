@@ -34,6 +34,8 @@ from cep.formats.chunks import Chunk, Piece, checked
 from cep.formats.dead_letter import CARRIAGE_RETURN, MISPLACED_QUOTE, not_encoded
 from cep.formats.files import Format, read_events, text_reader
 from cep.formats.text import csv_lines, json_lines
+from cep.formats.text.json import columns
+from cep.formats.text.lines import lines_of_column, lines_of_objects
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
@@ -157,7 +159,32 @@ def read_file(path: Path, stream: Stream, kind: Format | None = None, **options:
 
 
 def _json_parse(lines: Sequence[bytes], stream: Stream) -> Found:
-    return of_lines(*json_lines.parse(lines, stream), event_table_schema(stream))
+    """Return the result of each line, with the kernel and without it. Raises HarmError if they differ."""
+    schema = event_table_schema(stream)
+    found = of_lines(*json_lines.parse(lines, stream), schema)
+    without = of_lines(*json_lines.parse_otherwise(lines, stream), schema)
+    for index in found.keys() | without.keys():
+        if found.get(index) != without.get(index):
+            raise HarmError(
+                f"{lines[index]!r} by the kernel: {found.get(index)}, otherwise: {without.get(index)}"
+            )
+    return found
+
+
+def n_plain(lines: Sequence[bytes], stream: Stream) -> int:
+    """Return how many lines the kernel takes. Raises HarmError if it takes others where they lie otherwise.
+
+    Lines may lie one behind the other with nothing between them, as messages do.
+    """
+    plan = columns.plan_of(stream)
+    if plan is None or len(lines) <= json_lines.ONE_BY_ONE:
+        return 0
+    apart = columns.plain_events(lines_of_objects(lines), stream, plan)
+    close = columns.plain_events(lines_of_column(pa.array(lines, pa.binary())), stream, plan)
+    schema = event_table_schema(stream)
+    if of_lines(*apart[:2], (), schema) != of_lines(*close[:2], (), schema):
+        raise HarmError("the kernel reads messages in another way than lines")
+    return len(apart[0])
 
 
 def _csv_parse(lines: Sequence[bytes], stream: Stream, header: Sequence[str]) -> Found:
@@ -190,6 +217,8 @@ def try_lines(random: Random, tally: Counter[str], stream: Stream, *, is_csv: bo
     # A hostile line of CSV may contain line feeds, and its record may include the lines after it.
     lines = b"\n".join(lines).split(b"\n") if lines else []
     together = parse(lines)
+    if not is_csv:
+        tally["lines of many that the kernel took"] += n_plain(lines, stream)
     records = csv_lines.read(lines, header, stream).records if is_csv else lines
     full = [index for index, record in enumerate(records) if (record if is_csv else _is_full(record))]
     if sorted(together) != full:
@@ -371,6 +400,7 @@ def try_bytes(random: Random, tally: Counter[str], stream: Stream) -> int:
 
 def try_examples(first_seed: int, examples: int, minutes: float) -> Counter[str]:
     """Try examples. If one does harm, print the seed of the round and raise the error."""
+    columns.compile_kernel()  # no reader waits for the compiler, so nothing would try the kernel
     tally: Counter[str] = Counter()
     started = time.monotonic()
     seed = first_seed

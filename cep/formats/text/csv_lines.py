@@ -27,6 +27,7 @@ from cep.formats import dead_letter
 from cep.formats.file_columns import carriage_returns, columns_without_header, refuse_trees, require_columns
 from cep.formats.protocol import MAX_RECORD_LINES, Decoded, Indices, Problem, RecordFormat, RecordReader
 from cep.formats.text.file_beginnings import refuse_other_contents
+from cep.formats.text.lines import Lines
 from cep.schema.stream import COMMA_SEPARATED, CsvLayout, Stream
 from cep.schema.text_values import column_from_text, event_table_schema
 
@@ -104,6 +105,7 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     further lines.
     """
     form = _form_of(stream.csv)
+    lines = lines.objects() if isinstance(lines, Lines) else list(lines)
     block = b"\n".join(lines)
     n_read = len(lines)
     problems: list[Problem] = []

@@ -4,8 +4,10 @@ A line holds one object. A number is written as a number, a string and a time as
 missing is NULL; fields that the stream does not declare are not looked at. `cep.schema.text_values` has the
 accepted forms. An array, a struct, a map is written as JSON writes it, binary in base64.
 
-`parse_line` says what a line means. It is slow, so `parse` gives many lines at once to Arrow, and to
-`parse_line` what Arrow reads otherwise or not at all:
+`parse_line` says what a line means. It is slow, so `parse` gives many lines at once to a kernel
+(`cep.formats.text.json`). The kernel takes plain lines and no others. What it leaves goes to Arrow, as do all
+lines of streams that the kernel does not read, and all lines while it is not compiled. To `parse_line` goes
+what Arrow reads otherwise or not at all:
 
 - Arrow reads ``Inf`` and ``-NaN``, which are no JSON, and objects of any depth.
 - A bad line fails all lines that Arrow got with it. These are cut at the line that Arrow names, or in the
@@ -14,8 +16,7 @@ accepted forms. An array, a struct, a map is written as JSON writes it, binary i
   the reason.
 - Arrow has no maps, and where some counts of a column have fractions, it makes DOUBLE of all of them.
 
-A faster reader of many lines takes the place of `_parse_together`; `tests/property/readers.py` compares it
-with `parse_line`.
+`tests/property/readers.py` compares both with `parse_line`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ from cep.formats.text.file_beginnings import (
     refuse_other_json,
 )
 from cep.formats.text.line_format import LineFormat
+from cep.formats.text.lines import Lines, lines_of_objects
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import as_double, opaque_text
@@ -58,6 +61,12 @@ ONE_BY_ONE = 32
 PIECE_LINES = 2048
 """Lines in one call of Arrow. A bad line costs reading the lines before it twice. A call costs as much as
 some hundred lines."""
+
+_WORTH_LOADING = 512
+"""Lines for which compiled code is looked for on disk and loaded. To load it takes as long as 5,000 lines."""
+
+_SAMPLE, _MANY = 512, 16
+"""Lines that tell whether the kernel is of use for so many times as many: in some streams it takes none."""
 
 _Rows = tuple[Sequence[bytes], Indices]
 """Lines and which ones they are."""
@@ -216,11 +225,68 @@ def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, li
 
     Empty lines are neither.
     """
+    columns = _columns_module(len(lines)) if len(lines) > ONE_BY_ONE else None
+    plan = columns and columns.plan_of(stream)
+    if columns is None or plan is None:
+        return parse_otherwise(lines, stream)
+    block = lines if isinstance(lines, Lines) else lines_of_objects(lines)
+    if len(block) > _MANY * _SAMPLE:
+        taken, _, _ = columns.plain_events(block[:_SAMPLE], stream, plan)
+        if len(taken) < _SAMPLE // 8:
+            return parse_otherwise(lines, stream)
+    plain, rows, left = columns.plain_events(block, stream, plan)
+    if len(left) == 0:
+        return plain, rows, []
+    others, at, problems = parse_otherwise(_chosen(lines, left), stream)
+    problems = [(int(left[index]), reason) for index, reason in problems]
+    return *_merged(plain, rows, others, left[at]), problems
+
+
+def _chosen(lines: Sequence[bytes], rows: Indices) -> Sequence[bytes]:
+    if 2 * len(rows) > len(lines) and isinstance(lines, Lines):
+        lines = lines.objects()
+    return [lines[row] for row in rows.tolist()]
+
+
+def _columns_module(n_lines: int) -> ModuleType | None:
+    """Return the module of the kernel if the kernel is compiled, and loaded or worth being loaded."""
+    # Imported here: who reads a few lines need not load numba.
+    from cep.formats.text.json import columns
+
+    return columns if columns.is_ready(look_on_disk=n_lines >= _WORTH_LOADING) else None
+
+
+def _merged(
+    events: pa.Table, rows: Indices, others: pa.Table, other_rows: Indices
+) -> tuple[pa.Table, Indices]:
+    """Return two tables of events as one, and their rows, which grow in each of them, in order."""
+    if len(others) == 0:
+        return events, rows
+    places = np.searchsorted(rows, other_rows)
+    merged = np.insert(rows, places, other_rows)
+    cuts = np.flatnonzero(np.diff(places, prepend=-1))  # the first of those that come between the same two
+    if len(cuts) > _MOST_CUTS:
+        order = np.argsort(np.concatenate([rows, other_rows]), kind="stable")
+        return pa.concat_tables([events, others]).combine_chunks().take(pa.array(order)), merged
+    parts, start = [], 0
+    for cut, end in zip(cuts.tolist(), [*cuts[1:].tolist(), len(others)], strict=True):
+        parts += [events.slice(start, places[cut] - start), others.slice(cut, end - cut)]
+        start = places[cut]
+    return pa.concat_tables([*parts, events.slice(start)]).combine_chunks(), merged
+
+
+_MOST_CUTS = 64
+"""Places at which a table is cut rather than each of its rows moved."""
+
+
+def parse_otherwise(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, list[Problem]]:
+    """Return what `parse` returns, without the kernel."""
     is_for_arrow = _arrow_schema(stream, pa.int64()) is not None
     has_fractions = False
     tables: list[pa.Table] = []
     kept: list[Indices] = []
     problems: list[Problem] = []
+    lines = lines.objects() if isinstance(lines, Lines) else lines
     indices = np.arange(len(lines))
     pieces: list[_Rows] = [
         (lines[start : start + PIECE_LINES], indices[start : start + PIECE_LINES])

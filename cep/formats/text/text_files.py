@@ -13,6 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.formats.chunks import Piece, with_columns, without
 from cep.formats.protocol import RecordFormat
+from cep.formats.text.lines import Lines
 from cep.schema.stream import Stream
 
 STDIN = "-"
@@ -47,7 +48,7 @@ def _opened(name: str) -> Iterator[Any]:
 
 def line_blocks(
     name: str, block_bytes: int, encoding: str = "utf-8", bounds: Bounds | None = None
-) -> Iterator[list[bytes]]:
+) -> Iterator[Lines]:
     """Yield the lines of a file, whole ones, about `block_bytes` at a time, as UTF-8.
 
     `bounds`: only these bytes, of a file that is not packed. A line ends in a line feed, or a carriage return
@@ -75,7 +76,7 @@ def line_blocks(
                     pending.append(data)
                     n_pending += len(data)
                     continue
-                lines = _lines_of(b"".join([*pending, data[: cut - 1]]))
+                lines = Lines.of_block(b"".join([*pending, data[:cut]]))
                 pending, n_pending = [data[cut:]], len(data) - cut
                 n_lines += len(lines)
                 yield lines
@@ -83,7 +84,7 @@ def line_blocks(
         place = f" behind line {n_lines:,}" if n_lines else ""
         raise InputError("E0606", f"`{name}` cannot be read{place}: {_first_line(error)}") from error
     if any(pending):
-        yield _lines_of(b"".join(pending))
+        yield Lines.of_block(b"".join(pending))
 
 
 def _portions(name: str, file: Any, block_bytes: int, bounds: Bounds | None) -> Iterator[bytes]:
@@ -121,11 +122,6 @@ def _before_damage(name: str, start: int) -> bytes:
     return b"".join(found)
 
 
-def _lines_of(block: bytes) -> list[bytes]:
-    lines = block.split(b"\n")
-    return [line.removesuffix(b"\r") for line in lines] if b"\r" in block else lines
-
-
 def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     if encoding == "utf-8":
         yield from portions
@@ -143,10 +139,10 @@ def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[by
         ) from None
 
 
-def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> list[bytes]:
+def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> Sequence[bytes]:
     """Return lines of a file, cut at its line feeds, as `line_blocks` has them."""
     if encoding == "utf-8":
-        return list(lines)
+        return lines
     if encoding.startswith("utf-16"):
         raise InputError(
             "E0646",
@@ -195,7 +191,7 @@ class TextReader:
         self._stream = stream
         self._named = named
         self._first_line = 1
-        self._lines: list[bytes] = []  # not read yet
+        self._lines: Sequence[bytes] = []  # not read yet
         self._has_begun = False
 
     def read(self, lines: Sequence[bytes], *, is_last: bool = False) -> list[Piece]:
@@ -206,7 +202,8 @@ class TextReader:
         InputError
             The file has another form than lines of events of the stream.
         """
-        self._lines += lines
+        # Objects are made only where lines of two portions come together.
+        self._lines = [*self._lines, *lines] if self._lines else lines
         if not self._has_begun and not self._begin(is_last):
             return []
         if not self._lines:
@@ -240,7 +237,7 @@ class TextReader:
                     n_bytes -= len(data)
         except OSError as error:
             raise InputError("E0606", f"`{self.name}` cannot be read: {_first_line(error)}") from error
-        self._lines = _lines_of(head)
+        self._lines = Lines.of_block(head)
         self._begin(is_last=True)
         self._lines = []
         self._first_line = n_lines + 1
@@ -250,10 +247,12 @@ class TextReader:
         lines = self._lines
         if not lines:
             return False
-        lines[0] = lines[0].removeprefix(_BOM)
+        if lines[0].startswith(_BOM):
+            lines = self._lines = [lines[0].removeprefix(_BOM), *lines[1:]]
         n_lines = self._reader.begin(lines, is_last=is_last)
         if n_lines is None:
             return False
-        lines[:n_lines] = [b""] * n_lines
+        if n_lines:
+            self._lines = [b""] * n_lines + [*lines[n_lines:]]
         self._has_begun = True
         return True

@@ -6,7 +6,7 @@ what a micro-batch reads lets the watermark go on at least as far as its last ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -91,7 +91,7 @@ def _of_text(
     return TimeSpan(first_us, _earliest(last))
 
 
-def _lines(name: str, encoding: str, bounds: tuple[int, int] | None) -> list[bytes]:
+def _lines(name: str, encoding: str, bounds: tuple[int, int] | None) -> Sequence[bytes]:
     return next(line_blocks(name, PEEK_BYTES, encoding, bounds), [])
 
 

@@ -1,0 +1,1 @@
+"""JSON lines: what a line means, and many lines at once as columns."""

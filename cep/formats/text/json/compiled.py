@@ -1,0 +1,7 @@
+"""How the kernel of JSON lines is compiled: anew when a source of it has changed."""
+
+from __future__ import annotations
+
+from cep.kernels import compiled
+
+kernel = compiled.kernel(compiled.source_stamp("cep.formats.text.json", "cep.kernels"))
