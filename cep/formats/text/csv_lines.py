@@ -108,7 +108,8 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     n_read = len(lines)
     problems: list[Problem] = []
     has_signs = (form.quote and form.quote in block) or b"\r" in block
-    if not _is_utf8(block) or (has_signs and form.lines.fullmatch(block) is None):
+    has_inner_ends = block.count(b"\n") >= max(len(lines), 1)  # messages may have them, lines of a file not
+    if not _is_utf8(block) or has_inner_ends or (has_signs and form.lines.fullmatch(block) is None):
         lines, indices, problems, n_read = _records(lines, block, form, stream.csv, is_last)
     else:
         indices = np.arange(len(lines))
@@ -175,6 +176,8 @@ def _records(
         elif has_returns and b"\r" in record and form.record.fullmatch(record) is None:
             is_all = form.record.fullmatch(record.replace(b"\r", b"")) is not None
             reason = dead_letter.CARRIAGE_RETURN if is_all else dead_letter.MISPLACED_QUOTE
+        elif n_lines == 1 and b"\n" in record and form.record.fullmatch(record) is None:
+            reason = dead_letter.LINE_FEED
         if reason is None:
             indices.append(index)
         else:
