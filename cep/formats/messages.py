@@ -129,7 +129,7 @@ class MessageReader:
     def _with_columns(
         self, decoded: Decoded, columns: Mapping[str, pa.Array]
     ) -> tuple[pa.Table, list[Problem]]:
-        """Return the events with all columns of the stream, and the messages whose columns are not of a type."""
+        """Return the events with all columns of the stream, and the messages that have a wrong one."""
         n_events = decoded.events.num_rows
         problems: list[Problem] = []
         found = []
