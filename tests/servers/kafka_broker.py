@@ -1,7 +1,7 @@
 """A Kafka broker for tests: one process on this machine, which answers on 127.0.0.1 only.
 
 It has two doors. The plain one lets everybody do everything. The other one asks for a password (SASL): the
-user `reader` may read and write topics that begin with `open`, and no others.
+user `reader` may do what a test allows.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Broker:
         asked = TopicPartition(topic, partition, before)
         self.admin.delete_records([asked])[asked].result(30)
 
-    def allow(self, prefix: str) -> None:
-        """Let the user `reader` read topics that begin with `prefix`."""
+    def allow(self, prefix: str, *, only_read: bool = False) -> None:
+        """Let the user `reader` read, and write, topics that begin with `prefix`."""
         from confluent_kafka.admin import (
             AclBinding,
             AclOperation,
@@ -113,7 +113,7 @@ class Broker:
             ResourcePatternType.PREFIXED,
             f"User:{USER}",
             "*",
-            AclOperation.ALL,
+            AclOperation.READ if only_read else AclOperation.ALL,
             AclPermissionType.ALLOW,
         )
         for result in self.admin.create_acls([rights]).values():
