@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.errors import CepError
+from cep.local.match_file import match_file
+from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
@@ -74,12 +76,14 @@ def in_topic(broker: Broker, topic: str) -> list[str]:
     return sorted(json.loads(message.value())["match_id"] for message in broker.messages(topic))
 
 
-def of_a_batch(folder: Path, broker: Broker, topic: str) -> list[str]:
-    folder.mkdir()
-    file = pipeline(folder, broker, topic, sink=TO_FILES)
-    file.write_text(file.read_text().replace("checkpoint: checkpoint", "mode: batch"))
-    quiet_run(file)
-    return in_files(folder / "out")
+def expected_of(folder: Path, broker: Broker, topic: str) -> list[str]:
+    """Return the matches of a local run over the messages of a topic."""
+    (folder / "rules.cep").write_text(RULES)
+    (folder / "streams.yaml").write_text(STREAMS)
+    file = folder / "events.json"
+    file.write_text("".join(message.value().decode() + "\n" for message in broker.messages(topic)))
+    rules = compile_rulebook(load_rulebook([folder / "rules.cep"])).rule_set
+    return sorted(match_file(rules, file).matches.column("match_id").to_pylist())
 
 
 def test_partitions_of_unlike_density_are_caught_up_with_the_matches_of_a_batch(
@@ -88,18 +92,21 @@ def test_partitions_of_unlike_density_are_caught_up_with_the_matches_of_a_batch(
     topic = broker.topic(n_partitions=2)
     broker.send(topic, [tick(i, i, f"k{i % 3}") for i in range(2_000)])
     broker.send(topic, [tick(10_000 + i, i * 50 + 0.5, f"k{i % 3}") for i in range(40)], partition=1)
-    expected = of_a_batch(tmp_path / "batch", broker, topic)
+    expected = expected_of(tmp_path, broker, topic)
     assert len(expected) > 900
     found = {}
-    for watermark in ("slowest", "fastest"):
-        folder = tmp_path / watermark
+    for name, setting in {
+        "batch": "mode: batch",
+        "slowest": "at_end: finish",
+        "fastest": "at_end: finish\nwatermark: fastest",
+    }.items():
+        folder = tmp_path / name
         folder.mkdir()
-        more = (f"watermark: {watermark}", "at_end: finish")
         source = ", max_events_per_trigger: 700"
-        summary = quiet_run(pipeline(folder, broker, topic, *more, sink=TO_FILES, source=source))
+        summary = quiet_run(pipeline(folder, broker, topic, setting, sink=TO_FILES, source=source))
         assert summary.counts.events == 2_040
-        found[watermark] = in_files(folder / "out"), summary.counts.late
-    assert found["slowest"] == (expected, 0)
+        found[name] = in_files(folder / "out"), summary.counts.late
+    assert found["batch"] == found["slowest"] == (expected, 0)
     assert found["fastest"][1] > 0  # without care some would be late
 
 
@@ -149,8 +156,8 @@ def test_a_run_that_is_killed_around_the_commit_of_its_sink_writes_each_match_on
 ) -> None:
     topic, out = broker.topic(n_partitions=2), broker.topic("out")
     for partition in (0, 1):
-        broker.send(topic, [tick(2 * i + partition, i, f"k{i % 3}") for i in range(300)], partition=partition)
-    expected = of_a_batch(tmp_path / "batch", broker, topic)
+        broker.send(topic, [tick(2 * i + partition, i, f"k{i % 3}") for i in range(200)], partition=partition)
+    expected = expected_of(tmp_path, broker, topic)
     folder = tmp_path / "stream"
     folder.mkdir()
     source = ", max_events_per_trigger: 200"

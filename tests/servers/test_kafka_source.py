@@ -248,6 +248,16 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_beginning(broker: B
     planner.close(Counts())
 
 
+def test_a_worker_reads_a_partition_that_is_newer_than_what_it_knows(broker: Broker) -> None:
+    topic = broker.topic()
+    broker.send(topic, values(1))
+    source = KafkaSource(reading(broker, topic))
+    assert seen(source.reading).ids == [1]
+    broker.grow(topic, 2)
+    broker.send(topic, values(2), partition=1)
+    assert Seen(source).read([(1, (topic, 1, 0, 1))]).ids == [2]
+
+
 def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(broker: Broker) -> None:
     topic = broker.topic(n_partitions=2)
     broker.send(topic, values(*range(6)))

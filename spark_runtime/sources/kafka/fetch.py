@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from cep.errors import InputError
@@ -28,6 +29,11 @@ _SILENT_SECONDS = 60.0
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
 _TIMED_OUT = -185
+_PASSING = frozenset((-190, -188, 3, 5, 6, 78))
+"""Unknown partition or topic, no leader, offset not available: of a partition that is new, or is moving."""
+
+_PASSING_SECONDS = 10.0
+_RETRY_SECONDS = 0.1
 
 Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
@@ -75,18 +81,29 @@ def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
     InputError
         A broker does not answer, refuses access, or has no such partition.
     """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _PASSING_SECONDS
+    while times_ms:
+        try:
+            return _told_offsets(client, times_ms)
+        except KafkaException as error:
+            topic = next(iter(times_ms))[0]
+            if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                raise client.error(error, f"topic `{topic}`") from error
+            time.sleep(_RETRY_SECONDS)
+            _learn_partitions(client, topic)
+    return {}
+
+
+def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
     from confluent_kafka import KafkaException, TopicPartition
 
-    if not times_ms:
-        return {}
     asked = [TopicPartition(*place, at_ms) for place, at_ms in times_ms.items()]
-    try:
-        answers = client.client.offsets_for_times(asked, timeout=30)
-    except KafkaException as error:
-        raise client.error(error, f"topic `{asked[0].topic}`") from error
+    answers = client.client.offsets_for_times(asked, timeout=30)
     for answer in answers:
         if answer.error is not None:
-            raise client.error(answer.error, f"topic `{answer.topic}`")
+            raise KafkaException(answer.error)
     return {(answer.topic, answer.partition): answer.offset for answer in answers}
 
 
@@ -152,9 +169,19 @@ def _is_end(client: Client, errors: Sequence[Any], part: OffsetRange) -> bool:
                     "a broker has lost messages; start with an empty checkpoint directory",
                 )
             return True
-        if code != _NO_GROUP:  # the group is never used
+        if code in _PASSING:
+            _learn_partitions(client, part.topic)
+        elif code != _NO_GROUP:  # the group is never used
             raise client.error(message.error(), f"topic `{part.topic}`")
     return False
+
+
+def _learn_partitions(client: Client, topic: str) -> None:
+    """Let a client ask again which partitions a topic has: what it knows may be older than a new partition."""
+    from confluent_kafka import KafkaException
+
+    with suppress(KafkaException):
+        client.client.list_topics(topic, timeout=5)
 
 
 def first_messages(
@@ -175,6 +202,9 @@ def first_messages(
         while open_places and time.monotonic() < deadline:
             for message in client.client.consume(TAKEN, 0.002):
                 place, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.code() in _PASSING:
+                    _learn_partitions(client, message.topic())
+                    continue
                 if error is not None and error.code() == _NO_GROUP:
                     continue
                 if error is not None and error.code() not in (_EOF, _NO_OFFSET):
