@@ -102,7 +102,7 @@ def test_partitions_of_unlike_density_are_caught_up_with_the_matches_of_a_batch(
     }.items():
         folder = tmp_path / name
         folder.mkdir()
-        source = ", max_events_per_trigger: 700"
+        source = ", max_events_per_trigger: 1100"
         summary = quiet_run(pipeline(folder, broker, topic, setting, sink=TO_FILES, source=source))
         assert summary.counts.events == 2_040
         found[name] = in_files(folder / "out"), summary.counts.late

@@ -177,7 +177,7 @@ def _is_end(client: Client, errors: Sequence[Any], part: OffsetRange) -> bool:
 
 
 def _learn_partitions(client: Client, topic: str) -> None:
-    """Let a client ask again which partitions a topic has: what it knows may be older than a new partition."""
+    """Let a client ask again which partitions a topic has: one may be newer than what it knows."""
     from confluent_kafka import KafkaException
 
     with suppress(KafkaException):

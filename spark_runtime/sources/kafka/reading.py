@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cep.formats.messages import MessageReader, Messages
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS
+from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from spark_runtime.kafka_connection import Client, Connection, no_topic
 from spark_runtime.sources.kafka.fetch import TAKEN

@@ -12,7 +12,7 @@ from typing import Any
 from cep.counts import Counts
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, no_events
-from cep.formats.messages import MessageReader, tombstones
+from cep.formats.text.messages import MessageReader, tombstones
 from cep.schema.stream import Stream
 from spark_runtime.kafka_connection import Client, Connection
 from spark_runtime.sources.kafka.fetch import (

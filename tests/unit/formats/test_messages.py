@@ -10,9 +10,9 @@ import pytest
 
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
-from cep.formats.messages import EMPTY, MessageReader, Messages, tombstones
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS
+from cep.formats.text.messages import EMPTY, MessageReader, Messages, tombstones
 from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp"), Field("note", "string")), "ts")
