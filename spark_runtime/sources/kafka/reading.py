@@ -86,7 +86,9 @@ class KafkaReading:
             # What is asked for is there: a fetch does not wait for more.
             "fetch.wait.max.ms": 10,
             # By default it fetches 100,000 messages ahead, mostly beyond the end of the range.
-            "queued.min.messages": 2 * TAKEN,
+            "queued.min.messages": 5 * TAKEN,
+            # By default it pauses for a second when it has fetched enough, also if all of it is taken meanwhile.
+            "fetch.queue.backoff.ms": 2,
         }
         return Client(Consumer, self.connection, {**ours, **more})
 
