@@ -87,7 +87,7 @@ class KafkaReading:
             "fetch.wait.max.ms": 10,
             # By default it fetches 100,000 messages ahead, mostly beyond the end of the range.
             "queued.min.messages": 5 * TAKEN,
-            # By default it pauses for a second when it has fetched enough, also if all of it is taken meanwhile.
+            # By default it pauses for a second when it has fetched enough, though it is taken at once.
             "fetch.queue.backoff.ms": 2,
         }
         return Client(Consumer, self.connection, {**ours, **more})
