@@ -109,7 +109,9 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     problems: list[Problem] = []
     has_signs = (form.quote and form.quote in block) or b"\r" in block
     has_inner_ends = block.count(b"\n") >= max(len(lines), 1)  # messages may have them, lines of a file not
-    if not _is_utf8(block) or has_inner_ends or (has_signs and form.lines.fullmatch(block) is None):
+    is_plain = _is_utf8(block) and not has_inner_ends
+    is_plain = is_plain and not (has_signs and form.lines.fullmatch(block) is None)
+    if not is_plain:
         lines, indices, problems, n_read = _records(lines, block, form, stream.csv, is_last)
     else:
         indices = np.arange(len(lines))
@@ -118,7 +120,7 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
         block = b"\n".join([lines[index] for index in indices.tolist()])
     if not len(indices):
         return Decoded(event_table_schema(stream).empty_table(), indices, problems, lines, n_read)
-    has_line_ends = b"\r" in block or block.count(b"\n") >= len(indices)
+    has_line_ends = b"\r" in block or (not is_plain and block.count(b"\n") >= len(indices))
     texts, miscounted = _read_arrow(block, header, stream, has_line_ends=has_line_ends)
     is_event = np.ones(len(indices), dtype=bool)
     for row, reason in miscounted:
