@@ -4,7 +4,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz fuzz-text fuzz-readers bench lock clean java
+.PHONY: help demo test check servers fuzz fuzz-text fuzz-readers bench lock clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+servers: java  ## fetch the servers that tests talk to: a Kafka broker; without it its tests are skipped
+	@$(BIN)/python tools/servers/fetch.py
+
 fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
 	$(BIN)/python -m tests.property $(or $(ARGS),--minutes 10)
 
@@ -36,7 +39,7 @@ bench: java  ## run all benchmarks, each figure beside a no-op; a short form: AR
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra dev --strip-extras --allow-unsafe \
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra kafka --extra dev --strip-extras --allow-unsafe \
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock

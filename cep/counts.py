@@ -48,6 +48,8 @@ class Counts:
     empty, refused, gone, changed
         Files by name: without a byte; quarantined; planned to be read, but not there any more; changed since
         they were read.
+    lost, tombstones
+        Messages by partition of a topic: removed before they were read; without a value.
     rows
         Rows that the matches are.
     waiting
@@ -85,6 +87,8 @@ class Counts:
     refused: Split = field(default_factory=dict)
     gone: Split = field(default_factory=dict)
     changed: Split = field(default_factory=dict)
+    lost: Split = field(default_factory=dict)
+    tombstones: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -151,7 +155,7 @@ class Counts:
 
 _SPLITS = (
     *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
-    *("retracted", "empty", "refused", "gone", "changed"),
+    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")

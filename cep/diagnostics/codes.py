@@ -233,6 +233,13 @@ SPARK: dict[str, str] = {
     "E0845": "more source partitions than a pipeline may have",
     "E0846": "a device clock, and a source that has no order",
     "E0847": "too many events wait for a source partition, and a pause would not help",
+    "E0850": "no broker of Kafka answers",
+    "E0851": "a topic or a partition that is not there",
+    "E0852": "a broker of Kafka refuses access",
+    "E0853": "an option of Kafka's client that is wrong, or a variable that the environment does not have",
+    "E0854": "messages that were removed before they were read",
+    "E0855": "two runs that write to one topic of Kafka under one name",
+    "E0856": "Kafka failed",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

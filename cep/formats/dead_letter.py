@@ -41,6 +41,7 @@ NOT_JSON = "not a JSON object"
 TOO_DEEP = f"nested more than {MAX_NESTING} levels deep"
 MISPLACED_QUOTE = "a quote that does not enclose a whole field"
 CARRIAGE_RETURN = "a carriage return outside quotes"
+LINE_FEED = "a line feed outside quotes"
 
 
 def not_encoded(encoding: str) -> str:

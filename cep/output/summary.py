@@ -51,6 +51,12 @@ def summary_lines(
     ):
         if files:
             rows.append((name, len(files), f"{what}: {_names(files, 'files')}"))
+    for name, messages, what in (
+        ("lost", counts.lost, "messages that the topic had removed before they were read"),
+        ("tombstones", counts.tombstones, "messages without a value, passed over"),
+    ):
+        if messages:
+            rows.append((name, sum(messages.values()), f"{what}: {_listed(messages, ', ', 'partitions')}"))
     lines = []
     for name, count, text in rows:
         lines.append(_summary_line(name, f"{count:,}", text))

@@ -72,6 +72,7 @@ SINKS: Registry[SinkType] = Registry(
         "console": "spark_runtime.sinks.console:CONSOLE",
         "json": "spark_runtime.sinks.files:JSON",
         "parquet": "spark_runtime.sinks.files:PARQUET",
+        "kafka": "spark_runtime.sinks.kafka:KAFKA",
     },
     (("settings", "kinds", "spec"),),
 )

@@ -11,7 +11,13 @@ from spark_runtime.sources.folders.files import FilesType
 from spark_runtime.sources.spec import SourceType
 
 SOURCES: Registry[SourceType] = Registry(
-    "source", "cep.sources", {"rate": "spark_runtime.sources.rate:RATE"}, (("settings", "spec"),)
+    "source",
+    "cep.sources",
+    {
+        "rate": "spark_runtime.sources.rate:RATE",
+        "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
+    },
+    (("settings", "spec"),),
 )
 """Other packages register theirs in the group ``cep.sources`` (docs/pipeline.md, "Plug-ins")."""
 

@@ -110,7 +110,10 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     n_read = len(lines)
     problems: list[Problem] = []
     has_signs = (form.quote and form.quote in block) or b"\r" in block
-    if not _is_utf8(block) or (has_signs and form.lines.fullmatch(block) is None):
+    has_inner_ends = block.count(b"\n") >= max(len(lines), 1)  # messages may have them, lines of a file not
+    is_plain = _is_utf8(block) and not has_inner_ends
+    is_plain = is_plain and not (has_signs and form.lines.fullmatch(block) is None)
+    if not is_plain:
         lines, indices, problems, n_read = _records(lines, block, form, stream.csv, is_last)
     else:
         indices = np.arange(len(lines))
@@ -119,7 +122,7 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
         block = b"\n".join([lines[index] for index in indices.tolist()])
     if not len(indices):
         return Decoded(event_table_schema(stream).empty_table(), indices, problems, lines, n_read)
-    has_line_ends = b"\r" in block or block.count(b"\n") >= len(indices)
+    has_line_ends = b"\r" in block or (not is_plain and block.count(b"\n") >= len(indices))
     texts, miscounted = _read_arrow(block, header, stream, has_line_ends=has_line_ends)
     is_event = np.ones(len(indices), dtype=bool)
     for row, reason in miscounted:
@@ -177,6 +180,8 @@ def _records(
         elif has_returns and b"\r" in record and form.record.fullmatch(record) is None:
             is_all = form.record.fullmatch(record.replace(b"\r", b"")) is not None
             reason = dead_letter.CARRIAGE_RETURN if is_all else dead_letter.MISPLACED_QUOTE
+        elif n_lines == 1 and b"\n" in record and form.record.fullmatch(record) is None:
+            reason = dead_letter.LINE_FEED
         if reason is None:
             indices.append(index)
         else:

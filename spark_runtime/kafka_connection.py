@@ -1,0 +1,222 @@
+"""The connection to Kafka that source and sink share: settings, secrets, and what its errors mean.
+
+A connection holds names of secrets, `${NAME}`. They are looked up in the environment where a client is made,
+so neither the checkpoint nor a task that Spark writes down has them.
+
+Executors read this: it imports nothing of the compiler, and librdkafka only when a client is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cep.errors import InputError
+
+WAIT_SECONDS = 5.0
+"""How long a broker may take to answer before anything runs."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
+_HIDDEN = "***"
+
+_TRANSPORT, _RESOLVE = -195, -193
+# Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
+_UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192))  # transport, resolve, all down, timed out
+_REFUSED = frozenset(
+    (-181, -169, 29, 30, 31, 33, 34, 53, 58)
+)  # TLS, authentication, authorization of whatever
+_NO_TOPIC = frozenset((-190, -188, 3))
+_FENCED = frozenset((-144, 47, 90))  # fenced, invalid epoch of the producer
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a cluster is, and how to get in.
+
+    Parameters
+    ----------
+    brokers
+        Host and port of some brokers, with commas between them.
+    options
+        Settings of librdkafka by name. In values `${NAME}` stands for a variable of the environment.
+    """
+
+    brokers: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def config(self, ours: Mapping[str, Any], noted: Noted) -> dict[str, Any]:
+        """Return the settings of a client.
+
+        Parameters
+        ----------
+        ours
+            What the client is made for.
+        noted
+            Gets the errors that librdkafka tells by the way.
+
+        Raises
+        ------
+        InputError
+            A variable of the environment is missing (E0853).
+        """
+        given = {name: _replaced(name, value) for name, value in self.options}
+        # Its log would come between the lines of the summary; `noted` has what matters.
+        quiet = {"log_level": 0, "error_cb": noted}
+        return {"bootstrap.servers": self.brokers, **quiet, **ours, **given}
+
+    def secrets(self) -> list[str]:
+        """Return the values that no message may show."""
+        found = []
+        for name, value in self.options:
+            if _VARIABLE.search(value) or _SECRET.search(name):
+                with suppress(InputError):
+                    found.append(_replaced(name, value))
+                found += [os.environ.get(variable, "") for variable in _VARIABLE.findall(value)]
+        return sorted(filter(None, found), key=len, reverse=True)
+
+    def shown(self, error: object) -> str:
+        """Return what an error of librdkafka says, without secrets."""
+        text = error.str() if hasattr(error, "str") else str(error)
+        for secret in self.secrets():
+            text = text.replace(secret, _HIDDEN)
+        return " ".join(text.split())
+
+
+def _replaced(option: str, value: str) -> str:
+    def of_environment(found: re.Match[str]) -> str:
+        try:
+            return os.environ[found[1]]
+        except KeyError:
+            raise InputError(
+                "E0853",
+                f"option `{option}` needs the variable `{found[1]}`, which the environment does not have",
+                f"set it where the pipeline is started: export {found[1]}=...",
+            ) from None
+
+    return _VARIABLE.sub(of_environment, value)
+
+
+class Noted:
+    """The errors that librdkafka tells by the way: the last one of each kind."""
+
+    def __init__(self) -> None:
+        self.errors: dict[int, Any] = {}
+
+    def __call__(self, error: Any) -> None:
+        """Note an error."""
+        self.errors[error.code()] = error
+
+
+class Client:
+    """A consumer or a producer, and what it has noted.
+
+    Parameters
+    ----------
+    kind
+        `confluent_kafka.Consumer` or `Producer`.
+    connection
+        Where the cluster is.
+    ours
+        Settings of librdkafka.
+
+    Raises
+    ------
+    InputError
+        A variable of the environment or an option is wrong (E0853).
+    """
+
+    def __init__(self, kind: Any, connection: Connection, ours: Mapping[str, Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        self.connection = connection
+        self.noted = Noted()
+        try:
+            self.client = kind(connection.config(ours, self.noted))
+        except (KafkaException, ValueError, TypeError) as error:
+            said = error.args[0] if error.args else error
+            raise InputError(
+                "E0853",
+                f"Kafka's client refuses its settings: {connection.shown(said)}",
+                "look at `options`; their names and values are those of librdkafka",
+            ) from error
+
+    def error(self, cause: Any, doing: str) -> InputError:
+        """Return what an error of librdkafka means to a user; `doing` is what it was in the way of."""
+        error = cause.args[0] if isinstance(cause, Exception) and cause.args else cause
+        code = error.code() if hasattr(error, "code") else None
+        refused = self._refusal()
+        if refused is not None and code in _UNREACHABLE:
+            error, code = refused, refused.code()
+        brokers = f"`{self.connection.brokers}`"
+        if code in _REFUSED:
+            return InputError(
+                "E0852",
+                f"{brokers} refuses access to {doing}: {self.connection.shown(error)}",
+                "look at `security.protocol` and `sasl...` in `options`, and at the rights of this user",
+            )
+        if code in _NO_TOPIC:
+            return no_topic(doing, self.connection.brokers)
+        if code in _FENCED:
+            return InputError(
+                "E0855",
+                f"another run of this pipeline writes to {doing}, and has taken over",
+                "one run at a time works on a checkpoint; end one of the two",
+            )
+        if code in _UNREACHABLE:
+            told = self.noted.errors.get(_TRANSPORT) or self.noted.errors.get(_RESOLVE)
+            return InputError(
+                "E0850",
+                f"no broker of Kafka answers at {brokers}: {self.connection.shown(told or error)}",
+                "start it, or name its host and port in `brokers`",
+            )
+        return InputError("E0856", f"Kafka failed at {doing}: {self.connection.shown(error)}")
+
+    def _refusal(self) -> Any:
+        return next((error for code, error in self.noted.errors.items() if code in _REFUSED), None)
+
+    def metadata(self, topic: str | None = None, doing: str = "its topics") -> Any:
+        """Return the topics of the cluster by name, or the one topic; it takes `WAIT_SECONDS` at most.
+
+        Raises
+        ------
+        InputError
+            No broker answers, or it refuses access.
+        """
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                return self.client.list_topics(*([] if topic is None else [topic]), timeout=1.0).topics
+            except KafkaException as error:
+                self.client.poll(0)  # only now it tells why
+                if self._refusal() is not None or time.monotonic() > deadline:
+                    raise self.error(error, doing) from error
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic.
+
+        Raises
+        ------
+        InputError
+            As `metadata`; or there is no such topic.
+        """
+        found = self.metadata(topic, f"topic `{topic}`")[topic]
+        if found.error is not None:
+            raise self.error(found.error, f"topic `{topic}`")
+        return sorted(found.partitions)
+
+
+def no_topic(what: str, brokers: str) -> InputError:
+    """Return the error for a topic that is not there."""
+    return InputError(
+        "E0851",
+        f"there is no {what} at `{brokers}`",
+        "create it, or correct its name",
+    )

@@ -1,0 +1,81 @@
+"""A topic of Kafka as a sink: its settings. On the driver only; librdkafka is not needed to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.errors import InputError
+from spark_runtime.kafka_connection import Connection
+from spark_runtime.kafka_settings import connection_of, has_package
+from spark_runtime.operator.output import DEAD, MATCH
+from spark_runtime.settings import Settings
+from spark_runtime.sinks.protocol import DriverSink, Output
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+
+_MATCH_ID, _KEY = "match_id", "key"
+
+
+class _KafkaType:
+    """See `SinkType`."""
+
+    settings = ("brokers", "topic", "key", "options")
+    kinds = ALL_KINDS
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        """Return the spec, or None if a problem was noted."""
+        is_there = has_package(settings)
+        connection, topic = connection_of(settings), settings.text("topic")
+        before = len(settings.document.diagnostics)
+        key = settings.word("key", (_MATCH_ID, _KEY), "")
+        if not is_there or connection is None or topic is None or len(settings.document.diagnostics) > before:
+            return None
+        return TopicSpec(connection, topic, key)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic.
+
+    Parameters
+    ----------
+    key
+        What is the key of a message: ``match_id``, or ``key``: the key by which the rules partition events.
+        Empty: the identifier of a match; of other rows nothing.
+    """
+
+    connection: Connection
+    topic: str
+    key: str = ""
+
+    def open(self, output: Output, context: SinkContext) -> DriverSink:
+        """Return the sink; raises InputError if the rows have no such key."""
+        from spark_runtime.sinks.topic import TopicSink
+
+        return TopicSink(output, self.connection, self.topic, self._columns(output, context))
+
+    def _columns(self, output: Output, context: SinkContext) -> tuple[str, ...]:
+        """Return the columns of the rows that are the key of a message."""
+        if self.key in ("", _MATCH_ID):
+            if output.kind == MATCH:
+                return (_MATCH_ID,)
+            if not self.key:
+                return ()
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has no `match_id`, it gets no matches",
+                "write key: key for late events, and no key for dead letters",
+            )
+        if output.kind == DEAD:
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has no key, it gets dead letters",
+                "remove `key`",
+            )
+        rules = context.rules
+        if output.stream is not None:
+            return next(iter(rules.keys_of(output.stream)), ())
+        names = dict.fromkeys(name for program in rules.programs for name in program.key)
+        return tuple(name for name in names if name in output.schema.names)
+
+
+KAFKA: SinkType = _KafkaType()

@@ -1,0 +1,206 @@
+"""Writes a topic of Kafka: each micro-batch is one transaction. On the driver only.
+
+The transaction also stores the number of the micro-batch, as the offset of a group of consumers that has the
+name of the stream. So a micro-batch that comes again after a crash finds its number and is passed over, or
+does not find it because its transaction was not committed. Nothing of ours has to remember it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F  # noqa: N812
+
+from cep.errors import InputError
+from spark_runtime.kafka_connection import Client, Connection
+from spark_runtime.plan.schema import quoted
+from spark_runtime.sinks.file_writers import JsonWriter
+from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Output
+
+_SECONDS = 60.0
+"""How long Kafka may take for a step of a transaction."""
+
+_RETRY_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class TopicSink:
+    """A topic; see `DriverSink`.
+
+    Parameters
+    ----------
+    output
+        What it gets.
+    connection
+        Where the cluster is.
+    topic
+        The topic.
+    key
+        The columns that are the key of a message. Several are an array of JSON.
+    """
+
+    output: Output
+    connection: Connection
+    topic: str
+    key: tuple[str, ...] = ()
+    _name: str = ""  # the producer's; one stream has one
+    _producer: Client | None = None
+    _numbers: Client | None = field(default=None)  # reads and stores the numbers of micro-batches
+    _is_begun: bool = False  # whether a transaction is open
+    _is_written: bool = False  # whether an earlier run has committed the micro-batch
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    wants_rows = True
+
+    def check(self) -> None:
+        """Ask a broker for the topic, and for the right to write it; raises InputError."""
+        from confluent_kafka import Consumer, KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        client = self._client(Consumer, {"group.id": "cep"})
+        client.partitions(self.topic)
+        client.client.close()
+        admin = self._client(AdminClient, {})
+        asked = TopicCollection([self.topic])
+        try:
+            found = admin.client.describe_topics(asked, include_authorized_operations=True)
+            allowed = found[self.topic].result(_SECONDS).authorized_operations
+        except KafkaException as error:
+            raise self._error(admin, error) from error
+        if allowed and not {"ALL", "WRITE"} & {operation.name for operation in allowed}:
+            raise InputError(
+                "E0852",
+                f"`{self.connection.brokers}` refuses access to topic `{self.topic}`: it must not be written",
+                "give this user the right to write it",
+            )
+
+    def begin(self, batch: Batch) -> None:
+        """Give up what an interrupted micro-batch left; find out whether this one was written."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        name = self._name_for(batch)
+        if self._producer is None or name != self._name:
+            self._open(name)
+        assert self._producer is not None
+        assert self._numbers is not None
+        try:
+            if self._is_begun:
+                self._producer.client.abort_transaction(_SECONDS)
+                self._is_begun = False
+            (stored,) = self._numbers.client.committed([TopicPartition(self.topic, 0)], timeout=_SECONDS)
+        except KafkaException as error:
+            raise self._error(self._producer, error) from error
+        if stored.error is not None:
+            raise self._error(self._numbers, stored.error)
+        self._is_written = batch.run is not None and stored.offset > batch.number
+
+    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+        """Send the rows in a transaction; without rows there is none."""
+        if self._is_written or not rows.n_rows:
+            return
+        from confluent_kafka import KafkaException
+
+        assert self._producer is not None
+        producer = self._producer.client
+        value = F.to_json(F.struct("*"), dict(JsonWriter().spark_options)).alias("value")
+        found = rows.frame.select(value, self._key_column().alias("key")).toArrow()
+        try:
+            producer.begin_transaction()
+            self._is_begun = True
+            for part in found.to_batches():
+                keys, values = part.column("key").to_pylist(), part.column("value").to_pylist()
+                for message_key, text in zip(keys, values, strict=True):
+                    self._send(message_key, text)
+        except KafkaException as error:
+            raise self._error(self._producer, error) from error
+
+    def _send(self, key: str | None, value: str) -> None:
+        assert self._producer is not None
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                self._producer.client.produce(self.topic, value=value, key=key)
+            except BufferError:  # the messages before are on their way
+                if time.monotonic() > deadline:
+                    raise
+                self._producer.client.poll(_RETRY_SECONDS)
+            else:
+                return
+
+    def commit(self, batch: Batch) -> None:
+        """Commit the transaction, with the number of the micro-batch in it."""
+        if not self._is_begun:
+            return
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._producer is not None
+        assert self._numbers is not None
+        producer = self._producer.client
+        try:
+            if batch.run is not None:
+                numbers = [TopicPartition(self.topic, 0, batch.number + 1)]
+                group = self._numbers.client.consumer_group_metadata()
+                self._repeated(lambda: producer.send_offsets_to_transaction(numbers, group, _SECONDS))
+            self._repeated(lambda: producer.commit_transaction(_SECONDS))
+        except KafkaException as error:
+            raise self._error(self._producer, error) from error
+        self._is_begun = False
+
+    def close(self) -> None:
+        """Let go of connections."""
+        if self._numbers is not None:
+            self._numbers.client.close()
+        self._producer = self._numbers = None
+
+    def _repeated(self, step: Any) -> None:
+        """Take a step of a transaction, again while Kafka asks for it."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                step()
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _name_for(self, batch: Batch) -> str:
+        """Return the name of the producer and of its group: the same for all runs of a stream."""
+        if batch.run is None:  # a batch has no run before it
+            return self._name or f"cep-batch-{uuid.uuid4()}"
+        kind = "-".join(self.output.kind.replace(":", " ").split())
+        return f"cep-{batch.run}-{kind}-{self.topic}"
+
+    def _open(self, name: str) -> None:
+        """Take over from whoever has written under this name: its open transaction is aborted."""
+        from confluent_kafka import Consumer, KafkaException, Producer
+
+        self.close()
+        group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        self._numbers = self._client(Consumer, group)
+        self._producer = self._client(Producer, {"transactional.id": name})
+        producer = self._producer.client
+        try:
+            self._repeated(lambda: producer.init_transactions(_SECONDS))
+        except KafkaException as error:
+            raise self._error(self._producer, error) from error
+        self._name, self._is_begun = name, False
+
+    def _client(self, kind: Any, ours: dict[str, Any]) -> Client:
+        return Client(kind, self.connection, ours)
+
+    def _error(self, client: Client, cause: Any) -> InputError:
+        return client.error(cause, f"topic `{self.topic}`")
+
+    def _key_column(self) -> SparkColumn:
+        texts = [quoted(name).cast("string") for name in self.key]
+        if len(texts) > 1:
+            return F.to_json(F.array(*texts))
+        return texts[0] if texts else F.lit(None).cast("string")

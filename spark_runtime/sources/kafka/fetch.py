@@ -1,0 +1,238 @@
+"""What is asked of Kafka: where partitions begin and end, and their messages.
+
+Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from cep.errors import InputError
+from spark_runtime.kafka_connection import Client
+
+MOST_MESSAGES = 50_000
+"""Messages that are decoded together, at most."""
+
+MOST_BYTES = 8 << 20
+"""Bytes of values that are decoded together, about."""
+
+TAKEN = 10_000
+"""Messages that are taken from librdkafka in one call, at most."""
+
+_TAKE_SECONDS = 0.05
+_SILENT_SECONDS = 60.0
+"""A broker that gives nothing of what it has for so long has failed."""
+
+_BEGIN, _END = -2, -1  # in place of a time
+_EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
+_TIMED_OUT = -185
+_PASSING = frozenset((-190, -188, 3, 5, 6, 78))
+"""Unknown partition or topic, no leader, offset not available: of a partition that is new, or is moving."""
+
+_PASSING_SECONDS = 10.0
+_RETRY_SECONDS = 0.1
+
+Place = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of a partition of a topic, from `start` up to `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class RemovedError(Exception):
+    """Retention has removed the message at `offset`, which was asked for."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+def place_text(topic: str, partition: int) -> str:
+    """Return topic and partition as text: ``orders[3]``."""
+    return f"{topic}[{partition}]"
+
+
+def begins(client: Client, places: Sequence[Place]) -> dict[Place, int]:
+    """Return the first offset that each partition still has."""
+    return first_offsets(client, dict.fromkeys(places, _BEGIN))
+
+
+def ends(client: Client, places: Sequence[Place]) -> dict[Place, int]:
+    """Return the offset behind each partition, as this reader may see it: before open transactions."""
+    return first_offsets(client, dict.fromkeys(places, _END))
+
+
+def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
+    """Return by partition the first offset of a time or later, -1: there is none.
+
+    One call for each broker. `times_ms`: milliseconds since 1970.
+
+    Raises
+    ------
+    InputError
+        A broker does not answer, refuses access, or has no such partition.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _PASSING_SECONDS
+    while times_ms:
+        try:
+            return _told_offsets(client, times_ms)
+        except KafkaException as error:
+            topic = next(iter(times_ms))[0]
+            if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                raise client.error(error, f"topic `{topic}`") from error
+            time.sleep(_RETRY_SECONDS)
+            _learn_partitions(client, topic)
+    return {}
+
+
+def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    asked = [TopicPartition(*place, at_ms) for place, at_ms in times_ms.items()]
+    answers = client.client.offsets_for_times(asked, timeout=30)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {(answer.topic, answer.partition): answer.offset for answer in answers}
+
+
+def portions(client: Client, part: OffsetRange) -> Iterator[list[Any]]:
+    """Yield the messages of a range, some at a time.
+
+    Raises
+    ------
+    RemovedError
+        A message is not there any more. What was before it has come.
+    InputError
+        A broker does not answer, refuses access, or has fewer messages than it had.
+    """
+    from confluent_kafka import TopicPartition
+
+    what = place_text(part.topic, part.partition)
+    pending: list[Any] = []
+    n_bytes, position, is_done = 0, part.start, False
+    heard = time.monotonic()
+    client.client.assign([TopicPartition(part.topic, part.partition, part.start)])
+    try:
+        while not is_done:
+            found = client.client.consume(min(TAKEN, part.end - position), _TAKE_SECONDS)
+            errors = [message for message in found if message.error() is not None]
+            if errors:
+                found = [message for message in found if message.error() is None]
+                is_done = _is_end(client, errors, part)
+            if found:
+                position = found[-1].offset() + 1
+                if position >= part.end:
+                    found = [message for message in found if message.offset() < part.end]
+                    is_done = True
+                pending += found
+                n_bytes += sum(map(len, found))
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENT_SECONDS:
+                raise client.error(_failure(_TIMED_OUT), f"`{what}`")
+            is_full = len(pending) >= MOST_MESSAGES or n_bytes >= MOST_BYTES
+            if pending and (is_full or is_done):
+                yield pending
+                pending, n_bytes = [], 0
+                heard = time.monotonic()
+    except RemovedError:
+        if pending:
+            yield pending
+        raise RemovedError(position) from None
+    finally:
+        client.client.unassign()
+
+
+def _is_end(client: Client, errors: Sequence[Any], part: OffsetRange) -> bool:
+    """Return whether the partition ends here; raises what else `errors` are."""
+    what = place_text(part.topic, part.partition)
+    for message in errors:
+        code = message.error().code()
+        if code == _NO_OFFSET:
+            raise RemovedError(part.start)
+        if code == _EOF:
+            if message.offset() < part.end:
+                raise InputError(
+                    "E0854",
+                    f"`{what}` ends at offset {message.offset():,}, and had messages up to {part.end - 1:,}",
+                    "a broker has lost messages; start with an empty checkpoint directory",
+                )
+            return True
+        if code in _PASSING:
+            _learn_partitions(client, part.topic)
+        elif code != _NO_GROUP:  # the group is never used
+            raise client.error(message.error(), f"topic `{part.topic}`")
+    return False
+
+
+def _learn_partitions(client: Client, topic: str) -> None:
+    """Let a client ask again which partitions a topic has: one may be newer than what it knows."""
+    from confluent_kafka import KafkaException
+
+    with suppress(KafkaException):
+        client.client.list_topics(topic, timeout=5)
+
+
+def first_messages(
+    client: Client, ranges: Mapping[Place, tuple[int, int]], most: int, seconds: float
+) -> dict[Place, list[Any] | None]:
+    """Return the first messages between two offsets of each partition, `most` or fewer.
+
+    None: they did not come within `seconds`, or are gone. Raises InputError if access is refused.
+    """
+    from confluent_kafka import TopicPartition
+
+    found: dict[Place, list[Any]] = {place: [] for place in ranges}
+    gone: set[Place] = set()
+    open_places = set(ranges)
+    deadline = time.monotonic() + seconds
+    client.client.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
+    try:
+        while open_places and time.monotonic() < deadline:
+            for message in client.client.consume(TAKEN, 0.002):
+                place, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.code() in _PASSING:
+                    _learn_partitions(client, message.topic())
+                    continue
+                if error is not None and error.code() == _NO_GROUP:
+                    continue
+                if error is not None and error.code() not in (_EOF, _NO_OFFSET):
+                    raise client.error(error, f"topic `{message.topic()}`")
+                if place not in open_places:
+                    continue
+                if error is None and message.offset() < ranges[place][1]:
+                    found[place].append(message)
+                    if len(found[place]) < most and message.offset() < ranges[place][1] - 1:
+                        continue
+                elif error is not None and error.code() == _NO_OFFSET:
+                    gone.add(place)
+                open_places.discard(place)
+    finally:
+        client.client.unassign()
+    return {
+        place: None if place in gone or (place in open_places and not messages) else messages
+        for place, messages in found.items()
+    }
+
+
+def require_right(client: Client, topic: str, partition: int) -> None:
+    """Fetch from the end of a partition: the answer is its end, or that access is refused (InputError)."""
+    at = ends(client, [(topic, partition)])[topic, partition]
+    first_messages(client, {(topic, partition): (at, at + 1)}, 1, 5)
+
+
+def _failure(code: int) -> Any:
+    from confluent_kafka import KafkaError
+
+    return KafkaError(code)

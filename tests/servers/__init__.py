@@ -1,0 +1,1 @@
+"""Servers that tests talk to, started for them."""

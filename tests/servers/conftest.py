@@ -1,0 +1,17 @@
+"""Servers of the tests in this folder: each is started once, for all of them."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
+from tests.spark.conftest import spark as spark
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Return a Kafka broker."""
+    require_servers(JARS.is_dir() and find_spec("confluent_kafka") is not None)
+    with running_broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running

@@ -1,0 +1,186 @@
+"""Topics as a sink: what a consumer of committed messages sees, whatever has crashed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cep.errors import CepError, InputError
+from spark_runtime.kafka_connection import Connection
+from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.sinks.kafka import TopicSpec
+from spark_runtime.sinks.protocol import Batch, DriverSink, Guarantee
+from tests.servers.kafka_broker import PASSWORD, USER, Broker
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
+
+pytestmark = pytest.mark.spark
+KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
+
+
+def opened(broker: Broker, kind: str, topic: str, key: str = "") -> DriverSink:
+    sink = TopicSpec(Connection(broker.address), topic, key).open(OUTPUTS[kind], CONTEXT)
+    sink.check()
+    return sink
+
+
+def there(broker: Broker, kind: str, topic: str) -> list[int]:
+    name = "position" if kind == DEAD else "id"
+    return sorted(json.loads(message.value())[name] for message in broker.messages(topic))
+
+
+@KINDS
+def test_what_was_committed_is_there(spark: SparkSession, broker: Broker, kind: str) -> None:
+    topic = broker.topic()
+    sink = opened(broker, kind, topic)
+    assert isinstance(sink, DriverSink)
+    assert sink.guarantee is Guarantee.EXACTLY_ONCE
+    for number, ids in enumerate(([1, 2, 3], [], [4])):
+        batch = Batch(topic, number)
+        sink.begin(batch)
+        write(spark, sink, kind, batch, ids)
+        sink.commit(batch)
+    sink.close()
+    assert there(broker, kind, topic) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
+    spark: SparkSession, broker: Broker, is_written: bool, is_committed: bool
+) -> None:
+    topic = broker.topic()
+    sink, batch = opened(broker, MATCH, topic), Batch(topic, 1)
+    sink.begin(batch)
+    if is_written:
+        write(spark, sink, MATCH, batch, [1, 2, 3])
+    if is_committed:
+        sink.commit(batch)
+    again = opened(broker, MATCH, topic)  # in a new process
+    for number, ids in ((1, [3, 2, 1]), (2, [4])):
+        again.begin(Batch(topic, number))
+        write(spark, again, MATCH, Batch(topic, number), ids)
+        again.commit(Batch(topic, number))
+    assert there(broker, MATCH, topic) == [1, 2, 3, 4]
+
+
+def test_a_micro_batch_that_is_begun_again_in_one_process_is_there_once(
+    spark: SparkSession, broker: Broker
+) -> None:
+    topic = broker.topic()
+    sink = opened(broker, DEAD, topic)
+    for _ in range(2):
+        sink.begin(Batch(topic, 0))
+        write(spark, sink, DEAD, Batch(topic, 0), [1, 2])
+    sink.commit(Batch(topic, 0))
+    assert there(broker, DEAD, topic) == [1, 2]
+
+
+def test_a_run_that_was_taken_for_dead_can_write_no_more(spark: SparkSession, broker: Broker) -> None:
+    topic = broker.topic()
+    zombie, sink = opened(broker, MATCH, topic), opened(broker, MATCH, topic)
+    batch = Batch(topic, 0)
+    zombie.begin(batch)
+    write(spark, zombie, MATCH, batch, [1])
+    sink.begin(batch)
+    with pytest.raises(InputError) as caught:
+        zombie.commit(batch)
+    assert caught.value.code == "E0855"
+    write(spark, sink, MATCH, batch, [1])
+    sink.commit(batch)
+    assert there(broker, MATCH, topic) == [1]
+
+
+def test_streams_and_outputs_do_not_meet_in_one_topic(spark: SparkSession, broker: Broker) -> None:
+    topic = broker.topic()
+    for run, kind, ids in (("a", LATE, [1]), ("b", LATE, [2]), ("a", MATCH, [3])):
+        sink = opened(broker, kind, topic)
+        batch = Batch(f"{topic}-{run}", 0)
+        sink.begin(batch)
+        write(spark, sink, kind, batch, ids)
+        sink.commit(batch)
+    assert there(broker, LATE, topic) == [1, 2, 3]
+
+
+def test_each_batch_writes_what_it_finds(spark: SparkSession, broker: Broker) -> None:
+    topic = broker.topic()
+    for _ in range(2):
+        sink = opened(broker, MATCH, topic)
+        sink.begin(Batch(None, 0))
+        write(spark, sink, MATCH, Batch(None, 0), [1])
+        sink.commit(Batch(None, 0))
+    assert there(broker, MATCH, topic) == [1, 1]
+
+
+def test_messages_are_the_lines_of_a_json_sink_under_a_key(spark: SparkSession, broker: Broker) -> None:
+    found = {}
+    for kind, key in (
+        (MATCH, ""),
+        (MATCH, "match_id"),
+        (MATCH, "key"),
+        (LATE, ""),
+        (LATE, "key"),
+        (DEAD, ""),
+    ):
+        topic = broker.topic()
+        sink = opened(broker, kind, topic, key)
+        sink.begin(Batch(topic, 0))
+        write(spark, sink, kind, Batch(topic, 0), [7])
+        sink.commit(Batch(topic, 0))
+        (message,) = broker.messages(topic)
+        found[kind, key] = message.key(), json.loads(message.value())
+    assert {name: key for name, (key, _) in found.items()} == {
+        (MATCH, ""): b"m7",
+        (MATCH, "match_id"): b"m7",
+        (MATCH, "key"): b"k",
+        (LATE, ""): None,
+        (LATE, "key"): b"k",
+        (DEAD, ""): None,
+    }
+    assert found[MATCH, ""][1] == {
+        "rule": "r",
+        "k": "k",
+        "match_id": "m7",
+        "match_start": "1970-01-01T00:00:00.000007Z",
+        "match_end": "1970-01-01T00:00:00.000007Z",
+        "id": 7,
+    }
+    assert found[LATE, ""][1] == {
+        "id": 7,
+        "ts": "1970-01-01T00:00:00.000007Z",
+        "k": "k",
+        "_late_seconds": 1.0,
+    }
+    assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7}
+
+
+@pytest.mark.parametrize(("kind", "key"), [(LATE, "match_id"), (DEAD, "match_id"), (DEAD, "key")])
+def test_a_key_that_the_rows_do_not_have_is_refused(broker: Broker, kind: str, key: str) -> None:
+    with pytest.raises(InputError) as caught:
+        opened(broker, kind, "any", key)
+    assert caught.value.code == "E0843"
+
+
+def test_a_topic_that_cannot_be_written_is_told_before_the_run(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEP_TEST_PASSWORD", PASSWORD)
+    options = (
+        ("sasl.mechanism", "PLAIN"),
+        ("sasl.password", "${CEP_TEST_PASSWORD}"),
+        ("sasl.username", USER),
+        ("security.protocol", "SASL_PLAINTEXT"),
+    )
+
+    def code(topic: str) -> str:
+        sink = TopicSpec(Connection(broker.sasl_address, options), topic).open(OUTPUTS[DEAD], CONTEXT)
+        with pytest.raises(CepError) as caught:
+            sink.check()
+        return caught.value.code
+
+    broker.allow("seen", only_read=True)
+    assert code(broker.topic("seen")) == "E0852"
+    assert code(broker.topic("hidden")) == "E0852"
+    with pytest.raises(InputError, match="there is no topic `nowhere`"):
+        opened(broker, DEAD, "nowhere")

@@ -1,0 +1,187 @@
+"""What a pipeline file may say of Kafka; nothing here needs a broker or librdkafka."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cep.errors import RuleError
+from spark_runtime import kafka_settings
+from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.sinks.kafka import TopicSpec
+from spark_runtime.sources.kafka.settings import KafkaSpec
+
+FILE = """
+streams: {{t: {{event_time: ts, schema: {{id: bigint, ts: timestamp}}}}}}
+rules: [r.cep]
+source: {{stream: t, format: kafka, {source}}}
+sinks: [{{format: kafka, {sink}}}]
+checkpoint: c
+"""
+SINK = "brokers: b, topic: out"
+
+
+def load(folder: Path, source: str, sink: str = SINK) -> Pipeline:
+    (folder / "r.cep").write_text("RULE r FROM t PARTITION BY id PATTERN a DEFINE a AS id > 0")
+    (folder / "p.yaml").write_text(FILE.format(source=source, sink=sink))
+    return load_pipeline(folder / "p.yaml")
+
+
+def source_of(folder: Path, text: str) -> KafkaSpec:
+    spec = load(folder, text).sources[0].spec
+    assert isinstance(spec, KafkaSpec)
+    return spec
+
+
+def problems(folder: Path, source: str, sink: str = SINK) -> list[str]:
+    with pytest.raises(RuleError) as caught:
+        load(folder, source, sink)
+    return [f"{problem.code} {problem.title}: {problem.help}" for problem in caught.value.diagnostics]
+
+
+def test_a_topic_needs_no_more_than_brokers_and_a_name(tmp_path: Path) -> None:
+    spec = source_of(tmp_path, "brokers: 'b:9092', topic: orders")
+    assert (spec.topics, spec.begin, spec.value_format, spec.isolation) == (
+        ("orders",),
+        "earliest",
+        "json",
+        "read_committed",
+    )
+    assert (spec.max_events, spec.goes_on_without, spec.has_dead_tombstones) == (None, False, False)
+    assert spec.place == "orders"
+
+
+def test_all_settings_are_read(tmp_path: Path) -> None:
+    spec = source_of(
+        tmp_path,
+        "brokers: [a, b], topic: [x, y], from: {'x[0]': 5}, value: csv, columns: {key: id}, on_lost: go_on, "
+        "max_events_per_trigger: 9, tombstones: dead_letter, isolation: read_uncommitted, "
+        "options: {sasl.password: 'a${B}c', socket.timeout.ms: 10}",
+    )
+    assert (spec.connection.brokers, spec.topics, spec.begin) == ("a,b", ("x", "y"), {"x[0]": 5})
+    assert (spec.value_format, spec.columns, spec.max_events) == ("csv", {"id": "key"}, 9)
+    assert (spec.goes_on_without, spec.has_dead_tombstones, spec.isolation) == (
+        True,
+        True,
+        "read_uncommitted",
+    )
+    assert spec.connection.options == (("sasl.password", "a${B}c"), ("socket.timeout.ms", "10"))
+    assert "a${B}c" not in repr(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        ("latest", "latest"),
+        ("2024-05-01T00:00:00Z", 1714521600000000),
+        ("2024-05-01", 1714521600000000),
+        ("{0: 3, 1: 4}", {"x[0]": 3, "x[1]": 4}),
+    ],
+)
+def test_a_stream_begins_by_word_time_or_offsets(tmp_path: Path, text: str, begin: Any) -> None:
+    assert source_of(tmp_path, f"brokers: b, topic: x, from: {text}").begin == begin
+
+
+def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
+    spec = source_of(tmp_path, "brokers: b, topic_pattern: 'orders-.*'")
+    assert (spec.topics, spec.pattern, spec.place) == ((), "orders-.*", "orders-.*")
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("topic: x", ["E0404 `source` has no `brokers`: add: brokers: ..."]),
+        ("brokers: b", ["E0404 `source` has no `topic`: add: topic: ..."]),
+        (
+            "brokers: b, topic: x, topic_pattern: y",
+            ["E0843 `topic` and `topic_pattern` together: remove one"],
+        ),
+        (
+            "brokers: b, topic_pattern: '('",
+            [
+                "E0402 `topic_pattern` is not a regular expression: missing ), unterminated subpattern at "
+                "position 0: for example: orders-.*"
+            ],
+        ),
+        (
+            "brokers: b, topic: x, from: soon",
+            [
+                "E0841 `from` cannot be `soon`: write earliest, latest, a time such as 2024-05-01T12:00:00Z, "
+                "or offsets: {0: 100, 1: 250}"
+            ],
+        ),
+        (
+            "brokers: b, topic: [x, y], from: {0: 1}",
+            ["E0841 `0` is no partition: write topic and number: {orders[0]: 100}"],
+        ),
+        (
+            "brokers: b, topic: x, value: parquet",
+            ["E0841 `value` cannot be `parquet`: write json or csv or kv"],
+        ),
+        (
+            "brokers: b, topic: x, columns: {size: id}",
+            [
+                "E0841 a message has no `size`: write key, headers, topic, partition, offset, timestamp "
+                "or header.NAME"
+            ],
+        ),
+        (
+            "brokers: b, topic: x, columns: {key: id, topic: id}",
+            ["E0843 column `id` is there twice: keep one of them"],
+        ),
+        (
+            "brokers: b, topic: x, options: {isolation.level: read_committed}",
+            ["E0843 `isolation.level` is not for `options`: remove it"],
+        ),
+        ("brokers: b, topic: x, path: in", ["E0843 a source of format kafka has no `path`: remove it"]),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_to_write(tmp_path: Path, source: str, found: list[str]) -> None:
+    said = problems(tmp_path, source)
+    assert [text.replace("json or csv or kv", "json or csv") for text in said] == [
+        text.replace("json or csv or kv", "json or csv") for text in found
+    ]
+
+
+def test_a_sink_is_a_topic_and_a_key(tmp_path: Path) -> None:
+    (spec,) = load(tmp_path, "brokers: b, topic: x", "brokers: b, topic: out, key: key").sinks
+    assert isinstance(spec, TopicSpec)
+    assert (spec.topic, spec.key) == ("out", "key")
+    assert problems(tmp_path, "brokers: b, topic: x", "brokers: b, topic: out, key: id") == [
+        "E0841 `key` cannot be `id`: write match_id or key"
+    ]
+
+
+def test_a_missing_package_is_told_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_settings, "find_spec", lambda name: None)
+    assert problems(tmp_path, "brokers: b, topic: x") == [
+        f"E0683 {what} of format kafka needs the package `confluent_kafka`, which is not installed: "
+        "pip install 'spark-cep[kafka]'"
+        for what in ("`source`", "a sink")
+    ]
+
+
+def test_without_librdkafka_everything_is_imported_and_other_pipelines_are_read(tmp_path: Path) -> None:
+    load(tmp_path, "brokers: b, topic: x")
+    code = """
+import pkgutil, sys, importlib
+sys.modules["confluent_kafka"] = None
+import spark_runtime
+for found in pkgutil.walk_packages(spark_runtime.__path__, "spark_runtime."):
+    importlib.import_module(found.name)
+from spark_runtime.pipeline.pipeline_file import load_pipeline
+load_pipeline(sys.argv[1])
+"""
+    file = tmp_path / "p.yaml"
+    text = file.read_text().replace("format: kafka, brokers: b, topic: x", "format: json, path: in")
+    file.write_text(text.replace("format: kafka, brokers: b, topic: out", "format: json, path: out"))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
