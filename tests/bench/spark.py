@@ -173,7 +173,7 @@ class Bench:
                 return self.run_source(mode)
             if way == "engine":
                 return self.run_pipeline(rule, mode)
-            with patch("spark_runtime.pipeline.pipeline.Dataflow", baselines.NoOpDataflow):
+            with patch("spark_runtime.pipeline.runs.Dataflow", baselines.NoOpDataflow):
                 return self.run_pipeline(rule, mode)
 
         n_batches = self.data.events // self.data.per_batch

@@ -105,7 +105,7 @@ def measure(n_runs: int, n_keys: int, n_events: int, n_groups: int, folder: Path
         summary = run_pipeline(path, quiet=True)
         return summary.processing_seconds / summary.n_batches
 
-    with patch("spark_runtime.pipeline.pipeline.Dataflow", CarrierDataflow):
+    with patch("spark_runtime.pipeline.runs.Dataflow", CarrierDataflow):
         carried = seconds_of_a_batch()
     with MemorySampler() as sampler:
         seconds = seconds_of_a_batch()

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,3 +70,12 @@ def test_the_figure_is_the_median_and_ratios_are_to_the_six_rules() -> None:
     written = json.loads(to_json([ours, source], {"events": 1_000_000}))
     assert [figure["events_per_second"] for figure in written["figures"]] == [250_000, 1_000_000]
     assert written["options"] == {"events": 1_000_000}
+
+
+def test_what_benchmarks_replace_is_there() -> None:
+    sources = [path.read_text() for path in (Path(__file__).parents[2] / "bench").glob("*.py")]
+    names = [name for source in sources for name in re.findall(r'patch\("([\w.]+)"', source)]
+    assert names
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), name
