@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import summary, variable_names
@@ -106,7 +107,7 @@ def event_table(stream: Stream, rows: Rows) -> pa.Table:
             raise
     table = pa.table(columns)
     if is_estimated and stream.device_clock is not None:
-        table = table.sort_by(stream.device_clock.received)
+        table = table.take(pc.sort_indices(table, [(stream.device_clock.received, "ascending")]))
         at = table.schema.get_field_index(stream.event_time)
         table = table.set_column(at, stream.event_time, DeviceClocks(stream).true_times(table))
     return table
