@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,24 @@ def test_a_clock_that_is_set_back_is_known_after_a_few_records(back: float, seed
     assert np.abs(found).max() <= back + 0.1
     # One that was sent just before, and delayed by more than the clock was set back, may be of either.
     assert wrong[after(table, 4.5)].sum() <= 1
+
+
+@pytest.mark.parametrize(("retried", "most"), [(0.1, 32), (0.5, 208)])
+def test_how_long_a_clock_set_back_is_not_known_is_what_the_page_says(retried: float, most: int) -> None:
+    device = Device("d", drift_ppm=50, retried=retried, hours=8, jumps=[(4 * 3600, -3600)])
+    wrong = [int((np.abs(errors(device, seed)[0]) > 1).sum()) for seed in range(40)]
+    assert 4 <= max(wrong) <= most
+    page = (Path(__file__).parents[3] / "docs" / "time.md").read_text()
+    assert f"up to {most} " in page
+
+
+@pytest.mark.parametrize("drift_ppm", [-100, 100])
+@pytest.mark.parametrize("retried", [0, 0.2, 0.5])
+def test_a_held_event_is_told_as_well_as_the_page_says(drift_ppm: float, retried: float) -> None:
+    for seed in range(10):
+        found, table = errors(Device("d", 3600, drift_ppm, held=86_400, retried=retried), seed)
+        assert np.abs(found[after(table, 1.2)]).max() < 0.3
+        assert np.abs(found[after(table, 3)]).max() < 0.1
 
 
 def test_a_clock_set_back_by_less_than_the_tolerance_is_followed_by_the_drift() -> None:
