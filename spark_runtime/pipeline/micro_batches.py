@@ -11,14 +11,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 
 from cep.counts import Counts, Highest
 from cep.engine.matcher import END_OF_TIME_US
 from cep.errors import InputError
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits, planned, write_done, write_plan
-from spark_runtime.pipeline.time_status import ByClock, PartitionStatus, TimeStatus, furthest_behind_first
+from spark_runtime.pipeline.time_status import (
+    MOST_SHOWN,
+    ByClock,
+    PartitionStatus,
+    TimeStatus,
+    furthest_behind_first,
+)
 from spark_runtime.pipeline.waiting import cannot_pause
 from spark_runtime.sources.partitions import (
     MAX_PARTITIONS,
@@ -109,6 +116,7 @@ class MicroBatches:
         self._told_us: int | None = None  # the watermark that Spark has after the last micro-batch
         self._has_moved = False  # whether Spark's watermark has gone on since the operator was called last
         self.held = Held(self.done.reached.watermark_us)
+        self.shown: tuple[str, ...] = ()  # the partitions that are furthest behind, for the line of progress
         self._n_by_clock = 0  # micro-batches in which the wall clock has moved the watermark
         if not self.ends_waits:
             self.done = replace(self.done, waits=None)
@@ -161,6 +169,7 @@ class MicroBatches:
             # A step of the wall clock that nothing waits for needs no second micro-batch.
             self._has_moved = self._has_moved and self._is_due(clock_us)
         self._told_us = told_us
+        self.shown = tuple(self._furthest_behind(unread)) if self.held.holder else ()
         write_done(self.checkpoint, self.done)
         for name, end in plan.offsets.items():
             self._planners[name].commit(end)
@@ -377,14 +386,34 @@ class MicroBatches:
 
     def status(self) -> TimeStatus:
         """Return how far event time is."""
-        now_s = self.clock()
         known = self._partitions
         unread = self._unread_after(self.done.offsets) if self._has_several else {}
         latest = {name: part.latest_us for name, part in known.items()}
-        fastest_us = max((us for us in latest.values() if us is not None), default=0)
+        parts = self._statuses(known, known, unread)
+        return self._status(furthest_behind_first(latest, parts), tuple(self._gave_up))
+
+    def _furthest_behind(self, unread: Mapping[str, Unread]) -> Iterator[str]:
+        """Yield how far the first partitions of `status` are; of ten thousand only these are looked at."""
+        known = self._partitions
+        if len(known) < 2:
+            return
+        lowest = min((p.latest_us for p in known.values() if p.latest_us is not None), default=0) - 1
+        latest = {name: lowest if p.latest_us is None else p.latest_us for name, p in known.items()}
+        names = nsmallest(MOST_SHOWN, known, key=lambda name: (latest[name], name))
+        yield from (part.line() for part in self._statuses(names, known, unread).values())
+        if len(known) > MOST_SHOWN:
+            yield f"{len(known) - MOST_SHOWN:,} other partitions are further on"
+
+    def _statuses(
+        self, names: Iterable[str], known: Partitions, unread: Mapping[str, Unread]
+    ) -> dict[str, PartitionStatus]:
+        now_s = self.clock()
+        fastest_us = max((p.latest_us for p in known.values() if p.latest_us is not None), default=0)
         given_up = self.done.waiting.given_up
-        parts = {
-            name: PartitionStatus(
+        found = {}
+        for name in names:
+            part = known[name]
+            found[name] = PartitionStatus(
                 name=name,
                 latest_us=part.latest_us,
                 behind_us=0 if part.latest_us is None else fastest_us - part.latest_us,
@@ -394,9 +423,7 @@ class MicroBatches:
                 is_paused=self._is_paused(part.stream, name),
                 is_given_up=name in given_up,
             )
-            for name, part in known.items()
-        }
-        return self._status(furthest_behind_first(latest, parts), tuple(self._gave_up))
+        return found
 
     def _status(self, parts: tuple[PartitionStatus, ...], given_up: tuple[str, ...]) -> TimeStatus:
         reached_us, waits = self.done.reached.watermark_us, self.done.waits

@@ -235,7 +235,9 @@ class _Line:
     def __call__(self) -> Text:
         line = self.run.totals.line(time.monotonic() - self.run.started)
         held = "" if self.run.batches is None else self.run.batches.held_line()
-        return line.append(f"\n{held}") if held else line
+        if held and self.run.batches is not None:
+            line.append("".join(f"\n{text}" for text in (held, *self.run.batches.shown)))
+        return line
 
 
 class BatchRun(PipelineRun):

@@ -46,6 +46,10 @@ class PartitionStatus:
     is_paused: bool = False
     is_given_up: bool = False
 
+    def line(self) -> str:
+        """Return how far it is, in one line."""
+        return f"{self.name}: {'; '.join(_about(self))}"
+
 
 @dataclass(frozen=True, slots=True)
 class ByClock:
@@ -157,7 +161,7 @@ class TimeStatus:
         if self.waiting:
             yield "", f"{self.waiting:,} events wait for it in the state"
         for part in self.partitions[:MOST_SHOWN]:
-            yield "", f"{part.name}: {'; '.join(_about(part))}"
+            yield "", part.line()
         if len(self.partitions) > MOST_SHOWN:
             yield "", f"{len(self.partitions) - MOST_SHOWN:,} other partitions are further on"
 

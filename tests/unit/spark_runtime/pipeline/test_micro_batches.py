@@ -570,6 +570,7 @@ def test_the_status_as_text_and_as_json(tmp_path: Path) -> None:
     clock.now_s += 5
     status = run.status()
     assert run.held_line() == status.line()
+    assert run.shown == ("b: 2024-05-01T00:00:20Z; 39 seconds behind", "a: 2024-05-01T00:00:59Z")
     assert status.line() == "watermark 2024-05-01T00:00:19Z, held by b for 5 s, 1,200 events wait"
     assert list(status.summary_lines()) == [
         ("watermark", "2024-05-01T00:00:19Z, held back by b"),

@@ -56,7 +56,8 @@ def test_lines_of_the_page_are_those_of_a_run() -> None:
         PartitionStatus(name, latest, us("12:34:00") - latest, 0.0) for name, latest in names.items()
     )
     held = TimeStatus(us("12:10:50"), "readings[gateway-b]", 240.2, 18_400, parts)
-    assert f"\n{held.line()}\n" in PAGE
+    shown = "\n".join([held.line(), *(part.line() for part in parts)])
+    assert f"\n{shown}\n" in PAGE
     summary = "\n".join(f"{word:<28}{text}" for word, text in held.summary_lines())
     assert f"\n{summary}\n" in PAGE
     by_clock = TimeStatus(us("12:00:20"), "", 0.0, 0, by_clock=ByClock(is_ahead=True, n_steps=1))
