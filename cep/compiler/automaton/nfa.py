@@ -79,14 +79,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from cep.compiler import ir
 from cep.compiler.automaton.pattern_graph import (
     AutomatonTooLargeError,
     Builder,
     Exclusion,
+    Graph,
     Joint,
     LookBehind,
     Mark,
@@ -95,6 +95,9 @@ from cep.compiler.automaton.pattern_graph import (
     begins,
     reach,
 )
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = [
     "ACCEPT",
@@ -177,6 +180,8 @@ class Nfa:
 
     def graph(self) -> nx.MultiDiGraph[int]:
         """Return the automaton as a graph for checks and pictures; the node ``ACCEPT`` is the end."""
+        import networkx as nx  # here: it loads for a tenth of a second, and no run asks for this
+
         graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         graph.add_nodes_from(range(len(self.states)))
         graph.add_node(ACCEPT)
@@ -256,7 +261,7 @@ _FoundTake = tuple[int, tuple[int, ...], tuple[LookBehind, ...], tuple[Exclusion
 class _Simplifier:
     """Gives every distinct candidate one number, in the order in which candidates are met."""
 
-    def __init__(self, graph: nx.DiGraph[int]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.numbers: dict[_Candidate, int] = {}
         self.pending: list[_Candidate] = []
@@ -270,7 +275,7 @@ class _Simplifier:
         starts = dict.fromkeys(
             (node, path.opened, path.look_behinds, path.exclusions + path.take_exclusions)
             for node, path in reach(self.graph, entry, Path(at_start=True))
-            if self.graph.nodes[node]["mark"] is Mark.TAKE
+            if self.graph.nodes[node].mark is Mark.TAKE
         )
         begin = State(ir.Contiguity.STRICT, self._edges(starts))
         found: dict[int, State] = {0: begin}
@@ -284,7 +289,7 @@ class _Simplifier:
         found: list[TakeEdge] = []
         exclusions_of: dict[TakeEdge, list[tuple[Exclusion, ...]]] = {}
         for node, opens, look_behinds, exclusions in takes:
-            variable = self.graph.nodes[node]["value"]
+            variable = self.graph.nodes[node].value
             edge = TakeEdge(variable, self._states_after(node, Path()), opens, look_behinds)
             # A take may be reached on several ways. A way with fewer exclusions takes whatever one with more
             # exclusions takes, and leads to the same states, so the other way adds nothing.
@@ -304,7 +309,7 @@ class _Simplifier:
         if candidate.absence is not None:
             node, path = candidate.absence
             timed_absence = TimedAbsenceEdge(
-                self.graph.nodes[node]["value"].absence.period, self._states_after(node, path)
+                self.graph.nodes[node].value.absence.period, self._states_after(node, path)
             )
         takes = self._edges((node, opens, (), candidate.take_exclusions) for node, opens in candidate.takes)
         untils = dict.fromkeys(
@@ -338,7 +343,7 @@ class _Simplifier:
         """Return the successors of a take or a timed absence: neighbours that wait alike share a state."""
         if (node, path) in self.after:
             return self.after[node, path]
-        (entry,) = self.graph.successors(node)
+        (entry,) = self.graph.nodes[node].successors
         numbers: list[int] = []
         # Only neighbours are brought together: a take between two of one kind is preferred to the second of
         # them, and one state for both would change this order.
@@ -364,17 +369,17 @@ class _Simplifier:
         Strict joints are alike, for no run outlasts the next event: what a loop may take again and what
         comes after it is one state, and one run.
         """
-        if self.graph.nodes[node]["mark"] is not Mark.TAKE:
+        if self.graph.nodes[node].mark is not Mark.TAKE:
             return None
-        joint: Joint = self.graph.nodes[path.joint]["value"]
+        joint: Joint = self.graph.nodes[path.joint].value
         running = _running(joint.inside, path)
         if joint.contiguity is ir.Contiguity.STRICT:
             return joint.contiguity, joint.gap, path.not_next, path.exclusions, path.take_exclusions, running
         return path.joint, path.not_followed_by, path.not_next, path.exclusions, path.take_exclusions, running
 
     def _wait(self, path: Path, takes: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
-        joint: Joint = self.graph.nodes[path.joint]["value"]
-        taken = {self.graph.nodes[node]["value"] for node, _ in takes}
+        joint: Joint = self.graph.nodes[path.joint].value
+        taken = {self.graph.nodes[node].value for node, _ in takes}
         # An exclusion may keep the takes from an event with which the element can begin. Even then the event
         # must not be ignored, so all variables that begin the element are named.
         others: tuple[str, ...] = ()
@@ -403,8 +408,8 @@ class _Simplifier:
             not_next=path.not_next,
             exclusions=path.exclusions,
         )
-        if self.graph.nodes[node]["mark"] is Mark.TIMED_ABSENCE:
-            absence: TimedAbsence = self.graph.nodes[node]["value"]
+        if self.graph.nodes[node].mark is Mark.TIMED_ABSENCE:
+            absence: TimedAbsence = self.graph.nodes[node].value
             not_followed_by = tuple(dict.fromkeys((*path.not_followed_by, *absence.absence.variables)))
             state = replace(state, not_followed_by=not_followed_by, limits=_running(absence.inside, path))
             return self._number(_Candidate(state, absence=(node, replace(path, joint=-1))))
