@@ -39,7 +39,7 @@ bench: java  ## run all benchmarks, each figure beside a no-op; a short form: AR
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra spark --extra kafka --extra dev --strip-extras --allow-unsafe \
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes $(foreach extra,spark kafka postgres delta rabbitmq nats kinesis avro protobuf mqtt zmq dev,--extra $(extra)) --strip-extras --allow-unsafe \
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
