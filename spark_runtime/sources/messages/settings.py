@@ -113,6 +113,15 @@ class PositionNames:
     problem: tuple[str, str]
 
 
+def names_of(settings: Settings, name: str) -> tuple[str, ...]:
+    """Return a text or a list of texts, each once; it is a problem if it is missing."""
+    node = settings.found.get(name)
+    if node is None:
+        settings.text(name)  # notes that it is missing
+        return ()
+    return tuple(dict.fromkeys(text for text, _ in settings.document.texts(node, f"`{name}`") or []))
+
+
 def has_package(settings: Settings, package: str, extra: str) -> bool:
     """Return whether a package is installed; if not, it is a problem of the pipeline file."""
     if find_spec(package) is not None:
