@@ -240,6 +240,13 @@ SPARK: dict[str, str] = {
     "E0854": "messages that were removed before they were read",
     "E0855": "two runs that write to one topic of Kafka under one name",
     "E0856": "Kafka failed",
+    "E0880": "no server of a log of messages answers",
+    "E0881": "a stream, a subject or a partition that is not there",
+    "E0882": "a server of a log of messages refuses access",
+    "E0883": "an option of a client that is wrong, or a variable that the environment does not have",
+    "E0884": "messages of a stream that were removed before they were read",
+    "E0885": "a server of a log of messages failed",
+    "E0886": "a server or a queue that keeps no messages to read again",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -16,6 +16,7 @@ from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
 from spark_runtime.settings import Settings
 from spark_runtime.sources.messages.log import HEADER, MessageLog
+from spark_runtime.sources.messages.options import Options
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, Begin, MessageReading
 from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.spec import SourceContext
@@ -120,6 +121,35 @@ def names_of(settings: Settings, name: str) -> tuple[str, ...]:
         settings.text(name)  # notes that it is missing
         return ()
     return tuple(dict.fromkeys(text for text, _ in settings.document.texts(node, f"`{name}`") or []))
+
+
+def options_of(settings: Settings, names: Sequence[str], secret: Sequence[str]) -> Options:
+    """Return the options of a client. `${NAME}`, a variable of the environment, is not replaced here.
+
+    Parameters
+    ----------
+    names
+        The options that there are.
+    secret
+        Those whose values no message shows.
+    """
+    node = settings.found.get("options")
+    entries = [] if node is None else settings.document.mapping(node, "`options`") or []
+    found = []
+    for entry in entries:
+        if entry.name not in names:
+            settings.document.problem(
+                "E0841",
+                f"there is no option `{entry.name}`",
+                entry.value,
+                "not known",
+                f"write {', '.join(names)}",
+            )
+        elif not isinstance(entry.value, yaml.ScalarNode):
+            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
+        else:
+            found.append((entry.name, str(entry.value.value)))
+    return Options(tuple(sorted(found)), tuple(secret))
 
 
 def has_package(settings: Settings, package: str, extra: str) -> bool:

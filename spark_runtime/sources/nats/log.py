@@ -14,6 +14,8 @@ from collections.abc import Collection, Coroutine, Hashable, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -51,7 +53,7 @@ _CONNECT_SECONDS = 5.0
 _CALL_SECONDS = 5.0
 _SILENT_SECONDS = 60.0
 _KEPT_SECONDS = 60.0  # the server forgets a consumer that nobody asks for so long
-_NOT_FOUND, _FILTER_MISFIT = 404, 10093
+_NOT_FOUND = 404
 _NO_MESSAGES = "404"
 
 
@@ -134,7 +136,16 @@ class NatsClient:
     def require_right(self) -> None:
         """Make a consumer of each stream, as reading does."""
         for stream, subject in self.places():
-            self._call(self._consumer(stream, str(subject), opt_start_seq=1), stream)
+            stored = self._info(stream).config.subjects or []  # a mirror names none
+            words = str(subject).split(".")
+            if stored and not any(overlap(words, one.split(".")) for one in stored):
+                raise InputError(
+                    "E0881",
+                    f"stream `{stream}` at `{self._log.where}` stores no subject `{subject}`",
+                    f"write one that it stores, {' or '.join(stored)}, or leave `subject` out to read all",
+                )
+            consumer = self._call(self._consumer(stream, str(subject), opt_start_seq=1), stream)
+            self._call(self._forget(stream, consumer.name), stream)
 
     def places(self) -> list[Place]:
         """Return each stream with each subject."""
@@ -212,11 +223,13 @@ class NatsClient:
 
     def _state(self, stream: str) -> Any:
         """Return the state of a stream: its first and its last sequence number."""
+        return self._info(stream).state
 
+    def _info(self, stream: str) -> Any:
         async def asked() -> Any:
             return await (await self._connected()).jetstream().stream_info(stream)
 
-        return self._call(asked(), stream).state
+        return self._call(asked(), stream)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed:
@@ -315,12 +328,6 @@ class NatsClient:
             )
         if isinstance(cause, APIError) and cause.code == _NOT_FOUND:
             return InputError("E0881", f"there is no {doing} at {where}", "create it, or correct its name")
-        if isinstance(cause, APIError) and cause.err_code == _FILTER_MISFIT:
-            return InputError(
-                "E0881",
-                f"a `subject` is not among those of {doing}: {options.shown(cause.description)}",
-                "write a subject that the stream stores, or leave `subject` out to read all",
-            )
         if isinstance(cause, NoServersError | OSError) and not isinstance(cause, TimeoutError):
             return InputError(
                 "E0880",
@@ -328,6 +335,17 @@ class NatsClient:
                 "start it, or name its host and port in `servers`",
             )
         return InputError("E0885", f"NATS at {where} failed at {doing}: {options.shown(cause)}")
+
+
+def overlap(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether a subject may match two filters, given by their words."""
+    if not one or not other:
+        return not one and not other
+    if one[0] == ALL or other[0] == ALL:
+        return True
+    if "*" not in (one[0], other[0]) and one[0] != other[0]:
+        return False
+    return overlap(one[1:], other[1:])
 
 
 async def connected(log: NatsLog, noted: Any) -> Any:
@@ -338,24 +356,44 @@ async def connected(log: NatsLog, noted: Any) -> Any:
     InputError
         A variable of the environment is missing (E0883), or a file of TLS is wrong (E0883).
     """
-    import nats
+    from nats.aio.client import Client
 
-    given = {name: log.options.value(name) for name in ("user", "password", "token")}
-    given["user_credentials"] = log.options.value("credentials")
-    tls = _tls(log.options)
-    return await asyncio.wait_for(
-        nats.connect(
-            [server if "://" in server else f"nats://{server}" for server in log.servers],
-            error_cb=noted,
-            allow_reconnect=False,  # who asks next connects again
-            connect_timeout=int(_CONNECT_SECONDS),
-            max_reconnect_attempts=1,
-            name="spark-cep",
-            **({"tls": tls} if tls is not None else {}),
-            **{name: value for name, value in given.items() if value is not None},
-        ),
-        _CONNECT_SECONDS,
-    )
+    given: dict[str, Any] = {name: log.options.value(name) for name in ("user", "password", "token")}
+    given["user_credentials"] = _credentials(log.options)
+    given["tls"] = _tls(log.options)
+    client = Client()
+    try:
+        await asyncio.wait_for(
+            client.connect(
+                [server if "://" in server else f"nats://{server}" for server in log.servers],
+                error_cb=noted,
+                allow_reconnect=False,  # who asks next connects again
+                connect_timeout=int(_CONNECT_SECONDS),
+                max_reconnect_attempts=1,
+                name="spark-cep",
+                **{name: value for name, value in given.items() if value is not None},
+            ),
+            _CONNECT_SECONDS,
+        )
+    except TimeoutError as error:
+        await client.close()
+        raise ConnectionError(f"no answer within {_CONNECT_SECONDS:.0f} seconds") from error
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+def _credentials(options: Options) -> str | None:
+    """Return the file of credentials; raises InputError if it or what reads it is missing."""
+    file = options.value("credentials")
+    if file is not None and not Path(file).is_file():
+        raise InputError("E0883", f"there is no file `{file}`", "correct `credentials`")
+    if file is not None and find_spec("nkeys") is None:
+        raise InputError(
+            "E0883", "`credentials` needs the package `nkeys`, which is not installed", "pip install nkeys"
+        )
+    return file
 
 
 def _tls(options: Options) -> Any:

@@ -7,7 +7,6 @@ from itertools import combinations
 import yaml
 
 from spark_runtime.settings import Settings
-from spark_runtime.sources.messages.options import Options
 from spark_runtime.sources.messages.settings import (
     SHARED,
     MessageSpec,
@@ -15,8 +14,9 @@ from spark_runtime.sources.messages.settings import (
     has_package,
     message_spec,
     names_of,
+    options_of,
 )
-from spark_runtime.sources.nats.log import METADATA, NatsLog
+from spark_runtime.sources.nats.log import METADATA, NatsLog, overlap
 from spark_runtime.sources.spec import SourceType
 
 _OPTIONS = ("user", "password", "token", "credentials", "tls_ca", "tls_cert", "tls_key")
@@ -26,7 +26,7 @@ _SECRET = ("password", "token")
 class _NatsType:
     """See `SourceType`."""
 
-    settings = ("servers", "stream_name", "subject", *SHARED, *_OPTIONS)
+    settings = ("servers", "stream_name", "subject", *SHARED, "options")
 
     def spec(self, settings: Settings) -> MessageSpec | None:
         """Return the spec, or None if a problem was noted."""
@@ -35,8 +35,7 @@ class _NatsType:
         streams = names_of(settings, "stream_name")
         subjects = names_of(settings, "subject") if "subject" in settings else ()
         _require_apart(settings, subjects)
-        given = [(name, settings.text(name)) for name in _OPTIONS if name in settings]
-        options = Options(tuple((name, text) for name, text in given if text is not None), _SECRET)
+        options = options_of(settings, _OPTIONS, _SECRET)
         spec = message_spec(
             settings,
             ",".join(streams) + (f" {','.join(subjects)}" if subjects else ""),
@@ -71,17 +70,6 @@ def _require_apart(settings: Settings, subjects: tuple[str, ...]) -> None:
                 "these overlap",
                 "write subjects that have no message in common",
             )
-
-
-def overlap(one: list[str], other: list[str]) -> bool:
-    """Return whether a subject may match two filters, given by their words."""
-    if not one or not other:
-        return not one and not other
-    if one[0] == ">" or other[0] == ">":
-        return True
-    if "*" not in (one[0], other[0]) and one[0] != other[0]:
-        return False
-    return overlap(one[1:], other[1:])
 
 
 NATS: SourceType = _NatsType()
