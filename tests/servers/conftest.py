@@ -1,15 +1,19 @@
 """Servers of the tests in this folder: each is started once, for all of them."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
 from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
+from tests.servers.kinesis_server import CREDENTIALS, KinesisServer, running_kinesis
 from tests.servers.nats_server import NatsServer, running_nats
 from tests.servers.nats_server import program as nats_program
 from tests.servers.process import require
 from tests.spark.conftest import spark as spark
+
+os.environ.update(CREDENTIALS)  # before anything starts Spark, whose workers take over what is there then
 
 
 @pytest.fixture(scope="session")
@@ -25,4 +29,12 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
     """Return a server of NATS with JetStream."""
     require(nats_program() is not None and find_spec("nats") is not None, "the server of NATS")
     with running_nats(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kinesis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KinesisServer]:
+    """Return a server that plays Kinesis."""
+    require(find_spec("moto") is not None and find_spec("boto3") is not None, "the server of Kinesis, moto,")
+    with running_kinesis(tmp_path_factory.mktemp("kinesis")) as running:
         yield running

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spark_runtime.sources.messages.log import MessageLog
+from tests.servers.kinesis_server import KinesisServer
 from tests.servers.nats_server import NatsServer
 
 
@@ -39,4 +40,17 @@ def in_nats(server: NatsServer) -> MadeLog:
         NatsLog((server.address,), (stream,), subjects),
         settings,
         lambda partition, values: server.send(stream, values, str(partition)),
+    )
+
+
+def in_kinesis(server: KinesisServer) -> MadeLog:
+    """Make a stream with two shards."""
+    from spark_runtime.sources.kinesis.connection import KinesisConnection
+    from spark_runtime.sources.kinesis.log import KinesisLog
+
+    stream = server.stream(2)
+    return MadeLog(
+        KinesisLog(KinesisConnection(endpoint_url=server.address), (stream,)),
+        f'format: kinesis, endpoint_url: "{server.address}", stream_name: {stream}',
+        lambda partition, values: server.send(stream, values, partition),
     )
