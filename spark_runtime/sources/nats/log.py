@@ -360,7 +360,7 @@ async def connected(log: NatsLog, noted: Any) -> Any:
 
     given: dict[str, Any] = {name: log.options.value(name) for name in ("user", "password", "token")}
     given["user_credentials"] = _credentials(log.options)
-    given["tls"] = _tls(log.options)
+    given["tls"] = log.options.tls()
     client = Client()
     try:
         await asyncio.wait_for(
@@ -394,26 +394,6 @@ def _credentials(options: Options) -> str | None:
             "E0883", "`credentials` needs the package `nkeys`, which is not installed", "pip install nkeys"
         )
     return file
-
-
-def _tls(options: Options) -> Any:
-    """Return the context of TLS; None: without."""
-    import ssl
-
-    ca, cert, key = (options.value(name) for name in ("tls_ca", "tls_cert", "tls_key"))
-    if ca is None and cert is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            "E0883",
-            f"the files of TLS cannot be read: {options.shown(error)}",
-            "look at `tls_ca`, `tls_cert` and `tls_key`",
-        ) from error
-    return context
 
 
 def _message(message: Any) -> _Message:
