@@ -22,7 +22,6 @@ from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.payloads.avro_columns import Column, Path, read_columns
 from cep.formats.payloads.avro_schema import (
-    Collection,
     Node,
     Record,
     Union,

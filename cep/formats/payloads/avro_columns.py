@@ -26,28 +26,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I64, U8, U64, Mask
+from cep.arrays import I64, Mask
 from cep.formats.payloads.avro_schema import Collection, Node, Record, Union, Value
+from cep.formats.payloads.block import Block, signed
 from cep.formats.text.lines import Lines
 from cep.schema.masks import where_true
 
 Path = tuple[str, ...]
 
-_PADDING = 16
-"""Bytes behind the last message that may be read along with its last ones."""
-
-_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
-_HIGH_BITS = np.uint64(0x8080808080808080)
-_ONE = np.uint64(1)
-_FOLDS = (
-    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
-    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
-    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
-)
-"""How eight groups of seven bits become one number: masks of the lower and the upper groups, and how far the
-upper ones move."""
-
-_EXPONENT_BIAS = 1023
 _INT_MIN, _INT_END = -(1 << 31), 1 << 31
 
 ENDS = "the message ends within field `{}`"
@@ -111,10 +97,7 @@ class _Cursors:
         self.n = len(records)
         self.wanted = wanted
         self.inner = {place[:length] for place in wanted for length in range(len(place))}
-        self.data: U8 = np.zeros(len(records.data) + _PADDING, np.uint8)
-        self.data[: len(records.data)] = records.data
-        # Numbers at any byte: these views begin at each of them.
-        self.words = _view(self.data, "<u8")
+        self.block = Block(records.data)
         self.starts, self.ends = records.starts, records.ends
         self.at = self.starts.copy()
         self.is_bad = np.zeros(self.n, bool)
@@ -155,14 +138,7 @@ class _Cursors:
 
     def _of_bytes(self, path: Path, kind: Value, starts: I64, lengths: I64, valid: Mask) -> pa.Array:
         """Return values that are bytes of the block; all but decimals without a look at one of them."""
-        # The values and what is between them, as one column over the block: then every second one is taken.
-        places = np.empty(2 * self.n + 1, np.int64)
-        places[0:-1:2], places[1::2], places[-1] = starts, starts + lengths, len(self.data)
-        buffers = [None, pa.py_buffer(places), pa.py_buffer(self.data)]
-        all_of_it = pa.Array.from_buffers(pa.large_binary(), 2 * self.n, buffers)
-        # Column `2 n` has no row 0 if there is no message.
-        chosen = pa.array(2 * np.arange(self.n, dtype=np.int64), mask=None if valid.all() else ~valid)
-        values = all_of_it.take(chosen).cast(pa.binary())
+        values = self.block.bytes_column(starts, lengths, valid)
         if pa.types.is_decimal(kind.arrow):
             decimals = pa.array([_decimal(value, kind.arrow) for value in values.to_pylist()], kind.arrow)
             self.refuse(_ALL, valid & where_true(pc.is_null(decimals)), NO_VALUE, path)
@@ -255,7 +231,7 @@ class _Cursors:
         values: list[Any] = self.objects.setdefault((path, node), [None] * self.n) if is_wanted else []
         places = zip(chosen.tolist(), self.at[rows].tolist(), self.ends[rows].tolist(), strict=True)
         for number, (row, start, end) in enumerate(places):
-            content = BytesIO(self.data[start:end].tobytes())
+            content = BytesIO(self.block.data[start:end].tobytes())
             try:
                 value = fastavro.schemaless_reader(content, parsed, None)
             except (EOFError, IndexError, ValueError, ArithmeticError, MemoryError, TypeError):
@@ -288,57 +264,18 @@ class _Cursors:
 
     def _fixed_number(self, path: Path, rows: Rows, kind: str) -> npt.NDArray[Any]:
         at = self.at[rows]
-        values: npt.NDArray[Any] = _view(self.data, kind)[at]
+        values = self.block.numbers(at, kind)
         self._advance(path, rows, at, values.dtype.itemsize)
         return values
 
     def _long(self, path: Path, rows: Rows) -> I64:
         """Read integers of variable length: seven bits a byte, the lowest first; the sign is the lowest."""
         at = self.at[rows]
-        first = self.data[at]
-        if first.max(initial=0) < 0x80:
-            self._advance(path, rows, at, 1)
-            return _signed(first.astype(np.uint64))
-        words: U64 = self.words[at]
-        last = ~words & _HIGH_BITS  # the bytes that go on in no other
-        lowest = last & (~last + _ONE)
-        # The bits of the number are those below the lowest bit of `last`; its exponent says where it is.
-        exponents = (lowest.astype(np.float64).view(np.int64) >> 52) - _EXPONENT_BIAS
-        n_bytes = (exponents + 1) >> 3
-        values = words & (lowest - _ONE) & _LOW_BITS
-        for lower, upper, by in _FOLDS:
-            values = (values & lower) | ((values & upper) >> by)
-        is_long = last == 0
-        if is_long.any():
-            self._read_long_ones(path, rows, np.flatnonzero(is_long), at, values, n_bytes)
+        values, n_bytes, too_long = self.block.varints(at)
+        if too_long is not None:
+            self.refuse(rows, too_long, NO_INTEGER, path)
         self._advance(path, rows, at, n_bytes)
-        return _signed(values)
-
-    def _read_long_ones(
-        self, path: Path, rows: Rows, chosen: I64, at: I64, values: U64, n_bytes: I64
-    ) -> None:
-        """Fill in numbers of nine and ten bytes; eight are in `values` already."""
-        ninth = self.data[at[chosen] + 8].astype(np.uint64)
-        tenth = self.data[at[chosen] + 9].astype(np.uint64)
-        goes_on = ninth >= 0x80
-        high = (ninth & np.uint64(0x7F)) << np.uint64(56)
-        high |= np.where(goes_on, (tenth & _ONE) << np.uint64(63), np.uint64(0))
-        values[chosen] |= high
-        n_bytes[chosen] = np.where(goes_on, 10, 9)
-        too_long = np.zeros(len(at), bool)
-        too_long[chosen] = goes_on & (tenth > 1)
-        self.refuse(rows, too_long, NO_INTEGER, path)
-
-
-def _signed(values: U64) -> I64:
-    found: I64 = (values >> _ONE).view(np.int64) ^ -(values & _ONE).view(np.int64)
-    return found
-
-
-def _view(data: U8, kind: str) -> npt.NDArray[Any]:
-    """Return numbers that begin at each byte of `data`, but the last ones."""
-    size = np.dtype(kind).itemsize
-    return np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
+        return signed(values)
 
 
 @lru_cache(maxsize=64)
