@@ -359,7 +359,7 @@ def _found(column: Column, field: Field, n: int) -> Found:
 def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> Found:
     """Return whole values as JSON text."""
     texts: list[str | None] = [None] * n
-    bad: Mask = np.zeros(n, bool)
+    bad: dict[int, str] = {}
     is_of_type = _fits(node, field)
     for row, value in enumerate(values):
         if value is None:
@@ -367,7 +367,7 @@ def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> Found:
         try:
             texts[row] = opaque_text(value, field.column_type) if is_of_type else ""
         except ValueError:
-            texts[row], bad[row] = repr(value), True
+            bad[row] = repr(value)
     return Found(pa.array(texts, pa.string()), fits=is_of_type, is_typed=True, bad=bad)
 
 

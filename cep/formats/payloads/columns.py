@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -57,13 +58,13 @@ class Found:
     is_typed
         Whether `values` are as events have them (`ARROW_TYPES`).
     bad
-        Messages whose value nobody can hold; None: there are none.
+        By the index of a message what it has, if nobody can hold it.
     """
 
     values: pa.Array
     fits: bool = True
     is_typed: bool = False
-    bad: Mask | None = None
+    bad: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 def events_of(
@@ -121,11 +122,16 @@ def _typed(field: Field, found: Found, nothing: Mask) -> tuple[pa.Array, Mask]:
         values = pa.nulls(len(nothing), ARROW_TYPES[field.type])
         return values, pc.is_valid(found.values).to_numpy(zero_copy_only=False)
     values, bad = (found.values, nothing) if found.is_typed else typed_column(found.values, field)
-    return values, bad if found.bad is None else bad | found.bad
+    if found.bad:
+        bad = bad.copy()
+        bad[list(found.bad)] = True
+    return values, bad
 
 
 def _shown(found: Sequence[Found], row: int) -> str:
-    return next((json_value(item.values[row]) for item in found if item.values[row].is_valid), "null")
+    told = [item.bad[row] for item in found if row in item.bad]
+    told += [json_value(item.values[row]) for item in found if item.values[row].is_valid]
+    return told[0] if told else "null"
 
 
 def misfit(stream: Stream, field: Field, given: str, what: str) -> InputError:
