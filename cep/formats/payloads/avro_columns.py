@@ -18,7 +18,6 @@ from decimal import Decimal
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
-from uuid import UUID
 
 import fastavro
 import numpy as np
@@ -144,7 +143,7 @@ class _Cursors:
             self.refuse(_ALL, valid & where_true(pc.is_null(decimals)), NO_VALUE, path)
             return decimals
         if kind.kind == "fixed" and pa.types.is_string(kind.arrow):
-            ids = [None if value is None else str(UUID(bytes=value)) for value in values.to_pylist()]
+            ids = [None if value is None else _uuid(value) for value in values.to_pylist()]
             return pa.array(ids, pa.string())
         return values.view(pa.string()) if kind.kind == "string" else values
 
@@ -298,3 +297,8 @@ def _decimal(value: bytes | None, kind: pa.Decimal128Type) -> Decimal | None:
         return None
     number = int.from_bytes(value, "big", signed=True)
     return None if abs(number) >= 10**kind.precision else Decimal(number).scaleb(-kind.scale)
+
+
+def _uuid(value: bytes) -> str:
+    text = value.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

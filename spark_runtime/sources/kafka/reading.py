@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cep.formats.protocol import FileFormat
-from cep.formats.registry import FORMATS
+from cep.formats.payloads.registry import payload_format
+from cep.formats.protocol import RecordFormat
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from spark_runtime.kafka_connection import Client, Connection, no_topic
@@ -63,7 +63,7 @@ class KafkaReading:
     topics: tuple[str, ...]
     pattern: str = ""
     begin: Begin = EARLIEST
-    value_format: str = "json"
+    value_format: RecordFormat = field(default_factory=lambda: payload_format("json"))
     keys: tuple[tuple[str, ...], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     max_events: int | None = None
@@ -104,9 +104,7 @@ class KafkaReading:
 
     def message_reader(self) -> MessageReader:
         """Return what decodes values."""
-        found = FORMATS.get(self.value_format)
-        assert not isinstance(found, FileFormat), self.value_format
-        return MessageReader(self.stream, found, self.keys, tuple(self.columns))
+        return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
 
     def as_messages(self, origin: str, messages: Sequence[Any]) -> Messages:
         """Return messages of librdkafka, which have values, with the columns that the stream wants."""

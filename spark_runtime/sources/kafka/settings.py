@@ -9,7 +9,7 @@ import yaml
 
 from cep.errors import InputError
 from cep.expression import Type
-from cep.formats.registry import record_formats
+from cep.formats.protocol import RecordFormat
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
 from spark_runtime.kafka_connection import Connection
@@ -19,6 +19,7 @@ from spark_runtime.sources.kafka.reading import EARLIEST, HEADER, LATEST, METADA
 from spark_runtime.sources.kafka.source import KafkaSource
 from spark_runtime.sources.protocol import Source
 from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
+from spark_runtime.sources.value_settings import value_format
 
 _ISOLATION = ("read_committed", "read_uncommitted")
 
@@ -47,12 +48,15 @@ class _KafkaType:
         connection = connection_of(settings)
         topics, pattern = _topics(settings)
         begin = _begin(settings, topics)
+        values = value_format(settings)
+        if values is None:
+            return None
         spec = KafkaSpec(
             connection=connection or Connection(""),
             topics=topics,
             pattern=pattern,
             begin=begin,
-            value_format=settings.word("value", record_formats(), "json"),
+            value_format=values,
             columns=_columns(settings),
             max_events=settings.positive("max_events_per_trigger"),
             isolation=settings.word("isolation", _ISOLATION, _ISOLATION[0]),
@@ -71,7 +75,7 @@ class KafkaSpec:
     topics: tuple[str, ...]
     pattern: str
     begin: Begin
-    value_format: str
+    value_format: RecordFormat
     columns: dict[str, str] = field(hash=False)
     max_events: int | None
     isolation: str

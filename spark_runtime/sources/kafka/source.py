@@ -40,7 +40,8 @@ class KafkaSource:
         return self.reading.stream
 
     def check(self) -> None:
-        """Ask a broker for the topics, and for the right to read them; raises InputError."""
+        """Ask for the schema of values, and a broker for the topics and the right to read them."""
+        self.reading.message_reader().check()
         client = self.reading.client()
         try:
             for topic in self.reading.found_topics(client):

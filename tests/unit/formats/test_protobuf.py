@@ -161,7 +161,7 @@ def test_what_is_no_message_is_a_dead_letter_in_base64(read: Any) -> None:
     good.at.FromMicroseconds(TIME_US)
     head = good.at.SerializeToString()
     head = b"\x0a" + bytes([len(head)]) + head
-    huge = b"\x0a\x0b\x08" + b"\xff" * 8 + b"\x7f" + b"\x10\x01"
+    huge = b"\x0a\x0c\x08" + b"\xff" * 8 + b"\x7f" + b"\x10\x01"
     hostile = {
         b"\x08": "not a message of shop.Order",
         b"\x0a\x7f": "not a message of shop.Order",
