@@ -132,7 +132,7 @@ class SchemaRegistry:
 
 _known: dict[tuple[SchemaRegistry, int, str], str] = {}
 _unknown: dict[tuple[SchemaRegistry, int, str], float] = {}
-"""Of a worker, which serves many tasks: schemas, which never change; when a number without one is asked for."""
+"""Of a worker: schemas, which never change; when a number without one is asked for again."""
 
 
 def is_address(url: str) -> bool:

@@ -16,6 +16,7 @@ SOURCES: Registry[SourceType] = Registry(
     {
         "rate": "spark_runtime.sources.rate:RATE",
         "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
+        "nats": "spark_runtime.sources.nats.settings:NATS",
     },
     (("settings", "spec"),),
 )
