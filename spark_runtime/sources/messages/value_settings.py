@@ -7,11 +7,12 @@ import yaml
 from cep.errors import CepError
 from cep.formats.payloads.registry import PAYLOADS, payload_format, payload_names
 from cep.formats.protocol import RecordFormat
-from spark_runtime.schema_registry import SchemaRegistry, is_address
 from spark_runtime.settings import Settings, one_of, path_of
+from spark_runtime.sources.messages.schema_registry import SchemaRegistry, is_address
 
 _DEFAULT = "json"
-_REGISTRY = ("registry", "user", "password")
+_SECRETS = ("user", "password")
+_REGISTRY = ("registry", *_SECRETS)
 
 
 def value_format(settings: Settings) -> RecordFormat | None:
@@ -49,11 +50,13 @@ def _with_settings(settings: Settings, node: yaml.MappingNode) -> RecordFormat |
     files = PAYLOADS.get(name).files if name in PAYLOADS.names else ()
     given: dict[str, str] = {}
     for key, value in entries.items():
-        text = (
-            path_of(document, value, f"`{key}`", settings.folder)
-            if key in files
-            else document.text(value, f"`{key}`")
-        )
+        text: str | None
+        if key in files:
+            text = path_of(document, value, f"`{key}`", settings.folder)
+        elif key in _SECRETS and isinstance(value, yaml.ScalarNode):
+            text = str(value.value)  # may be a variable of the environment
+        else:
+            text = document.text(value, f"`{key}`")
         if text is not None:
             given[key] = text
     texts = {key: given.pop(key) for key in _REGISTRY if key in given}

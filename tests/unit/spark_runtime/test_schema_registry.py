@@ -16,9 +16,9 @@ from cep.errors import InputError, RuleError
 from cep.formats.ahead import AheadGuard
 from cep.formats.payloads.registry import payload_format
 from cep.formats.text.messages import MessageReader, Messages
-from spark_runtime import schema_registry
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.schema_registry import SchemaRegistry, is_address
+from spark_runtime.sources.messages import schema_registry
+from spark_runtime.sources.messages.schema_registry import SchemaRegistry, is_address
 from tests.unit.formats.test_avro import MICROS, TIME, framed, record, stream, written
 from tests.unit.spark_runtime.registry_server import Registry, running_registry
 
