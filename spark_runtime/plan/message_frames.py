@@ -72,6 +72,7 @@ class MessageFrame:
         keys = packer.layout.rules.keys_of(self.stream)
         reader = FrameReader(
             packer,
+            self.stream,
             MessageReader(self.stream, self.value_format, keys, tuple(self.columns.values())),
             tuple(self.columns.values()),
             has_place=self._has_place,
@@ -113,6 +114,7 @@ class FrameReader:
     """Makes parcels of messages, in the workers."""
 
     packer: Packer
+    stream: Stream
     reader: MessageReader
     columns: tuple[str, ...]
     has_place: bool
@@ -125,14 +127,12 @@ class FrameReader:
         for batch in batches:
             for origin, part in self._by_origin(pa.Table.from_batches([batch]).combine_chunks()):
                 for chunk in self._chunks(origin, part):
-                    yield from self.packer.chunk(
-                        chunk, self.reader.stream, None, may_be_late=self.may_be_late
-                    )
+                    yield from self.packer.chunk(chunk, self.stream, None, may_be_late=self.may_be_late)
 
     def _by_origin(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield the messages of each partition of a topic. A task of Spark's source of Kafka reads one."""
         if not self.has_place:
-            yield self.reader.stream.name, rows
+            yield self.stream.name, rows
             return
         places = pa.table([rows.column(_TOPIC), rows.column(_PARTITION)], names=[_TOPIC, _PARTITION])
         for place in places.group_by([_TOPIC, _PARTITION]).aggregate([]).to_pylist():
@@ -144,7 +144,7 @@ class FrameReader:
         is_null = pc.is_null(rows.column(_VALUE))
         if self.has_dead_tombstones and pc.any(is_null).as_py():
             empty = self._positions(rows.filter(is_null)).tolist()
-            yield no_events(self.reader.stream, origin, tombstones(origin, empty))
+            yield no_events(self.stream, origin, tombstones(origin, empty))
         full = rows.filter(pc.invert(is_null)).combine_chunks()
         if full.num_rows:
             given = {

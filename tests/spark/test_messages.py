@@ -130,11 +130,11 @@ def test_a_stream_of_messages_gives_the_local_matches_and_late_events(
     for number in range(3):
         values: list[bytes | None] = [as_json(tick(at)) for at in range(100 * number, 100 * number + 100)]
         if number == 2:
-            values += [as_json({**tick(0), "id": 999}), b"no", as_json(tick(3600 * 24)), None]
+            values += [as_json({**tick(0), "id": 999}), b"no", as_json(tick(3600 * 20)), None]
         frame = spark.createDataFrame(rows_of(values), MESSAGES)
         frame.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
     frame = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
-    assert found(drain(detect(messages(frame, STREAM), rules), tmp_path / "one")) == wanted
+    assert found(drain(detect(messages(frame, STREAM), rules), "messages", tmp_path / "one")) == wanted
     parts = split(_drained(spark, detect_all(messages(frame, STREAM), rules), tmp_path / "two"))
     assert found(parts.matches) == wanted
     assert [json.loads(row["event"])["id"] for row in parts.late.collect()] == [999]
@@ -155,9 +155,11 @@ def _drained(spark: SparkSession, stream: DataFrame, folder: Path) -> DataFrame:
 def test_messages_and_a_dataframe_together(spark: SparkSession) -> None:
     rule = """
     RULE both FROM ticks, orders PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
-    DEFINE a AS ticks.id >= 0, b AS orders.amount > 1 MEASURES a.id AS first
+    DEFINE a ON ticks AS id >= 0, b ON orders AS amount > 1 MEASURES a.id AS first
     """
-    orders = Stream("orders", (Field("k", "string"), Field("ts", "timestamp"), Field("amount", "double")), "ts")
+    orders = Stream(
+        "orders", (Field("k", "string"), Field("ts", "timestamp"), Field("amount", "double")), "ts"
+    )
     frame = spark.createDataFrame(rows_of([as_json(tick(at)) for at in range(3)]), MESSAGES)
     other = spark.createDataFrame([("k1", 2.0)], "k string, amount double").selectExpr(
         "k", "timestamp '2024-05-01T00:00:30Z' as ts", "amount"
@@ -167,9 +169,7 @@ def test_messages_and_a_dataframe_together(spark: SparkSession) -> None:
     assert [row["first"] for row in matches.collect()] == [1]
 
 
-def test_schemas_of_a_registry_reach_the_workers(
-    spark: SparkSession, tmp_path: Path, rules: RuleSet
-) -> None:
+def test_schemas_of_a_registry_reach_the_workers(spark: SparkSession, tmp_path: Path, rules: RuleSet) -> None:
     with running_registry() as registry:
         registry.schemas[5] = json.dumps(SCHEMA)
         values = [b"\0\0\0\0\5" + as_avro(tick(at)) for at in range(60)]
@@ -236,5 +236,3 @@ def test_the_example_of_messages_on_the_page_of_running(
     exec(code, names)
     assert [row["card_id"] for row in names["alerts"].collect()] == ["c1"]
     assert [row["position"] for row in names["found"].dead_letters.collect()] == [100 + len(values) // 2]
-
-
