@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from spark_runtime.listener import TimeListener
     from spark_runtime.operator.findings import Findings
     from spark_runtime.pipeline.pipeline import run_pipeline
+    from spark_runtime.plan.message_frames import MessageFrame
     from spark_runtime.sessions.local_session import session
 
-__all__ = ["TimeListener", "detect", "detect_all", "run_pipeline", "session", "split"]
+__all__ = ["TimeListener", "detect", "detect_all", "messages", "run_pipeline", "session", "split"]
 
 _MODULES = {
     "TimeListener": "spark_runtime.listener",
@@ -42,7 +43,7 @@ def __getattr__(name: str) -> object:
 
 
 def detect(  # noqa: PLR0913 - all but two have a default
-    events: DataFrame | Mapping[str, DataFrame],
+    events: DataFrame | MessageFrame | Mapping[str, DataFrame | MessageFrame],
     rules: str | Path | RuleSet | Sequence[str | Path | RuleSet],
     *,
     streams: str | Path | Mapping[str, Stream] | Stream | None = None,
@@ -60,7 +61,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
     Parameters
     ----------
     events
-        Events of one stream, or of several by name: ``{"logins": df1, "payments": df2}``. Events whose time
+        Events of one stream, or of several by name: ``{"logins": df1, "payments": df2}``. Each a DataFrame
+        with a column for each field, or what `messages` returns. Events whose time
         is NULL or outside the stream's ``valid_time``, events without a key and, in a stream, late events
         are left out without a word; `detect_all` gives them, too. A timestamp without a zone is taken in
         the session's time zone. A stream may have a watermark already, on its event time and of the
@@ -118,7 +120,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
 
 
 def detect_all(  # noqa: PLR0913 - all but two have a default
-    events: DataFrame | Mapping[str, DataFrame],
+    events: DataFrame | MessageFrame | Mapping[str, DataFrame | MessageFrame],
     rules: str | Path | RuleSet | Sequence[str | Path | RuleSet],
     *,
     streams: str | Path | Mapping[str, Stream] | Stream | None = None,
@@ -141,7 +143,9 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         - ``match``: the columns of `detect`;
         - ``late``: an event that some rule could have used but came too late, in a stream: ``stream``, and
           the whole ``event`` as JSON;
-        - ``dead_letter``: an event that no rule can use: ``stream``, ``reason``, ``raw`` as JSON;
+        - ``dead_letter``: an event that no rule can use: ``stream``, ``reason``, ``raw`` as JSON. Of
+          `messages` also values that are no event; the stream is then the partition, ``orders[3]``, and
+          ``position`` the offset, if the messages tell it;
         - ``count``: ``name``, ``of`` (what it is split by, else NULL) and ``n``, to be added up, because each
           call of the operator counts for itself: ``events``, ``duplicates``; ``late`` by stream;
           ``dead_letters`` by reason; ``matches``, ``timeouts``, ``suppressed``, ``dropped_runs`` by rule;
@@ -172,3 +176,50 @@ def split(found: DataFrame) -> Findings:
     from spark_runtime.operator import findings
 
     return findings.split(found)
+
+
+def messages(
+    frame: DataFrame,
+    stream: Stream,
+    value: str = "json",
+    *,
+    column: str = "value",
+    columns: Mapping[str, str] | None = None,
+    tombstones: str = "pass_over",
+    **settings: str,
+) -> MessageFrame:
+    """Return a DataFrame of messages for `detect`: their values are decoded in the workers.
+
+    This is cheaper than to parse them with Spark before: events become columns once, and what is no event
+    is a dead letter of `detect_all`. `frame` is a batch or a stream, such as Spark's own source of Kafka.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame with a binary column. If it has ``topic``, ``partition`` and ``offset``, dead letters tell
+        them.
+    stream
+        The declaration of the stream that the values are events of.
+    value
+        The format of the values: ``json``, ``csv``, ``avro``, ``protobuf``, or a format of a plug-in.
+    column
+        The column with the values.
+    columns
+        Columns of `frame` that are columns of the stream: ``{"key": "card_id"}``. The values need not have
+        them.
+    tombstones
+        What becomes of rows without a value: ``pass_over``, or ``dead_letter``.
+    settings
+        Those of the format: ``schema``, ``descriptor``, ``message``, ``framing``, ``registry``, ``user``,
+        ``password``; see docs/payloads.md.
+
+    Raises
+    ------
+    InputError
+        An argument is wrong, or the schema of the values does not fit the stream.
+    """
+    from spark_runtime.plan.message_frames import message_frame
+
+    return message_frame(
+        frame, stream, value, column=column, columns=columns, tombstones=tombstones, settings=settings
+    )

@@ -19,6 +19,7 @@ from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from spark_runtime.operator.output import DEAD, MATCH, late_kind
 from spark_runtime.plan.dataflow import Dataflow, drop_unusable
+from spark_runtime.plan.message_frames import MessageFrame
 from spark_runtime.plan.schema import stream_of_frame, typed_events
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
@@ -28,7 +29,8 @@ Rules = str | Path | RuleSet | Sequence[str | Path | RuleSet]
 Streams = str | Path | Mapping[str, Stream] | Stream
 
 
-Events = DataFrame | Mapping[str, DataFrame]
+Frame = DataFrame | MessageFrame
+Events = Frame | Mapping[str, Frame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,11 @@ class Call:
 def detect_matches(call: Call) -> DataFrame:
     """Return the matches; see `spark_runtime.detect`."""
     flow, typed = _plan(*_checked(call), call.key_groups)
-    usable = {stream: drop_unusable(frame, stream) for stream, frame in typed.items()}
-    with workers_python(next(iter(usable.values())).sparkSession):
+    usable = {
+        stream: frame if isinstance(frame, MessageFrame) else drop_unusable(frame, stream)
+        for stream, frame in typed.items()
+    }
+    with workers_python(_frame_of(next(iter(usable.values()))).sparkSession):
         return flow.matches(flow.output(flow.prepared(usable)))
 
 
@@ -59,21 +64,31 @@ def detect_findings(call: Call) -> DataFrame:
     flow, typed = _plan(*_checked(call), call.key_groups)
     kinds = frozenset((MATCH, DEAD, *(late_kind(stream.name) for stream in typed)))
     flow = replace(flow, delivery=Delivery(kinds=kinds))
-    with workers_python(next(iter(typed.values())).sparkSession):
+    with workers_python(_frame_of(next(iter(typed.values()))).sparkSession):
         return flow.findings(flow.output(flow.prepared(typed, of_all=True)))
 
 
+def _frame_of(events: Frame) -> DataFrame:
+    return events.frame if isinstance(events, MessageFrame) else events
+
+
 def _plan(
-    events: Mapping[str, DataFrame], rules: RuleSet, key_groups: int | None
-) -> tuple[Dataflow, dict[Stream, DataFrame]]:
-    """Return the plan for `rules` and the typed events of each of their streams."""
+    events: Mapping[str, Frame], rules: RuleSet, key_groups: int | None
+) -> tuple[Dataflow, dict[Stream, Frame]]:
+    """Return the plan for `rules` and the typed events, or the messages, of each of their streams."""
     streams = rules.streams
-    read = {name: events[name] for name in streams}
+    read = {name: _frame_of(events[name]) for name in streams}
     delay_ms = watermark_delay_ms(read, {name: stream.event_time for name, stream in streams.items()})
+    typed: dict[Stream, Frame] = {}
     for name, stream in streams.items():
-        _require_single_columns(read[name], stream)
+        given = events[name]
         _require_event_time(read[name], stream)
-    typed = {stream: typed_events(read[name], stream) for name, stream in streams.items()}
+        if isinstance(given, MessageFrame):
+            _require_declaration(given, stream)
+            typed[stream] = given
+        else:
+            _require_single_columns(given, stream)
+            typed[stream] = typed_events(given, stream)
     flow = dataflow(next(iter(read.values())), rules, key_groups, has_watermark=delay_ms is not None)
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
@@ -94,6 +109,16 @@ def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
             "E0604",
             f"the events have column {', '.join(double)} more than once",
             "drop or rename one of them first: events.drop(other[name])",
+        )
+
+
+def _require_declaration(given: MessageFrame, stream: Stream) -> None:
+    """Refuse messages that are read as another stream than the one that rules were compiled for."""
+    if given.stream != stream:
+        raise InputError(
+            "E0828",
+            f"the rules know stream `{stream.name}` by another declaration than `messages` was given",
+            "give both the same: streams=load_streams(...), and messages(df, streams[name])",
         )
 
 
@@ -130,7 +155,7 @@ def dataflow(
 # ------------------------------------------------------------ arguments
 
 
-def _checked(call: Call) -> tuple[Mapping[str, DataFrame], RuleSet]:
+def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
     """Return the events by stream and the compiled rules, after a look at all arguments."""
     for name, frame in call.events.items() if isinstance(call.events, Mapping) else [("", call.events)]:
         _require_frame(name, frame)
@@ -170,7 +195,7 @@ _INSTEAD = {
 
 
 def _require_frame(stream: str, events: object) -> None:
-    if isinstance(events, DataFrame):
+    if isinstance(events, DataFrame | MessageFrame):
         return
     kind = _type_name(events)
     instead = [text for beginning, text in _INSTEAD.items() if kind.startswith(beginning)]
@@ -209,10 +234,21 @@ def _rules(call: Call) -> RuleSet:
         _require_none_beside(call, "a RuleSet has it in it")
         programs = tuple(program for rules in compiled for program in rules.programs)
         return RuleSet(programs, compiled[0].corrections)
+    told = _streams_of_messages(call)
+    if call.streams is None and told:
+        _require_none_beside(call, "the stream of `messages` says it")
+        return compile_sources(_sources(texts, told), told).rule_set
     if call.streams is not None:
         _require_none_beside(call, "`streams` says it already")
         return compile_sources(_sources(texts, declared := _declared(call.streams)), declared).rule_set
     return _compile_for_frames(call, texts)
+
+
+def _streams_of_messages(call: Call) -> dict[str, Stream]:
+    """Return the streams that messages declare, if all events are messages; else none."""
+    given = call.events.values() if isinstance(call.events, Mapping) else [call.events]
+    found = {frame.stream.name: frame.stream for frame in given if isinstance(frame, MessageFrame)}
+    return found if len(found) == len(given) else {}
 
 
 def _require_none_beside(call: Call, reason: str) -> None:
@@ -268,9 +304,10 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
             "give event_time='...', or streams='streams.yaml'",
         )
     sources = _sources(items, {})
-    events = call.events
-    if not isinstance(events, Mapping):
-        events = dict.fromkeys(_stream_names(sources), events)
+    given = call.events
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(_stream_names(sources), given)
+    events = {name: _frame_of(frame) for name, frame in given.items()}
     times = {name: _of_stream(call.event_time, name) for name in events}
     for name, time in times.items():
         if time is None:

@@ -247,6 +247,12 @@ SPARK: dict[str, str] = {
     "E0884": "messages of a stream that were removed before they were read",
     "E0885": "a server of a log of messages failed",
     "E0886": "messages that are not kept, or not kept one by one",
+    "E0890": "a schema or a descriptor of messages that cannot be used",
+    "E0891": "a schema of messages that does not fit the stream",
+    "E0892": "no registry of schemas answers",
+    "E0893": "a registry of schemas refuses access",
+    "E0894": "a registry of schemas failed",
+    "E0895": "a variable for a registry of schemas that the environment does not have",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 _DEAD_LETTER, _COUNT = "dead_letter", "count"
 
-_STREAM, _REASON, _RAW, _NAME, _OF, _N = "_stream", "_reason", "_raw", "_name", "_of", "_n"
+_STREAM, _REASON, _RAW, _NAME, _OF = "_stream", "_reason", "_raw", "_name", "_of"
+_N, _POSITION = "_n", "_position"
 
 COLUMNS = {
     LATE: {"stream": _STREAM, "event": _RAW},
-    _DEAD_LETTER: {"stream": _STREAM, "reason": _REASON, "raw": _RAW},
+    _DEAD_LETTER: {"stream": _STREAM, "reason": _REASON, "raw": _RAW, "position": _POSITION},
     _COUNT: {"name": _NAME, "of": _OF, "n": _N},
 }
 """Value of the column `kind`, and column that then has a value -> its fields -> columns of `Unpacker`.
@@ -63,7 +64,7 @@ class Unpacker:
         """Columns of what it yields; matches in their `carried_type`."""
         texts = [(name, pa.string()) for name in (KIND, _STREAM, _REASON, _RAW, _NAME, _OF)]
         carried = [(match_column(n), field.type) for n, field in enumerate(carried_schema(self.match_schema))]
-        return pa.schema([*texts, (_N, pa.int64()), *carried])
+        return pa.schema([*texts, (_N, pa.int64()), (_POSITION, pa.int64()), *carried])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of `OUTPUT_SCHEMA`."""
@@ -95,8 +96,10 @@ def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
         yield from ({KIND: _COUNT, _NAME: name, _OF: of, _N: n} for name, of, n in found if n)
     elif kind == DEAD:
         dead = json.loads(text)
-        # The rows of a DataFrame have no file and no line; the source is the stream.
-        yield {KIND: _DEAD_LETTER, _STREAM: dead["source"], _REASON: dead["reason"], _RAW: dead["raw"]}
+        # The rows of a DataFrame have no file and no line: the source is the stream, or a partition.
+        at = dead["position"] if dead["position"] >= 0 else None
+        found_dead = {_STREAM: dead["source"], _REASON: dead["reason"], _RAW: dead["raw"], _POSITION: at}
+        yield {KIND: _DEAD_LETTER, **found_dead}
     else:
         yield {KIND: LATE, _STREAM: kind.removeprefix(f"{LATE}: "), _RAW: text}
 

@@ -35,6 +35,7 @@ from spark_runtime.operator.output import (
 from spark_runtime.plan.frame_readers import TypedReader
 from spark_runtime.plan.key_groups import labels
 from spark_runtime.plan.layout import HEARTBEAT, PROGRAM, TEXT, Layout, slot_column
+from spark_runtime.plan.message_frames import MessageFrame
 from spark_runtime.plan.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
 from spark_runtime.plan.placement import placements
 from spark_runtime.plan.predicates import predicate_bits
@@ -172,21 +173,28 @@ class Dataflow:
         n_words = max(len(program.predicates) for program in self.rules.programs)
         return n_words > MAX_PLANNED_WORDS
 
-    def prepared(self, events: Mapping[Stream, DataFrame], *, of_all: bool = False) -> DataFrame:
-        """Return typed events of streams as parcels; `of_all`: dead letters and what may be late, too."""
-        if not (self.has_many_predicates or of_all):
-            rows = [self.rows(frame, stream) for stream, frame in events.items()]
+    def prepared(
+        self, events: Mapping[Stream, DataFrame | MessageFrame], *, of_all: bool = False
+    ) -> DataFrame:
+        """Return typed events, or messages, of streams as parcels.
+
+        `of_all`: dead letters and what may be late, too.
+        """
+        typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
+        if len(typed) == len(events) and not (self.has_many_predicates or of_all):
+            rows = [self.rows(frame, stream) for stream, frame in typed.items()]
             return self.packed(*rows)
-        parcels = [
-            frame.mapInArrow(
-                TypedReader(self.packer, stream, is_checked=of_all, may_be_late=of_all and frame.isStreaming),
-                spark_schema(PARCEL_SCHEMA),
-            )
-            for stream, frame in events.items()
-        ]
+        parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
         if self.by_own_events:
             return self.marked(reduce(DataFrame.unionByName, parcels))
         return reduce(DataFrame.unionByName, map(self.marked, parcels))
+
+    def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
+        if isinstance(events, MessageFrame):
+            return events.parcels(self.packer, may_be_late=of_all and events.frame.isStreaming)
+        may_be_late = of_all and events.isStreaming
+        reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
+        return events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
 
     def read(
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -26,6 +26,7 @@ from cep.formats.text.lines import Lines, lines_of_column, without_returns
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
+from spark_runtime.plan.message_frames import NOWHERE
 from spark_runtime.plan.parcels import Packer
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sources.plan import Plan
@@ -155,7 +156,7 @@ class TypedReader:
             events = pa.Table.from_batches([batch])
             chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
             if self.is_checked:
-                nowhere = np.zeros(batch.num_rows, np.int64)  # a row of a DataFrame has no number
+                nowhere = np.full(batch.num_rows, NOWHERE, np.int64)  # a row of a DataFrame has no number
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
                 # A DataFrame has its event times; nothing is estimated.
                 timed = replace(self.stream, device_clock=None)

@@ -33,7 +33,7 @@ def blocks(text: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-LAPTOP, STREAM, WATCHED, JOB = blocks(RUNNING, "python")
+LAPTOP, STREAM, _MESSAGES, WATCHED, JOB = blocks(RUNNING, "python")  # messages: tests/spark
 (COMMANDS,) = blocks(RUNNING, "console")
 
 

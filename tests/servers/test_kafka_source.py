@@ -16,6 +16,7 @@ import pytest
 from cep.counts import Counts
 from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
+from cep.formats.payloads.registry import payload_format
 from cep.schema.stream import Field, Stream
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.sources.kafka.log import KafkaLog
@@ -107,7 +108,7 @@ def test_json_and_csv_values_are_read_with_dead_letters_by_topic_partition_and_o
         (f"{topic}[1]@0", "not a JSON object"),
         (f"{topic}[1]@1", "not a JSON object"),
     ]
-    found = seen(reading(broker, topic, value_format="csv"))
+    found = seen(reading(broker, topic, value_format=payload_format("csv")))
     assert found.ids == [3]
     assert (f"{topic}[1]@1", "1 field where there are columns for 2") in found.dead
 

@@ -37,7 +37,7 @@ def test_the_public_names_are_these() -> None:
         "match_file",
     ]
     assert spark_runtime.__all__ == [
-        *("TimeListener", "detect", "detect_all", "run_pipeline", "session", "split")
+        *("TimeListener", "detect", "detect_all", "messages", "run_pipeline", "session", "split")
     ]
 
 

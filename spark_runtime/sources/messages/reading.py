@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from cep.formats.protocol import FileFormat
-from cep.formats.registry import FORMATS
+from cep.formats.payloads.registry import payload_format
+from cep.formats.protocol import RecordFormat
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from spark_runtime.sources.messages.log import MessageLog, Place, Portion
@@ -53,7 +53,7 @@ class MessageReading:
     stream: Stream
     log: MessageLog
     begin: Begin = EARLIEST
-    value_format: str = "json"
+    value_format: RecordFormat = field(default_factory=lambda: payload_format("json"))
     keys: tuple[tuple[str, ...], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     max_events: int | None = None
@@ -68,9 +68,7 @@ class MessageReading:
 
     def message_reader(self) -> MessageReader:
         """Return what decodes values."""
-        found = FORMATS.get(self.value_format)
-        assert not isinstance(found, FileFormat), self.value_format
-        return MessageReader(self.stream, found, self.keys, tuple(self.columns))
+        return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
 
     def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, list[int]]:
         """Return the messages that have a value, and the positions of the others."""

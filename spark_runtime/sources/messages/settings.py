@@ -11,7 +11,8 @@ import yaml
 
 from cep.errors import InputError
 from cep.expression import Type
-from cep.formats.registry import record_formats
+from cep.formats.payloads.registry import payload_format
+from cep.formats.protocol import RecordFormat
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
 from spark_runtime.settings import Settings
@@ -19,6 +20,7 @@ from spark_runtime.sources.messages.log import HEADER, MessageLog
 from spark_runtime.sources.messages.options import Options
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, Begin, MessageReading
 from spark_runtime.sources.messages.source import MessageSource
+from spark_runtime.sources.messages.value_settings import value_format
 from spark_runtime.sources.spec import SourceContext
 
 SHARED = ("from", "value", "columns", "max_events_per_trigger", "on_lost")
@@ -41,7 +43,7 @@ class MessageSpec:
     place: str
     log: MessageLog
     begin: Begin = field(hash=False)
-    value_format: str
+    value_format: RecordFormat
     columns: dict[str, str] = field(hash=False)
     max_events: int | None
     goes_on_without: bool
@@ -86,7 +88,7 @@ def message_spec(
         place=place,
         log=log,
         begin=_begin(settings, names),
-        value_format=settings.word("value", record_formats(), "json"),
+        value_format=value_format(settings) or payload_format("json"),
         columns=_columns(settings, metadata),
         max_events=settings.positive("max_events_per_trigger"),
         goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",

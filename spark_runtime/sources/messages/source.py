@@ -41,7 +41,8 @@ class MessageSource:
         return self.reading.stream
 
     def check(self) -> None:
-        """Ask the server for the log, and for the right to read it; raises InputError."""
+        """Ask the server for the log, for the right to read it, and for the schema; raises InputError."""
+        self.reading.message_reader().check()
         client = self.reading.log.open()
         try:
             client.require_right()
