@@ -170,6 +170,11 @@ class PostgresPlanner:
             self._kept.close()
             self._kept = None
 
+    def __del__(self) -> None:
+        # A run that fails does not close its planners.
+        if self._kept is not None:
+            self._kept.close()
+
     def _release(self) -> None:
         if self._committed is None:
             return
@@ -240,7 +245,8 @@ class PostgresPlanner:
 
     def _last_of_portion(self, start: int, limit: int) -> tuple[int | None, bool]:
         """Return where the next micro-batch ends, and whether the log has been seen to its end."""
-        most = 2 * self.reading.max_events if self.reading.max_events else MOST_MESSAGES
+        # A transaction of one change has three messages, or four.
+        most = 4 * self.reading.max_events if self.reading.max_events else MOST_MESSAGES
         while True:
             with server.meant(self.reading, f"slot `{self.reading.slot}`"):
                 found, is_all = server.commits(self.reading, self._connection(), most)

@@ -146,7 +146,8 @@ def check(reading: PostgresReading, connection: Any, *, has_begun: bool) -> None
             raise InputError(
                 "E0864",
                 f"there is no slot `{reading.slot}` at `{reading.connection.address}`",
-                f"say create: true, or SELECT pg_create_logical_replication_slot('{reading.slot}', '{PLUGIN}')",
+                "say create: true, or "
+                f"SELECT pg_create_logical_replication_slot('{reading.slot}', '{PLUGIN}')",
             )
         else:
             _require_room(reading, connection)
@@ -223,7 +224,8 @@ def _require_right(reading: PostgresReading, connection: Any, table: Table) -> N
         connection,
         "SELECT has_schema_privilege(n.oid, 'USAGE') AND (has_table_privilege(c.oid, 'SELECT') OR "
         "(SELECT bool_and(has_column_privilege(c.oid, w, 'SELECT')) FROM unnest(%s::text[]) w)) "
-        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s",
         wanted,
         schema,
         bare,
@@ -455,16 +457,19 @@ def messages(reading: PostgresReading, connection: Any, end: int) -> Iterator[li
             cursor.execute(query)
             return cursor, cursor.fetchmany(_FEW_ROWS)
         except BaseException:
+            cursor.close()
             connection.execute("ROLLBACK")
             raise
 
     cursor, rows = retried(begun)
-    while rows:
-        portion = [row[0] for row in rows]
-        yield portion
-        each = sum(map(len, portion)) // len(portion) + 1
-        rows = cursor.fetchmany(max(1, min(_MOST_ROWS, _PORTION_BYTES // each)))
-    cursor.close()
+    try:
+        while rows:
+            portion = [row[0] for row in rows]
+            yield portion
+            each = sum(map(len, portion)) // len(portion) + 1
+            rows = cursor.fetchmany(max(1, min(_MOST_ROWS, _PORTION_BYTES // each)))
+    finally:
+        cursor.close()
     connection.execute("COMMIT")
 
 
