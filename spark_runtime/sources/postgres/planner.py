@@ -208,9 +208,12 @@ class PostgresPlanner:
         self._lag = (found.flushed - found.confirmed, found.flushed - kept)
         return found
 
-    def lag(self) -> tuple[str, int, int] | None:
-        """Return the slot, the bytes of the log that were not read, and those that it keeps on disk."""
-        return None if self._lag is None else (self.reading.slot, *self._lag)
+    def status(self) -> str:
+        """Return how much of the log was not read, and how much of it the slot keeps on disk."""
+        if self._lag is None:
+            return ""
+        behind, kept = self._lag
+        return f"slot {self.reading.slot} is {behind:,} bytes behind and keeps {kept:,} bytes of the log"
 
     def _next_file(self, number: int) -> int:
         """Return the file behind those of a micro-batch that begins with file `number`."""
