@@ -248,6 +248,19 @@ SPARK: dict[str, str] = {
     "E0865": "changes that are lost, because their slot does not have them any more",
     "E0866": "a table whose old rows are not in the log",
     "E0867": "PostgreSQL failed",
+    "E0880": "no server of a log of messages answers",
+    "E0881": "a stream, a subject or a partition that is not there",
+    "E0882": "a server of a log of messages refuses access",
+    "E0883": "an option of a client that is wrong, or a variable that the environment does not have",
+    "E0884": "messages of a stream that were removed before they were read",
+    "E0885": "a server of a log of messages failed",
+    "E0886": "a server or a queue that keeps no messages to read again",
+    "E0890": "a schema or a descriptor of messages that cannot be used",
+    "E0891": "a schema of messages that does not fit the stream",
+    "E0892": "no registry of schemas answers",
+    "E0893": "a registry of schemas refuses access",
+    "E0894": "a registry of schemas failed",
+    "E0895": "a variable for a registry of schemas that the environment does not have",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

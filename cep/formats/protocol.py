@@ -120,6 +120,15 @@ class RecordFormat(Protocol):
 
 
 @runtime_checkable
+class CheckedFormat(Protocol):
+    """A format of records that knows beforehand what they have."""
+
+    def check(self, stream: Stream) -> None:
+        """Raise InputError if no record can be an event of the stream. On the driver, beforehand."""
+        ...
+
+
+@runtime_checkable
 class FileFormat(Protocol):
     """A format of files that are read as wholes."""
 

@@ -17,6 +17,7 @@ SOURCES: Registry[SourceType] = Registry(
         "rate": "spark_runtime.sources.rate:RATE",
         "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
         "postgres": "spark_runtime.sources.postgres.settings:POSTGRES",
+        "nats": "spark_runtime.sources.nats.settings:NATS",
     },
     (("settings", "spec"),),
 )

@@ -21,9 +21,9 @@ from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
-from spark_runtime.sources.kafka import planner
-from spark_runtime.sources.kafka.catch_up import Backlog
-from spark_runtime.sources.kafka.fetch import Place
+from spark_runtime.sources.messages import planner
+from spark_runtime.sources.messages.catch_up import Backlog
+from spark_runtime.sources.messages.log import Place
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 
 pytestmark = pytest.mark.spark

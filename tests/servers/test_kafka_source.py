@@ -16,11 +16,13 @@ import pytest
 from cep.counts import Counts
 from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
+from cep.formats.payloads.registry import payload_format
 from cep.schema.stream import Field, Stream
 from spark_runtime.kafka_connection import Connection
-from spark_runtime.sources.kafka.planner import KafkaPlanner
-from spark_runtime.sources.kafka.reading import KafkaReading
-from spark_runtime.sources.kafka.source import KafkaSource
+from spark_runtime.sources.kafka.log import KafkaLog
+from spark_runtime.sources.messages.planner import MessagePlanner
+from spark_runtime.sources.messages.reading import MessageReading
+from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
 from tests.servers.kafka_broker import PASSWORD, USER, Broker, free_ports
 
@@ -38,14 +40,17 @@ def values(*numbers: int) -> list[bytes]:
     return [value(number) for number in numbers]
 
 
-def reading(broker: Broker, *topics: str, **more: Any) -> KafkaReading:
-    return KafkaReading(STREAM, Connection(broker.address), topics, **more)
+def reading(
+    broker: Broker, *topics: str, pattern: str = "", isolation: str = "read_committed", **more: Any
+) -> MessageReading:
+    log = KafkaLog(Connection(broker.address), topics, pattern, isolation)
+    return MessageReading(STREAM, log, **more)
 
 
 class Seen:
     """What was read of a source."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: MessageSource) -> None:
         self.source = source
         self.rows: list[dict[str, Any]] = []
         self.dead: list[tuple[str, str]] = []
@@ -68,13 +73,13 @@ class Seen:
         return [row["id"] for row in self.rows]
 
 
-def seen(what: KafkaReading) -> Seen:
+def seen(what: MessageReading) -> Seen:
     """Return all that a batch reads."""
-    source = KafkaSource(what)
+    source = MessageSource(what)
     return Seen(source).read(source.everything())
 
 
-def batches(planner: KafkaPlanner, source: KafkaSource) -> list[list[int]]:
+def batches(planner: MessagePlanner, source: MessageSource) -> list[list[int]]:
     """Return the identifiers of each micro-batch of a run that reads what is there."""
     planner.stop_at_now()
     start, found = planner.start(), []
@@ -103,7 +108,7 @@ def test_json_and_csv_values_are_read_with_dead_letters_by_topic_partition_and_o
         (f"{topic}[1]@0", "not a JSON object"),
         (f"{topic}[1]@1", "not a JSON object"),
     ]
-    found = seen(reading(broker, topic, value_format="csv"))
+    found = seen(reading(broker, topic, value_format=payload_format("csv")))
     assert found.ids == [3]
     assert (f"{topic}[1]@1", "1 field where there are columns for 2") in found.dead
 
@@ -129,17 +134,17 @@ def test_a_stream_begins_where_it_is_told(broker: Broker, tmp_path: Path) -> Non
     )
 
     log = str(tmp_path / "log")
-    late = reading(broker, topic, begin="latest", log=log)
-    assert batches(KafkaSource(late).planner(), KafkaSource(late)) == []
+    late = reading(broker, topic, begin="latest", start_file=log)
+    assert batches(MessageSource(late).planner(), MessageSource(late)) == []
     broker.send(topic, values(4))
-    assert batches(KafkaSource(late).planner(), KafkaSource(late)) == [[4]]  # the first start counts
+    assert batches(MessageSource(late).planner(), MessageSource(late)) == [[4]]  # the first start counts
 
 
 def test_offsets_are_json_and_a_range_is_planned_and_read_again_as_it_was(broker: Broker) -> None:
     topic = broker.topic(n_partitions=2)
     broker.send(topic, values(*range(7)))
     broker.send(topic, values(*range(10, 15)), partition=1)
-    source = KafkaSource(reading(broker, topic, max_events=4))
+    source = MessageSource(reading(broker, topic, max_events=4))
     assert isinstance(source, Source)
     assert isinstance(source.planner(), TimedPlanner)
     planner = source.planner()
@@ -147,7 +152,7 @@ def test_offsets_are_json_and_a_range_is_planned_and_read_again_as_it_was(broker
     start = planner.start()
     end = planner.latest(start)
     broker.send(topic, values(7))
-    again: KafkaSource = pickle.loads(pickle.dumps(source))
+    again: MessageSource = pickle.loads(pickle.dumps(source))
     parts = again.planner().ranges(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
     assert parts == planner.ranges(start, end)
     assert sum(part.end - part.start for _, part in parts) == 4
@@ -163,8 +168,8 @@ def test_a_partition_with_many_messages_is_read_by_several_tasks(
 ) -> None:
     topic = broker.topic()
     broker.send(topic, values(*range(25)))
-    monkeypatch.setattr("spark_runtime.sources.kafka.planner.RANGE_MESSAGES", 10)
-    source = KafkaSource(reading(broker, topic))
+    monkeypatch.setattr("spark_runtime.sources.messages.planner.RANGE_MESSAGES", 10)
+    source = MessageSource(reading(broker, topic))
     parts = source.everything()
     assert [(part.start, part.end) for _, part in parts] == [(0, 10), (10, 20), (20, 25)]
     assert Seen(source).read(parts[::-1]).ids == [*range(20, 25), *range(10, 20), *range(10)]
@@ -216,7 +221,7 @@ def test_behind_an_aborted_transaction_nothing_waits(broker: Broker) -> None:
     broker.send(topic, values(1))
     broker.send(topic, values(2), commits=False)
     broker.send(topic, values(5), partition=1)
-    source = KafkaSource(reading(broker, topic, max_events=1))
+    source = MessageSource(reading(broker, topic, max_events=1))
     planner = source.planner()
     planner.stop_at_now()
     ahead = AheadGuard(STREAM.max_ahead_us)
@@ -232,8 +237,8 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_beginning(broker: B
     prefix = broker.topic("growing").replace(".", "")
     now = 0.0
     pattern = f"{prefix}.*"
-    planner = KafkaPlanner(reading(broker, pattern=pattern, begin="latest"), lambda: now)
-    source = KafkaSource(reading(broker, pattern=pattern))
+    planner = MessagePlanner(reading(broker, pattern=pattern, begin="latest"), lambda: now)
+    source = MessageSource(reading(broker, pattern=pattern))
     broker.send(prefix, values(1))
     start = planner.start()
     assert planner.latest(start) == start
@@ -251,7 +256,7 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_beginning(broker: B
 def test_a_worker_reads_a_partition_that_is_newer_than_what_it_knows(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, values(1))
-    source = KafkaSource(reading(broker, topic))
+    source = MessageSource(reading(broker, topic))
     assert seen(source.reading).ids == [1]
     broker.grow(topic, 2)
     broker.send(topic, values(2), partition=1)
@@ -263,7 +268,7 @@ def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(broker:
     broker.send(topic, values(*range(6)))
     broker.send(topic, values(10), partition=1)
     what = reading(broker, topic)
-    source, goes_on = KafkaSource(what), KafkaSource(replace(what, goes_on_without=True))
+    source, goes_on = MessageSource(what), MessageSource(replace(what, goes_on_without=True))
     planner = source.planner()
     planner.stop_at_now()
     planned = planner.ranges(planner.start(), planner.latest(planner.start()))
@@ -285,7 +290,7 @@ def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(broker:
 def test_a_topic_that_is_another_one_now_is_refused(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, values(1))
-    planner = KafkaSource(reading(broker, topic)).planner()
+    planner = MessageSource(reading(broker, topic)).planner()
     said = code_of(lambda: planner.latest({topic: {"0": [0, 7]}}))
     assert (
         said == f"E0854 `{topic}[0]` ends at offset 1, and was read up to 7: it is not the topic that it was"
@@ -329,7 +334,7 @@ def test_partitions_of_unlike_density_advance_together_in_event_time(broker: Bro
     topic = broker.topic(n_partitions=2)
     broker.send(topic, [value(i, i / 10) for i in range(3_000)])  # ten events a second
     broker.send(topic, [value(100_000 + i, i * 10) for i in range(30)], partition=1)  # one in ten seconds
-    source = KafkaSource(reading(broker, topic, max_events=505))
+    source = MessageSource(reading(broker, topic, max_events=505))
     planner = source.planner()
     planner.stop_at_now()
     start, ahead = planner.start(), AheadGuard(STREAM.max_ahead_us)
@@ -354,17 +359,17 @@ def test_partitions_of_unlike_density_advance_together_in_event_time(broker: Bro
 
 def test_without_a_broker_the_error_says_so(broker: Broker) -> None:
     (port,) = free_ports(1)
-    nobody = KafkaSource(KafkaReading(STREAM, Connection(f"127.0.0.1:{port}"), ("t",)))
+    nobody = MessageSource(MessageReading(STREAM, KafkaLog(Connection(f"127.0.0.1:{port}"), ("t",))))
     said = code_of(nobody.check)
     assert said.startswith(f"E0850 no broker of Kafka answers at `127.0.0.1:{port}`: ")
     assert "Connection refused" in said
 
 
 def test_a_topic_that_is_not_there_is_named(broker: Broker) -> None:
-    assert code_of(KafkaSource(reading(broker, "nowhere")).check) == (
+    assert code_of(MessageSource(reading(broker, "nowhere")).check) == (
         f"E0851 there is no topic `nowhere` at `{broker.address}`"
     )
-    assert code_of(KafkaSource(reading(broker, pattern="nowhere-.*")).check) == (
+    assert code_of(MessageSource(reading(broker, pattern="nowhere-.*")).check) == (
         f"E0851 there is no topic of the pattern `nowhere-.*` at `{broker.address}`"
     )
 
@@ -382,25 +387,25 @@ def test_access_is_asked_for_with_secrets_of_the_environment(
     broker.allow("open")
     broker.send(topic, values(1))
 
-    def what(topic: str) -> KafkaReading:
-        return KafkaReading(STREAM, Connection(broker.sasl_address, options), (topic,))
+    def what(topic: str) -> MessageReading:
+        return MessageReading(STREAM, KafkaLog(Connection(broker.sasl_address, options), (topic,)))
 
     monkeypatch.delenv("CEP_TEST_PASSWORD", raising=False)
-    assert code_of(KafkaSource(what(topic)).check) == (
+    assert code_of(MessageSource(what(topic)).check) == (
         "E0853 option `sasl.password` needs the variable `CEP_TEST_PASSWORD`, "
         "which the environment does not have"
     )
     monkeypatch.setenv("CEP_TEST_PASSWORD", "a-wrong-password")
-    said = code_of(KafkaSource(what(topic)).check)
+    said = code_of(MessageSource(what(topic)).check)
     assert said.startswith(f"E0852 `{broker.sasl_address}` refuses access to topic `{topic}`: ")
     assert "a-wrong-password" not in said
     monkeypatch.setenv("CEP_TEST_PASSWORD", PASSWORD)
-    KafkaSource(what(topic)).check()
+    MessageSource(what(topic)).check()
     assert seen(what(topic)).ids == [1]
-    assert code_of(KafkaSource(what(closed)).check).startswith(
+    assert code_of(MessageSource(what(closed)).check).startswith(
         f"E0852 `{broker.sasl_address}` refuses access to topic `{closed}`: "
     )
-    assert PASSWORD.encode() not in pickle.dumps(KafkaSource(what(topic)))
+    assert PASSWORD.encode() not in pickle.dumps(MessageSource(what(topic)))
     assert PASSWORD not in repr(what(topic))
 
 
@@ -409,6 +414,8 @@ def test_an_option_that_librdkafka_refuses_is_told_without_secrets(
 ) -> None:
     monkeypatch.setenv("CEP_TEST_PASSWORD", PASSWORD)
     options = (("security.protocol", "${CEP_TEST_PASSWORD}"),)
-    said = code_of(KafkaSource(KafkaReading(STREAM, Connection(broker.address, options), ("t",))).check)
+    said = code_of(
+        MessageSource(MessageReading(STREAM, KafkaLog(Connection(broker.address, options), ("t",)))).check
+    )
     assert said.startswith("E0853 Kafka's client refuses its settings: ")
     assert PASSWORD not in said

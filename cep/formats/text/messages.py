@@ -19,7 +19,7 @@ from cep.formats import dead_letter
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked, without
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
-from cep.formats.protocol import Decoded, Problem, RecordFormat, RecordReader
+from cep.formats.protocol import CheckedFormat, Decoded, Problem, RecordFormat, RecordReader
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema
 
@@ -83,6 +83,11 @@ class MessageReader:
         self._quote = value_format.quote(self.stream).encode()
         self._format = value_format
 
+    def check(self) -> None:
+        """Raise InputError if no value can be an event of the stream. On the driver, before anything runs."""
+        if isinstance(self._format, CheckedFormat):
+            self._format.check(self._inside)
+
     def chunk(self, messages: Messages, ahead: AheadGuard) -> Chunk:
         """Return the events of some messages, and a dead letter for each other message."""
         reader = self._format.reader(messages.origin, self._inside)
@@ -95,7 +100,7 @@ class MessageReader:
             kept = np.array([index not in refused for index in decoded.indices.tolist()], bool)
             events = events.filter(pa.array(kept))
             decoded = replace(decoded, indices=decoded.indices[kept])
-        piece = Piece(messages.origin, events, decoded.indices, values, 0, problems)
+        piece = Piece(messages.origin, events, decoded.indices, decoded.records, 0, problems)
         chunk = checked(piece, self.stream, self.keys, ahead)
         return replace(
             chunk,
@@ -117,7 +122,8 @@ class MessageReader:
             return reader.decode(values, is_last=True)
         others = [b"" if index in open_quotes else value for index, value in enumerate(values)]
         decoded = reader.decode(others, is_last=True)
-        return replace(decoded, problems=[*decoded.problems, *open_quotes.items()])
+        problems = [*decoded.problems, *open_quotes.items()]
+        return replace(decoded, problems=problems, records=values)
 
     def _not_whole(self, values: Sequence[bytes]) -> dict[int, str]:
         """Return the values with an open quote, which in a file would go on in the next line."""

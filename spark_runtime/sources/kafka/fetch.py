@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from cep.errors import InputError
 from spark_runtime.kafka_connection import Client
+from spark_runtime.sources.messages.log import MessageRange, Place, RemovedError, place_text
 
 MOST_MESSAGES = 50_000
 """Messages that are decoded together, at most."""
@@ -34,31 +35,6 @@ _PASSING = frozenset((-190, -188, 3, 5, 6, 78))
 
 _PASSING_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
-
-Place = tuple[str, int]
-"""A topic and the number of one of its partitions."""
-
-
-class OffsetRange(NamedTuple):
-    """Offsets of a partition of a topic, from `start` up to `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-
-class RemovedError(Exception):
-    """Retention has removed the message at `offset`, which was asked for."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(offset)
-        self.offset = offset
-
-
-def place_text(topic: str, partition: int) -> str:
-    """Return topic and partition as text: ``orders[3]``."""
-    return f"{topic}[{partition}]"
 
 
 def begins(client: Client, places: Sequence[Place]) -> dict[Place, int]:
@@ -99,7 +75,7 @@ def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
 def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
     from confluent_kafka import KafkaException, TopicPartition
 
-    asked = [TopicPartition(*place, at_ms) for place, at_ms in times_ms.items()]
+    asked = [TopicPartition(place[0], int(place[1]), at_ms) for place, at_ms in times_ms.items()]
     answers = client.client.offsets_for_times(asked, timeout=30)
     for answer in answers:
         if answer.error is not None:
@@ -107,7 +83,7 @@ def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
     return {(answer.topic, answer.partition): answer.offset for answer in answers}
 
 
-def portions(client: Client, part: OffsetRange) -> Iterator[list[Any]]:
+def portions(client: Client, part: MessageRange) -> Iterator[list[Any]]:
     """Yield the messages of a range, some at a time.
 
     Raises
@@ -119,11 +95,11 @@ def portions(client: Client, part: OffsetRange) -> Iterator[list[Any]]:
     """
     from confluent_kafka import TopicPartition
 
-    what = place_text(part.topic, part.partition)
+    what = place_text(part.log, part.partition)
     pending: list[Any] = []
     n_bytes, position, is_done = 0, part.start, False
     heard = time.monotonic()
-    client.client.assign([TopicPartition(part.topic, part.partition, part.start)])
+    client.client.assign([TopicPartition(part.log, int(part.partition), part.start)])
     try:
         while not is_done:
             found = client.client.consume(min(TAKEN, part.end - position), _TAKE_SECONDS)
@@ -154,9 +130,9 @@ def portions(client: Client, part: OffsetRange) -> Iterator[list[Any]]:
         client.client.unassign()
 
 
-def _is_end(client: Client, errors: Sequence[Any], part: OffsetRange) -> bool:
+def _is_end(client: Client, errors: Sequence[Any], part: MessageRange) -> bool:
     """Return whether the partition ends here; raises what else `errors` are."""
-    what = place_text(part.topic, part.partition)
+    what = place_text(part.log, part.partition)
     for message in errors:
         code = message.error().code()
         if code == _NO_OFFSET:
@@ -170,9 +146,9 @@ def _is_end(client: Client, errors: Sequence[Any], part: OffsetRange) -> bool:
                 )
             return True
         if code in _PASSING:
-            _learn_partitions(client, part.topic)
+            _learn_partitions(client, part.log)
         elif code != _NO_GROUP:  # the group is never used
-            raise client.error(message.error(), f"topic `{part.topic}`")
+            raise client.error(message.error(), f"topic `{part.log}`")
     return False
 
 
@@ -197,7 +173,9 @@ def first_messages(
     gone: set[Place] = set()
     open_places = set(ranges)
     deadline = time.monotonic() + seconds
-    client.client.assign([TopicPartition(*place, start) for place, (start, _) in ranges.items()])
+    client.client.assign(
+        [TopicPartition(place[0], int(place[1]), start) for place, (start, _) in ranges.items()]
+    )
     try:
         while open_places and time.monotonic() < deadline:
             for message in client.client.consume(TAKEN, 0.002):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from spark_runtime.sources.kafka.catch_up import Backlog, shares_by_time
+from spark_runtime.sources.messages.catch_up import Backlog, shares_by_time
 
 
 def test_what_fits_is_read_whole() -> None:

@@ -13,7 +13,8 @@ from cep.errors import RuleError
 from spark_runtime import kafka_settings
 from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
 from spark_runtime.sinks.kafka import TopicSpec
-from spark_runtime.sources.kafka.settings import KafkaSpec
+from spark_runtime.sources.kafka.log import KafkaLog
+from spark_runtime.sources.messages.settings import MessageSpec
 
 FILE = """
 streams: {{t: {{event_time: ts, schema: {{id: bigint, ts: timestamp}}}}}}
@@ -31,10 +32,11 @@ def load(folder: Path, source: str, sink: str = SINK) -> Pipeline:
     return load_pipeline(folder / "p.yaml")
 
 
-def source_of(folder: Path, text: str) -> KafkaSpec:
+def source_of(folder: Path, text: str) -> tuple[MessageSpec, KafkaLog]:
     spec = load(folder, text).sources[0].spec
-    assert isinstance(spec, KafkaSpec)
-    return spec
+    assert isinstance(spec, MessageSpec)
+    assert isinstance(spec.log, KafkaLog)
+    return spec, spec.log
 
 
 def problems(folder: Path, source: str, sink: str = SINK) -> list[str]:
@@ -44,8 +46,8 @@ def problems(folder: Path, source: str, sink: str = SINK) -> list[str]:
 
 
 def test_a_topic_needs_no_more_than_brokers_and_a_name(tmp_path: Path) -> None:
-    spec = source_of(tmp_path, "brokers: 'b:9092', topic: orders")
-    assert (spec.topics, spec.begin, spec.value_format, spec.isolation) == (
+    spec, log = source_of(tmp_path, "brokers: 'b:9092', topic: orders")
+    assert (log.topics, spec.begin, spec.value_format.name, log.isolation) == (
         ("orders",),
         "earliest",
         "json",
@@ -56,20 +58,20 @@ def test_a_topic_needs_no_more_than_brokers_and_a_name(tmp_path: Path) -> None:
 
 
 def test_all_settings_are_read(tmp_path: Path) -> None:
-    spec = source_of(
+    spec, log = source_of(
         tmp_path,
         "brokers: [a, b], topic: [x, y], from: {'x[0]': 5}, value: csv, columns: {key: id}, on_lost: go_on, "
         "max_events_per_trigger: 9, tombstones: dead_letter, isolation: read_uncommitted, "
         "options: {sasl.password: 'a${B}c', socket.timeout.ms: 10}",
     )
-    assert (spec.connection.brokers, spec.topics, spec.begin) == ("a,b", ("x", "y"), {"x[0]": 5})
-    assert (spec.value_format, spec.columns, spec.max_events) == ("csv", {"id": "key"}, 9)
-    assert (spec.goes_on_without, spec.has_dead_tombstones, spec.isolation) == (
+    assert (log.connection.brokers, log.topics, spec.begin) == ("a,b", ("x", "y"), {"x[0]": 5})
+    assert (spec.value_format.name, spec.columns, spec.max_events) == ("csv", {"id": "key"}, 9)
+    assert (spec.goes_on_without, spec.has_dead_tombstones, log.isolation) == (
         True,
         True,
         "read_uncommitted",
     )
-    assert spec.connection.options == (("sasl.password", "a${B}c"), ("socket.timeout.ms", "10"))
+    assert log.connection.options == (("sasl.password", "a${B}c"), ("socket.timeout.ms", "10"))
     assert "a${B}c" not in repr(spec)
 
 
@@ -83,12 +85,12 @@ def test_all_settings_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_stream_begins_by_word_time_or_offsets(tmp_path: Path, text: str, begin: Any) -> None:
-    assert source_of(tmp_path, f"brokers: b, topic: x, from: {text}").begin == begin
+    assert source_of(tmp_path, f"brokers: b, topic: x, from: {text}")[0].begin == begin
 
 
 def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
-    spec = source_of(tmp_path, "brokers: b, topic_pattern: 'orders-.*'")
-    assert (spec.topics, spec.pattern, spec.place) == ((), "orders-.*", "orders-.*")
+    spec, log = source_of(tmp_path, "brokers: b, topic_pattern: 'orders-.*'")
+    assert (log.topics, log.pattern, spec.place) == ((), "orders-.*", "orders-.*")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
         ),
         (
             "brokers: b, topic: x, value: parquet",
-            ["E0841 `value` cannot be `parquet`: write json or csv or kv"],
+            ["E0841 `value` cannot be `parquet`: write json or csv or kv or avro or protobuf"],
         ),
         (
             "brokers: b, topic: x, columns: {size: id}",
@@ -142,8 +144,8 @@ def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_told_with_what_to_write(tmp_path: Path, source: str, found: list[str]) -> None:
     said = problems(tmp_path, source)
-    assert [text.replace("json or csv or kv", "json or csv") for text in said] == [
-        text.replace("json or csv or kv", "json or csv") for text in found
+    assert [text.replace("csv or kv", "csv") for text in said] == [
+        text.replace("csv or kv", "csv") for text in found
     ]
 
 

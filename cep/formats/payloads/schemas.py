@@ -1,0 +1,60 @@
+"""Schemas by number, and the bytes with which Confluent's clients say which one a message has.
+
+A message begins with a byte 0 and the number of its schema, four bytes, the highest first.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from cep.arrays import I64, Mask
+from cep.formats.text.lines import Lines
+
+FRAME_BYTES = 5
+CONFLUENT, NONE = "confluent", "none"
+FRAMINGS = (CONFLUENT, NONE)
+
+NO_FRAME = "no schema's number: the first byte is not 0"
+
+
+class SchemaSource(Protocol):
+    """Knows schemas by their numbers. It travels to the workers, so it holds no connection."""
+
+    def check(self) -> None:
+        """Raise InputError if it does not answer. On the driver, before anything runs."""
+        ...
+
+    def schema(self, number: int, form: str = "") -> str | None:
+        """Return the text of a schema, None if there is none of this number.
+
+        Parameters
+        ----------
+        form
+            In which form, where there are several: ``serialized``.
+
+        Raises
+        ------
+        InputError
+            It does not answer, or refuses access. No message is a dead letter for this.
+        """
+        ...
+
+
+def unknown_schema(number: int) -> str:
+    """Return the reason for a message whose schema nobody knows."""
+    return f"schema {number} is not in the registry"
+
+
+def unframed(records: Lines) -> tuple[Lines, I64, Mask]:
+    """Return messages without frames, int64[n] the numbers of their schemas, and which have no frame."""
+    starts, ends = records.starts, records.ends
+    is_short = ends - starts < FRAME_BYTES
+    safe = np.where(is_short, 0, starts)
+    data = records.data if len(records.data) >= FRAME_BYTES else np.zeros(FRAME_BYTES, np.uint8)
+    numbers = np.zeros(len(starts), np.int64)
+    for at in range(1, FRAME_BYTES):
+        numbers = numbers << 8 | data[safe + at]
+    bad = is_short | (data[safe] != 0)
+    return Lines(records.data, np.where(bad, starts, starts + FRAME_BYTES), ends), numbers, bad

@@ -1,0 +1,160 @@
+"""A registry of schemas, as Confluent's: asked over HTTP, by the number of a schema.
+
+Executors read this: it imports nothing of the compiler. A worker asks once for each number; what a number
+stands for never changes. The password is looked up in the environment where it is needed, so neither the
+checkpoint nor a task that Spark writes down has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import re
+import ssl
+import time
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode, urlsplit
+
+from cep.errors import InputError
+
+SECONDS = 5.0
+"""How long a registry may take for an answer."""
+
+_TRIES = 3
+_PAUSE_SECONDS = 0.3
+_UNKNOWN_SECONDS = 30.0
+"""A number that the registry does not know is asked for again after so long: it may get known."""
+
+_MOST_UNKNOWN = 100_000
+_MOST_BYTES = 16 << 20
+
+_NOT_FOUND = 404
+_PASSING = frozenset((429, 500, 502, 503, 504))
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """Where a registry is, and how to get in; see `SchemaSource`.
+
+    Parameters
+    ----------
+    url
+        Such as ``https://registry:8081``, perhaps with a path.
+    user, password
+        For basic authentication; `${NAME}` stands for a variable of the environment. Empty: without.
+    """
+
+    url: str
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    def check(self) -> None:
+        """Raise InputError if it does not answer, or refuses access."""
+        self._get("/schemas/ids/1")
+
+    def schema(self, number: int, form: str = "") -> str | None:
+        """Return the text of a schema, None if there is none of this number; see `SchemaSource`."""
+        asked = self, number, form
+        if asked in _known:
+            return _known[asked]
+        if _unknown.get(asked, 0.0) > time.monotonic():
+            return None
+        query = f"?{urlencode({'format': form})}" if form else ""
+        text = self._get(f"/schemas/ids/{number}{query}")
+        if text is None:
+            if len(_unknown) >= _MOST_UNKNOWN:
+                _unknown.clear()
+            _unknown[asked] = time.monotonic() + _UNKNOWN_SECONDS
+            return None
+        try:
+            found = json.loads(text)["schema"]
+        except (ValueError, TypeError, KeyError):
+            found = None
+        if not isinstance(found, str):
+            raise InputError(
+                "E0894",
+                f"`{self.url}` answers for schema {number} with something else than a schema",
+                "name the address of a registry that answers as Confluent's does: GET /schemas/ids/1",
+            )
+        _known[asked] = found
+        return found
+
+    def _get(self, path: str) -> bytes | None:
+        """Return what a path has, None if there is nothing."""
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self.user:
+            access = f"{_of_environment(self.user)}:{_of_environment(self.password)}"
+            headers["Authorization"] = "Basic " + base64.b64encode(access.encode()).decode()
+        for left in reversed(range(_TRIES)):
+            try:
+                status, body = self._answer(path, headers)
+            except (OSError, http.client.HTTPException) as error:
+                if left and not isinstance(error, ssl.SSLError | ConnectionRefusedError):
+                    time.sleep(_PAUSE_SECONDS)
+                    continue
+                raise InputError(
+                    "E0892",
+                    f"no registry of schemas answers at `{self.url}`: {str(error) or type(error).__name__}",
+                    "start it, or correct `registry`",
+                ) from error
+            if status in _PASSING and left:
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            break
+        if status in (http.client.OK, _NOT_FOUND):
+            return body if status == http.client.OK else None
+        if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
+            raise InputError(
+                "E0893",
+                f"the registry `{self.url}` refuses access: HTTP status {status}",
+                "look at `user` and `password`, and at the rights of this user",
+            )
+        raise InputError(
+            "E0894",
+            f"the registry `{self.url}` fails: HTTP status {status} for {path}",
+            "look at the log of the registry",
+        )
+
+    def _answer(self, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=SECONDS)
+        try:
+            connection.request("GET", quote(parts.path.rstrip("/")) + path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_MOST_BYTES)
+        finally:
+            connection.close()
+
+
+_known: dict[tuple[SchemaRegistry, int, str], str] = {}
+_unknown: dict[tuple[SchemaRegistry, int, str], float] = {}
+"""Of a worker: schemas, which never change; when a number without one is asked for again."""
+
+
+def is_address(url: str) -> bool:
+    """Say whether a text is the address of a registry, without a name and a password in it."""
+    try:
+        parts = urlsplit(url)
+        return (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in url
+        )
+    except ValueError:
+        return False
+
+
+def _of_environment(text: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        try:
+            return os.environ[found[1]]
+        except KeyError:
+            raise InputError(
+                "E0895",
+                f"a registry of schemas needs the variable `{found[1]}`, which the environment does not have",
+                f"set it where the pipeline is started: export {found[1]}=...",
+            ) from None
+
+    return _VARIABLE.sub(value, text)

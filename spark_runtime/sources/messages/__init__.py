@@ -1,0 +1,1 @@
+"""Logs of messages as sources: what Kafka, NATS JetStream, Kinesis and streams of RabbitMQ share."""

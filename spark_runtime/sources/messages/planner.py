@@ -1,0 +1,343 @@
+"""Plans what a stream reads of a log of messages. On the driver. Its offsets: `offsets`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from cep.counts import Counts
+from cep.errors import InputError, StateError
+from cep.formats.ahead import AheadGuard
+from cep.formats.intake import partition_name
+from spark_runtime.sources.messages.catch_up import Backlog, shares_by_time
+from spark_runtime.sources.messages.log import (
+    PEEK_MESSAGES,
+    AheadReader,
+    LogClient,
+    MessageRange,
+    Place,
+    Portion,
+    lost,
+)
+from spark_runtime.sources.messages.offsets import Position, of_json, read_start, to_json, write_start
+from spark_runtime.sources.messages.reading import EARLIEST, LATEST, MessageReading
+from spark_runtime.sources.partitions import NO_SPAN, TimeSpan, Unread
+
+NEW_PARTITIONS_SECONDS = 3.0
+"""Logs are asked for new partitions so often."""
+
+RANGE_MESSAGES = 200_000
+"""Messages of one range, at most: a partition with more is read by several tasks side by side."""
+
+_MESSAGE_BYTES = 256  # a guess: only the sizes of ranges among each other count
+
+
+class MessagePlanner:
+    """Plans micro-batches; see `Planner`, `TimedPlanner` and `EndingPlanner`.
+
+    Parameters
+    ----------
+    reading
+        How the log is read.
+    clock
+        Seconds, from anywhere on.
+    """
+
+    def __init__(self, reading: MessageReading, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reading = reading
+        self.clock = clock
+        self._reader = reading.message_reader()
+        self._open: LogClient | None = None
+        self._places: list[Place] = []
+        self._places_until = float("-inf")
+        self._ends: dict[Place, int] = {}  # at the last look
+        self._begins: dict[Place, int] = {}  # of the partitions that something is read of
+        self._has_looked = self._is_fixed = False
+        self._start: dict[str, Any] | None = None
+        self._first_us: dict[tuple[Place, int], int | None] = {}  # of the messages from a position on
+        self._last: dict[tuple[Place, int], TimeSpan] = {}  # of the last messages before a position
+        self._empty: set[tuple[Place, int]] = set()  # no messages are behind this position, only marks
+
+    # ------------------------------------------------------------ offsets
+
+    def start(self) -> dict[str, Any]:
+        """Return where the stream begins; after its first start the file in the checkpoint says it."""
+        if self._start is None:
+            file = Path(self.reading.start_file) if self.reading.start_file else None
+            if file is not None and file.exists():
+                self._start = read_start(file)
+            else:
+                self._start = to_json(self._first_positions())
+                if file is not None:
+                    write_start(file, self._start)
+        return self._start
+
+    def _first_positions(self) -> dict[Place, Position]:
+        begin = self.reading.begin
+        if begin == EARLIEST:
+            return {}
+        client, places = self._client(), self._known_places()
+        if isinstance(begin, Mapping):
+            names = {self.reading.log.origin(place): place for place in places}
+            unknown = [name for name in begin if name not in names]
+            if unknown:
+                words = self.reading.log.words
+                raise InputError(
+                    words.unknown,
+                    f"there is no partition `{unknown[0]}` at `{words.where}`",
+                    f"partitions are {', '.join(names)}",
+                )
+            return {names[name]: (position, position) for name, position in begin.items()}
+        if begin == LATEST:
+            found = client.ends(places)
+        else:
+            assert isinstance(begin, int)
+            found = client.at_time(places, begin)
+        return {place: (position, position) for place, position in found.items()}
+
+    def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where the micro-batch that starts at `start` ends."""
+        if not self._is_fixed:
+            self._look(start)
+        return self._after(start, self.reading.max_events)
+
+    def stop_at_now(self) -> None:
+        """Look at the ends of partitions for the last time."""
+        ahead = self._ahead()
+        if ahead is not None:
+            ahead.stop_at_now()
+        else:
+            self._look({})
+            self._is_fixed = True
+
+    def everything(self) -> list[tuple[int, MessageRange]]:
+        """Return all that is there now."""
+        if not self.reading.log.reads_ahead:
+            self._look(self.start())
+            return self.ranges(self.start(), self._after(self.start(), None))
+        self.stop_at_now()
+        found, at = [], self.start()
+        while (end := self.latest(at)) != at:
+            found += self.ranges(at, end)
+            at = end
+        return found
+
+    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[int, MessageRange]]:
+        """Return what lies between two offsets of the source, with sizes in bytes."""
+        before = of_json(start)
+        found = []
+        for place, (first, stop) in sorted(of_json(end).items()):
+            begin = before[place][1] if place in before else first
+            if self.reading.log.reads_ahead:
+                if begin != stop:
+                    found.append((_MESSAGE_BYTES, MessageRange(*place, begin, stop)))
+                continue
+            for at in range(begin, stop, RANGE_MESSAGES):
+                part = MessageRange(*place, at, min(at + RANGE_MESSAGES, stop))
+                found.append((_MESSAGE_BYTES * (part.end - part.start), part))
+        return found
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Forget what was looked at before `end`; the offsets stand in the checkpoint."""
+        positions = of_json(end)
+        self._first_us = {key: us for key, us in self._first_us.items() if _is_from(key, positions)}
+        self._last = {key: span for key, span in self._last.items() if _is_from(key, positions)}
+        self._empty = {key for key in self._empty if _is_from(key, positions)}
+
+    def close(self, counts: Counts) -> None:
+        """Let go of connections."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    # ------------------------------------------------------------ what is there
+
+    def _client(self) -> LogClient:
+        if self._open is None:
+            self._open = self.reading.log.open()
+        return self._open
+
+    def _ahead(self) -> AheadReader | None:
+        """Return the client of a log that has to be read to know where it ends."""
+        if not self.reading.log.reads_ahead:
+            return None
+        client = self._client()
+        assert isinstance(client, AheadReader)
+        return client
+
+    def _known_places(self) -> list[Place]:
+        if self.clock() >= self._places_until:
+            self._places = list(self._client().places())
+            self._places_until = self.clock() + NEW_PARTITIONS_SECONDS
+        return self._places
+
+    def _look(self, start: Mapping[str, Any]) -> None:
+        ahead, places = self._ahead(), self._known_places()
+        if ahead is not None:
+            positions = self._positions(start, places)
+            self._ends = dict(ahead.ends_behind({place: positions[place][1] for place in places}))
+        else:
+            self._ends = dict(self._client().ends(places))
+        self._has_looked = True
+
+    def _positions(self, offset: Mapping[str, Any], places: Collection[Place]) -> dict[Place, Position]:
+        """Return an offset with the partitions that are not in it, at their beginnings."""
+        found = of_json(offset)
+        new = [place for place in places if place not in found]
+        unknown = [place for place in new if place not in self._begins]
+        if unknown:
+            self._begins |= self._client().begins(unknown)
+        return found | {place: (self._begins[place], self._begins[place]) for place in new}
+
+    def _after(self, start: Mapping[str, Any], most: int | None) -> dict[str, Any]:
+        """Return the offset behind `most` messages more; `start` itself if there are none."""
+        positions = self._positions(start, self._ends)
+        has_more = [place for place, end in self._ends.items() if positions[place][1] != end]
+        if not has_more:
+            return dict(start)
+        self._begins |= self._client().begins(has_more)
+        left: dict[Place, tuple[int, int]] = {}
+        for place in has_more:
+            at, end = positions[place][1], self._ends[place]
+            log = self.reading.log
+            if at > end:
+                raise StateError(
+                    log.words.lost,
+                    f"`{log.origin(place)}` ends at offset {end:,}, and was read up to {at:,}: "
+                    f"it is not the {log.words.noun} that it was",
+                    "start with an empty checkpoint directory",
+                )
+            first = self._begins[place]
+            if at < first and not self.reading.goes_on_without:
+                raise lost(log, place, at, first, first - at)
+            left[place] = (min(max(at, first), end), end)
+        found = positions.copy()
+        for place, n in self._shares(left, most).items():
+            found[place] = (positions[place][0], self._behind(place, left[place], n))
+        known = of_json(start)
+        return to_json({place: at for place, at in found.items() if place in known or at[1] > at[0]})
+
+    def _shares(self, left: Mapping[Place, tuple[int, int]], most: int | None) -> dict[Place, int]:
+        """Return how many messages to read of each partition."""
+        sizes = {place: self._count(place, bounds) for place, bounds in left.items()}
+        if most is None or sum(sizes.values()) <= most:
+            return sizes
+        if len(sizes) == 1:
+            return dict.fromkeys(sizes, most)
+        ahead = AheadGuard(self.reading.stream.max_ahead_us)
+        is_estimated = self.reading.stream.device_clock is not None
+        if not is_estimated:
+            self._peek_firsts({place: at for place, (at, _) in left.items()}, ahead)
+            self._peek_lasts(left, ahead)
+        backlogs = {
+            place: Backlog(
+                n,
+                self._first_us.get((place, left[place][0])),
+                self._last.get((place, left[place][1]), NO_SPAN).last_us,
+            )
+            for place, n in sizes.items()
+        }
+        return shares_by_time(backlogs, most)
+
+    def _count(self, place: Place, bounds: tuple[int, int]) -> int:
+        ahead = self._ahead()
+        return bounds[1] - bounds[0] if ahead is None else ahead.count(place, *bounds)
+
+    def _behind(self, place: Place, bounds: tuple[int, int], n: int) -> int:
+        ahead = self._ahead()
+        return bounds[0] + n if ahead is None else ahead.behind(place, bounds[0], n)
+
+    # ------------------------------------------------------------ event times
+
+    def spans(
+        self, start: Mapping[str, Any], end: Mapping[str, Any], ahead: AheadGuard
+    ) -> dict[str, TimeSpan]:
+        """Return by partition where the event times between two offsets end."""
+        if self.reading.stream.device_clock is not None:
+            return {}  # the messages before tell the time of a message
+        before = of_json(start)
+        read = {
+            place: (before[place][1] if place in before else first, stop)
+            for place, (first, stop) in of_json(end).items()
+        }
+        read = {place: bounds for place, bounds in read.items() if bounds[1] > bounds[0]}
+        self._peek_lasts(read, ahead)
+        return {
+            self._partition(place): TimeSpan(None, self._last[place, stop].first_us)
+            for place, (_, stop) in read.items()
+        }
+
+    def unread_after(self, end: Mapping[str, Any], ahead: AheadGuard) -> dict[str, Unread]:
+        """Return by partition what is known behind an offset and not read."""
+        if not self._has_looked:
+            self._look(end)
+        positions = self._positions(end, self._ends)
+        unread = {
+            place: positions[place][1] for place, stop in self._ends.items() if positions[place][1] < stop
+        }
+        self._peek_firsts(unread, ahead)
+        return {
+            self._partition(place): Unread(self._first_us[place, at])
+            for place, at in unread.items()
+            if (place, at) not in self._empty
+        }
+
+    def ended(self, end: Mapping[str, Any]) -> Collection[str]:
+        """Return the partitions that get no more messages, and are read to their end."""
+        ahead = self._ahead()
+        if ahead is None:
+            return ()
+        positions = {place: at for place, (_, at) in of_json(end).items()}
+        return {self._partition(place) for place in ahead.ended(positions)}
+
+    def _partition(self, place: Place) -> str:
+        return partition_name(self.reading.stream, self.reading.log.origin(place))
+
+    def _peek_firsts(self, at: Mapping[Place, int], ahead: AheadGuard) -> None:
+        """Look at the first messages from positions on, once."""
+        wanted = {
+            place: (start, self._ends[place])
+            for place, start in at.items()
+            if (place, start) not in self._first_us
+        }
+        for place, portion in self._peek(wanted).items():
+            start = wanted[place][0]
+            if portion is not None and not portion.values:
+                self._empty.add((place, start))
+            self._first_us[place, start] = self._times(place, portion, ahead).first_us
+
+    def _peek_lasts(self, bounds: Mapping[Place, tuple[int, int]], ahead: AheadGuard) -> None:
+        """Look at the last messages between positions, once for each end."""
+        reader = self._ahead()
+        wanted = {}
+        for place, (start, stop) in bounds.items():
+            if (place, stop) in self._last:
+                continue
+            if reader is None:
+                wanted[place] = (max(start, stop - PEEK_MESSAGES), stop)
+            else:
+                n = reader.count(place, start, stop)
+                wanted[place] = (reader.behind(place, start, max(n - PEEK_MESSAGES, 0)), stop)
+        for place, portion in self._peek(wanted).items():
+            self._last[place, wanted[place][1]] = self._times(place, portion, ahead)
+
+    def _peek(self, ranges: Mapping[Place, tuple[int, int]]) -> Mapping[Place, Portion | None]:
+        return self._client().peek(ranges, self.reading.wanted) if ranges else {}
+
+    def _times(self, place: Place, portion: Portion | None, ahead: AheadGuard) -> TimeSpan:
+        """Return the earliest and the latest event time of some messages."""
+        if portion is None or not portion.values:
+            return NO_SPAN
+        messages, _ = self.reading.as_messages(place, portion)
+        if not messages.values:
+            return NO_SPAN
+        chunk = self._reader.chunk(messages, ahead.copy())
+        times = chunk.events.column(self.reading.stream.event_time).to_numpy()
+        return TimeSpan(int(times.min()), int(times.max())) if len(times) else NO_SPAN
+
+
+def _is_from(key: tuple[Place, int], positions: Mapping[Place, Position]) -> bool:
+    place, at = key
+    return place not in positions or at >= positions[place][1]

@@ -1,0 +1,1 @@
+"""Streams of NATS JetStream as a source of events."""
