@@ -188,8 +188,8 @@ def main() -> None:
     with running_postgres() as server:
         while n_killed < asked.kills:
             with tempfile.TemporaryDirectory() as place:
-                ticks = Ticks(server, Path(place), f", max_events_per_trigger: {drawn.choice((7, 20, 100))}")
-                ticks.write(drawn.randint(0, 6))
+                ticks = Ticks(server, Path(place), f", max_events_per_trigger: {drawn.choice((7, 12))}")
+                ticks.write(drawn.randint(4, 8))
                 for _ in range(6):
                     point, number = drawn.choice(list(POINTS)), drawn.randint(0, 2)
                     was_killed = ticks.run(point, number)
@@ -197,7 +197,7 @@ def main() -> None:
                     print(f"{point:10} after {number} micro-batches: {'killed' if was_killed else 'ended'}")
                     if not was_killed:
                         break  # its input is complete
-                    ticks.write(drawn.randint(0, 6))
+                    ticks.write(drawn.randint(4, 8))
                 ticks.run()
                 expected, found = ticks.expected(), ticks.found()
                 n_runs += 1
