@@ -21,7 +21,7 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-servers: java  ## fetch the servers that tests talk to: a Kafka broker; without it its tests are skipped
+servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...; tests without theirs are skipped
 	@$(BIN)/python tools/servers/fetch.py
 
 fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
@@ -49,6 +49,13 @@ lock:  ## choose the newest packages pyproject.toml allows and pin them (needs p
 		--no-emit-options --output-file .venv-lock/requirements-java.lock .venv-lock/java.in
 	{ sed -n '/^#/p;/^#/!q' requirements-java.lock; cat .venv-lock/requirements-java.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements-java.lock
+	.venv-lock/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print("\n".join(project["optional-dependencies"]["servers"]))' > .venv-lock/servers.in
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
+		--no-annotate --no-emit-options --constraint requirements.lock \
+		--output-file .venv-lock/requirements-servers.lock .venv-lock/servers.in
+	{ sed -n '/^#/p;/^#/!q' requirements-servers.lock; cat .venv-lock/requirements-servers.lock; } > .venv-lock/new
+	mv .venv-lock/new requirements-servers.lock
 	rm -rf .venv-lock
 
 clean:  ## remove what was generated; .venv stays

@@ -9,7 +9,7 @@ give depends on the bytes and on the stream only, so a record that is read again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -125,6 +125,24 @@ class CheckedFormat(Protocol):
 
     def check(self, stream: Stream) -> None:
         """Raise InputError if no record can be an event of the stream. On the driver, beforehand."""
+        ...
+
+
+@runtime_checkable
+class FormatWithColumns(Protocol):
+    """A format of messages that can say something of a record besides the values of its columns."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What it can say, as a user may write it."""
+        ...
+
+    def has_word(self, what: str) -> bool:
+        """Return whether it can say this."""
+        ...
+
+    def with_columns(self, columns: Mapping[str, str]) -> RecordFormat:
+        """Return the format with columns of the stream that are such words, by the name of the column."""
         ...
 
 

@@ -44,6 +44,7 @@ from spark_runtime.sources.protocol import (
     SelectivePlanner,
     Source,
     SplitByEvents,
+    TellingPlanner,
     TimedPlanner,
 )
 from spark_runtime.sources.watermarks import Follows, Held, WaitingLimit, WatermarkRule
@@ -387,6 +388,12 @@ class MicroBatches:
     def held_line(self) -> str:
         """Return who holds the watermark back, for the line of progress; it looks at no source."""
         return self._status((), self.done.waiting.given_up).line()
+
+    def of_sources(self) -> tuple[str, ...]:
+        """Return what the sources have to tell, for the line of progress and the summary."""
+        planners = self._planners.items()
+        told = [(name, p.status()) for name, p in planners if isinstance(p, TellingPlanner)]
+        return tuple(f"{name}: {text}" for name, text in told if text)
 
     def status(self) -> TimeStatus:
         """Return how far event time is."""

@@ -66,12 +66,15 @@ def run_pipeline(
             raise run.failure or as_cep_error(error) from error
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
+    summary.sources = () if run.batches is None else run.batches.of_sources()
     instead = "run with `mode: batch`" if pipeline.is_stream else ""
     for line in summary_lines(summary.counts, summary.seconds, pipeline.rules.streams, instead):
         errors.print(line, markup=False, soft_wrap=True)
     if summary.time is not None:
         for word, text in summary.time.summary_lines():
             errors.print(f"{word:<14}{'':>12}  {text}", markup=False, soft_wrap=True)
+    for text in summary.sources:
+        errors.print(f"{'source':<14}{'':>12}  {text}", markup=False, soft_wrap=True)
     errors.print(f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed")
     if run.was_stopped:
         errors.print("stopped: the next run goes on from here")

@@ -25,6 +25,7 @@ class Summary:
     batch_seconds: tuple[float, ...]  # of each micro-batch, in order
     was_stopped: bool = False
     time: TimeStatus | None = None  # of a stream
+    sources: tuple[str, ...] = ()  # what they have to tell, such as how far the run is behind
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
@@ -36,6 +37,7 @@ class Summary:
             "events_per_second": round(self.events_per_second),
             "was_stopped": self.was_stopped,
             "time": None if self.time is None else self.time.to_json(),
+            "sources": list(self.sources),
         }
 
     @property

@@ -237,6 +237,8 @@ class _Line:
         held = "" if self.run.batches is None else self.run.batches.held_line()
         if held and self.run.batches is not None:
             line.append("".join(f"\n{text}" for text in (held, *self.run.batches.shown)))
+        if self.run.batches is not None:
+            line.append("".join(f"\n{text}" for text in self.run.batches.of_sources()))
         return line
 
 

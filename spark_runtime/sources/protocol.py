@@ -66,7 +66,9 @@ class Planner(Protocol):
     def commit(self, end: Offset) -> None:
         """Forget what lies before `end`: its output is written, the checkpoint says so.
 
-        After a crash it may come twice for one offset, or not before the next run begins.
+        After a crash it may come twice for one offset, or not before the next run begins. Spark has not
+        written its own log yet: if it dies now, it repeats the micro-batch. What is forgotten for ever must
+        wait for the next call of `latest`.
         """
         ...
 
@@ -114,6 +116,18 @@ class EndingPlanner(Protocol):
         """Return the partitions (`partition_name`) that get nothing more and are read to their end.
 
         What takes their place is known to the planner.
+        """
+        ...
+
+
+@runtime_checkable
+class TellingPlanner(Protocol):
+    """A planner that has something to tell a user while the pipeline runs, and at its end."""
+
+    def status(self) -> str:
+        """Return it in a few words, such as how far the run is behind; an empty text: nothing.
+
+        It is called from another thread and asks nobody: it tells what was seen last.
         """
         ...
 

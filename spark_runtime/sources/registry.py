@@ -18,6 +18,7 @@ SOURCES: Registry[SourceType] = Registry(
         "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
         "kinesis": "spark_runtime.sources.kinesis.settings:KINESIS",
         "rabbitmq_stream": "spark_runtime.sources.rabbitmq.settings:RABBITMQ_STREAM",
+        "postgres": "spark_runtime.sources.postgres.settings:POSTGRES",
         "nats": "spark_runtime.sources.nats.settings:NATS",
     },
     (("settings", "spec"),),

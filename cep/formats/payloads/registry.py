@@ -40,6 +40,7 @@ PAYLOADS: Registry[PayloadType] = Registry(
     {
         "avro": "cep.formats.payloads.avro:AVRO [avro]",
         "protobuf": "cep.formats.payloads.protobuf:PROTOBUF [protobuf]",
+        "debezium": "cep.formats.payloads.debezium:DEBEZIUM",
     },
     (("settings", "files", "open"),),
 )

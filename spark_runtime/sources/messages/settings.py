@@ -12,7 +12,7 @@ import yaml
 from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.payloads.registry import payload_format
-from cep.formats.protocol import RecordFormat
+from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
 from spark_runtime.settings import Settings
@@ -52,14 +52,19 @@ class MessageSpec:
     def open(self, context: SourceContext) -> MessageSource:
         """Return the source."""
         _require_columns(self.columns, context.stream)
+        value_format, columns = self.value_format, self.columns
+        if isinstance(value_format, FormatWithColumns):
+            own = {name: what for name, what in columns.items() if value_format.has_word(what)}
+            columns = {name: what for name, what in columns.items() if name not in own}
+            value_format = value_format.with_columns(own)
         return MessageSource(
             MessageReading(
                 stream=context.stream,
                 log=self.log,
                 begin=self.begin,
-                value_format=self.value_format,
+                value_format=value_format,
                 keys=context.keys,
-                columns=self.columns,
+                columns=columns,
                 max_events=self.max_events,
                 goes_on_without=self.goes_on_without,
                 has_dead_tombstones=self.has_dead_tombstones,
@@ -84,12 +89,13 @@ def message_spec(
     names
         How `from` names partitions; None: positions cannot be given.
     """
+    value = value_format(settings) or payload_format("json")
     return MessageSpec(
         place=place,
         log=log,
         begin=_begin(settings, names),
-        value_format=value_format(settings) or payload_format("json"),
-        columns=_columns(settings, metadata),
+        value_format=value,
+        columns=_columns(settings, metadata, value if isinstance(value, FormatWithColumns) else None),
         max_events=settings.positive("max_events_per_trigger"),
         goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",
         has_dead_tombstones=settings.word(TOMBSTONES, ("pass_over", "dead_letter"), "pass_over")
@@ -224,7 +230,7 @@ def numbered(logs: Sequence[str], noun: str) -> PositionNames:
     return PositionNames("offsets: {0: 100, 1: 250}", origin, problem)
 
 
-def _columns(settings: Settings, metadata: Sequence[str]) -> dict[str, str]:
+def _columns(settings: Settings, metadata: Sequence[str], value: FormatWithColumns | None) -> dict[str, str]:
     """Return what is a column besides the value, by the name of the column."""
     node = settings.found.get("columns")
     if node is None:
@@ -233,8 +239,10 @@ def _columns(settings: Settings, metadata: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in settings.document.mapping(node, "`columns`") or []:
         column = settings.document.text(entry.value, f"`{entry.name}`")
-        if entry.name not in metadata and not (has_headers and entry.name.startswith(HEADER)):
+        is_word = value is not None and value.has_word(entry.name)
+        if not is_word and entry.name not in metadata and not (has_headers and entry.name.startswith(HEADER)):
             others = f" or {HEADER}NAME" if has_headers else ""
+            others = f", {', '.join(value.words)}{others}" if value is not None else others
             settings.document.problem(
                 "E0841",
                 f"a message has no `{entry.name}`",
@@ -261,9 +269,9 @@ def _require_columns(columns: dict[str, str], stream: Stream) -> None:
                 f"stream `{stream.name}` has no column `{name}`, which is to be the {what} of a message",
                 f"declare it, or write one of {', '.join(f.name for f in stream.fields)}",
             )
-        if what == "timestamp" and declared.type is not Type.TIMESTAMP:
+        if what in ("timestamp", "commit_time") and declared.type is not Type.TIMESTAMP:
             raise InputError(
                 "E0843",
-                f"column `{name}` is {declared.ddl}, and is to be the timestamp of a message",
+                f"column `{name}` is {declared.ddl}, and is to be the {what.replace('_', ' ')} of a message",
                 "declare it as timestamp",
             )

@@ -1,0 +1,391 @@
+"""Debezium's envelopes as a format of messages: a change of a row as JSON.
+
+An envelope has the row behind the change and the row before it, what was done, and where from::
+
+    {"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1714557600123, "source": {"ts_ms": ..., ...}}
+
+Kafka Connect may wrap it: ``{"schema": {...}, "payload": {...}}``. The schema then says what numbers mean.
+The reader of JSON lines (`cep.formats.text.json_lines`) reads all of it: a column of the stream is a place in
+the envelope.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import Mask
+from cep.expression import Type
+from cep.formats import dead_letter
+from cep.formats.payloads.registry import PayloadType
+from cep.formats.payloads.schemas import SchemaSource
+from cep.formats.protocol import Decoded, Indices, Problem, RecordFormat
+from cep.formats.text import json_lines
+from cep.schema.masks import where_true
+from cep.schema.opaque_values import opaque_text
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import event_table_schema
+
+BEFORE = "before."
+WORDS = ("op", "commit_time", "lsn", "table", "transaction")
+"""What may be a column besides those of the row; also `BEFORE` and the name of a column."""
+
+NO_ENVELOPE = "not an envelope of Debezium: it has no `op`"
+EMPTIED = "TRUNCATE has removed all rows, and the log does not name them"
+NO_ROW = "a message of Debezium that is no change of a row"
+_UNCHANGED = "__debezium_unavailable_value"
+
+_DAY_US = 86_400_000_000
+_UNITS = {
+    "io.debezium.time.Timestamp": "milliseconds",
+    "io.debezium.time.MicroTimestamp": "microseconds",
+    "io.debezium.time.NanoTimestamp": "nanoseconds",
+    "org.apache.kafka.connect.data.Timestamp": "milliseconds",
+}
+_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+_DECIMAL, _JSON = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.Json"
+
+Kind = tuple[str, int]
+"""What a schema says of a column: the name of its meaning, the digits behind the point of a decimal."""
+
+Kinds = Mapping[str, Kind]
+"""By the name of the column in the table."""
+
+
+class _DebeziumType:
+    """See `PayloadType`."""
+
+    settings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def open(self, settings: Mapping[str, str], registry: SchemaSource | None) -> RecordFormat:
+        """Return the format."""
+        return DebeziumFormat()
+
+
+DEBEZIUM: PayloadType = _DebeziumType()
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumFormat:
+    """Envelopes; see `RecordFormat` and `FormatWithColumns`.
+
+    Parameters
+    ----------
+    columns
+        Columns of the stream that are not of the row, and what they are (`WORDS`).
+    """
+
+    columns: tuple[tuple[str, str], ...] = ()
+
+    name = "debezium"
+    suffixes: tuple[str, ...] = ()
+    words = (*WORDS, f"{BEFORE}COLUMN")
+
+    def has_word(self, what: str) -> bool:
+        """Return whether it gives something of this name."""
+        return what in WORDS or what.startswith(BEFORE)
+
+    def with_columns(self, columns: Mapping[str, str]) -> DebeziumFormat:
+        """Return the format with columns of the stream that are not of the row."""
+        return DebeziumFormat(tuple(columns.items()))
+
+    def encoding(self, stream: Stream) -> str:
+        """Return UTF-8."""
+        return "utf-8"
+
+    def quote(self, stream: Stream) -> str:
+        """Return an empty text."""
+        return ""
+
+    def reader(self, origin: str, stream: Stream) -> DebeziumReader:
+        """Return what reads the messages of `origin`."""
+        return DebeziumReader(stream, dict(self.columns))
+
+
+class DebeziumReader:
+    """Reads envelopes; see `RecordReader`. It knows the schemas that it has met."""
+
+    def __init__(self, stream: Stream, columns: Mapping[str, str]) -> None:
+        self.stream, self.columns = stream, columns
+        self._schemas: dict[bytes, Kinds] = {}
+
+    def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
+        """Return 0: messages have no header."""
+        return 0
+
+    def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
+        """See `RecordReader.decode`."""
+        groups: dict[tuple[tuple[str, Kind], ...] | None, list[int]] = {}
+        for index, record in enumerate(records):
+            groups.setdefault(self._kinds(record), []).append(index)
+        tables, kept, problems = [], [], []
+        for kinds, rows in groups.items():
+            chosen = np.array(rows, np.int64)
+            given = records if len(groups) == 1 else [records[row] for row in rows]
+            events, indices, bad = self._read(given, kinds)
+            tables.append(events)
+            kept.append(chosen[indices])
+            problems += [(int(chosen[row]), reason) for row, reason in bad]
+        if not tables:
+            return Decoded(
+                event_table_schema(self.stream).empty_table(), np.zeros(0, np.int64), [], records, 0
+            )
+        events, indices = pa.concat_tables(tables).combine_chunks(), np.concatenate(kept)
+        if len(tables) > 1:
+            order = np.argsort(indices, kind="stable")
+            events, indices = events.take(pa.array(order)), indices[order]
+        return Decoded(events, indices, sorted(problems), records, len(records))
+
+    # ------------------------------------------------------------ the schema around it
+
+    def _kinds(self, record: bytes) -> tuple[tuple[str, Kind], ...] | None:
+        """Return what the schema of a wrapped message says of columns, None: it is not wrapped."""
+        if not record.startswith(_SCHEMA):
+            return _kinds_of(record) if b'"payload"' in record else None
+        for known, kinds in self._schemas.items():
+            if record.startswith(known):
+                return tuple(kinds.items())
+        found = _kinds_of(record)
+        if found is not None and len(self._schemas) < _MOST_SCHEMAS:
+            text = record.decode()
+            if text[len(_SCHEMA)] == "{":
+                _, end = json.JSONDecoder().raw_decode(text, len(_SCHEMA))
+                if text.startswith(_PAYLOAD, end):
+                    self._schemas[(text[:end] + _PAYLOAD).encode()] = dict(found)
+        return found
+
+    # ------------------------------------------------------------ the envelope
+
+    def _read(
+        self, records: Sequence[bytes], kinds: tuple[tuple[str, Kind], ...] | None
+    ) -> tuple[pa.Table, Indices, list[Problem]]:
+        """Return the events of envelopes of one form, with their indices, and the problems."""
+        top = () if kinds is None else ("payload",)
+        known = dict(kinds or ())
+        wanted = _Wanted(top, known)
+        for field in self.stream.fields:
+            what = self.columns.get(field.name)
+            if what is None:
+                wanted.row("after", field, field.place)
+                wanted.row("before", field, field.place)
+            elif what.startswith(BEFORE):
+                wanted.row("before", field, tuple(what.removeprefix(BEFORE).split(".")))
+            else:
+                wanted.word(what, field)
+        fields = {**wanted.fields, "op": Field("op", "string", path=(*top, "op"))}
+        inside = Stream("envelope", tuple(fields.values()), "op")
+        found, indices, problems = json_lines.parse(records, inside)
+        ops = found.column("op").combine_chunks()
+        problem_of: dict[int, str] = {}
+        _note(problem_of, where_true(pc.is_null(ops)), NO_ENVELOPE)
+        _note(problem_of, where_true(pc.equal(ops, "t")), EMPTIED)
+        is_other = where_true(pc.is_valid(ops)) & ~where_true(
+            pc.is_in(ops, pa.array(["c", "u", "d", "r", "t"]))
+        )
+        _note(problem_of, is_other, NO_ROW)
+        is_deleted = pc.equal(ops, "d")
+        columns = []
+        for field in self.stream.fields:
+            what = self.columns.get(field.name, "")
+            if not what:
+                after = wanted.value(found, "after", field, field.place, problem_of)
+                before = wanted.value(found, "before", field, field.place, problem_of)
+                columns.append(_of_row(after, before, is_deleted, field, problem_of))
+            elif what.startswith(BEFORE):
+                place = tuple(what.removeprefix(BEFORE).split("."))
+                columns.append(wanted.value(found, "before", field, place, problem_of))
+            else:
+                columns.append(wanted.said(found, what, field))
+        events = pa.Table.from_arrays(columns, schema=event_table_schema(self.stream))
+        if problem_of:
+            is_event = np.ones(len(events), bool)
+            is_event[list(problem_of)] = False
+            problems += [(int(indices[row]), reason) for row, reason in problem_of.items()]
+            events, indices = events.filter(pa.array(is_event)), indices[is_event]
+        return events, indices, problems
+
+
+_SCHEMA, _PAYLOAD = b'{"schema":', ',"payload":{'
+"""How Kafka Connect writes a wrapped message."""
+
+_MOST_SCHEMAS = 16
+"""Schemas that are known by their text: a table that was changed has several."""
+
+
+class _Wanted:
+    """Places in envelopes, as columns of lines of JSON."""
+
+    def __init__(self, top: tuple[str, ...], kinds: Kinds) -> None:
+        self.top, self.kinds = top, kinds
+        self.fields: dict[str, Field] = {}
+
+    def row(self, side: str, field: Field, place: tuple[str, ...]) -> None:
+        """Want a column of the row behind or before a change."""
+        kind = self._kind(field, place)
+        plain = Field("", field.ddl, field.unit, field.format, field.zone)
+        if kind in _UNITS and field.type is Type.TIMESTAMP:
+            plain = Field("", field.ddl, _UNITS[kind])
+        elif kind in _DAYS:
+            plain = Field("", "int")
+        elif kind in (_DECIMAL, _JSON):
+            plain = Field("", "string")
+        name = _name(side, field, place)
+        self.fields[name] = replace(plain, name=name, path=(*self.top, side, *place))
+
+    def word(self, what: str, field: Field) -> None:
+        """Want something that an envelope says of a change."""
+        for name, ddl, unit, place in _PLACES[what]:
+            kind = field.ddl if what == "transaction" else ddl
+            self.fields[name] = Field(name, kind, unit, path=(*self.top, *place))
+
+    def value(
+        self, found: pa.Table, side: str, field: Field, place: tuple[str, ...], problem_of: dict[int, str]
+    ) -> pa.Array:
+        """Return a column of the row behind or before a change."""
+        values = found.column(_name(side, field, place)).combine_chunks()
+        kind = self._kind(field, place)
+        if kind in _DAYS:
+            return pc.multiply(values, _DAY_US)
+        if kind in (_DECIMAL, _JSON):
+            digits = self.kinds[place[0]][1]
+            convert: Callable[[str], Any] = (
+                (lambda text: _decimal(text, digits))
+                if kind == _DECIMAL
+                else (lambda text: _json(text, field))
+            )
+            return _converted(values, convert, field, problem_of)
+        return values
+
+    def said(self, found: pa.Table, what: str, field: Field) -> pa.Array:
+        """Return what envelopes say of changes."""
+        columns = [found.column(name).combine_chunks() for name, *_ in _PLACES[what]]
+        match what:
+            case "commit_time":
+                return pc.coalesce(*columns)
+            case "table":
+                schema, database, table = columns
+                return pc.binary_join_element_wise(pc.coalesce(schema, database), table, ".")
+            case "lsn" if field.type is Type.STRING:
+                texts = [
+                    None if n is None else f"{n >> 32:X}/{n & 0xFFFFFFFF:X}" for n in columns[0].to_pylist()
+                ]
+                return pa.array(texts, pa.string())
+            case _:
+                return columns[0]
+
+    def _kind(self, field: Field, place: tuple[str, ...]) -> str:
+        """Return what the schema says of a column, if it matters to the type of the stream's column."""
+        kind = self.kinds.get(place[0], ("", 0))[0] if len(place) == 1 else ""
+        matters = {
+            Type.TIMESTAMP: kind in _UNITS or kind in _DAYS,
+            Type.DOUBLE: kind == _DECIMAL,
+            Type.OPAQUE: kind == _JSON and field.column_type.name != "binary",
+        }
+        return kind if matters.get(field.type, False) else ""
+
+
+_PLACES: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
+    "op": (("op", "string", "", ("op",)),),
+    "commit_time": (
+        ("source.ts_us", "timestamp", "microseconds", ("source", "ts_us")),
+        ("source.ts_ms", "timestamp", "milliseconds", ("source", "ts_ms")),
+    ),
+    "lsn": (("source.lsn", "bigint", "", ("source", "lsn")),),
+    "table": (
+        ("source.schema", "string", "", ("source", "schema")),
+        ("source.db", "string", "", ("source", "db")),
+        ("source.table", "string", "", ("source", "table")),
+    ),
+    "transaction": (("source.txId", "bigint", "", ("source", "txId")),),
+}
+"""Where an envelope says something: name, type, unit, place."""
+
+
+def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
+    """Return the name of a column of a row: two columns of the stream may be of one."""
+    column = ".".join(place)
+    return f"{side}.{column}" if column == field.column else f"{side}.{column} as {field.name}"
+
+
+def _of_row(
+    after: pa.Array, before: pa.Array, is_deleted: pa.Array, field: Field, problem_of: dict[int, str]
+) -> pa.Array:
+    """Return the row behind a change, of one that was deleted the row before it."""
+    if field.type is Type.STRING:
+        is_unchanged = where_true(pc.equal(after, _UNCHANGED))
+        if is_unchanged.any():
+            is_known = where_true(pc.not_equal(before, _UNCHANGED))
+            reason = f"column `{field.column}` is large and unchanged, so not in the log: "
+            _note(problem_of, is_unchanged & ~is_known, f"{reason}say ALTER TABLE ... REPLICA IDENTITY FULL")
+            after = pc.if_else(pa.array(is_unchanged), before, after)
+    return pc.if_else(pc.fill_null(is_deleted, fill_value=False), before, after)
+
+
+def _note(problem_of: dict[int, str], bad: Mask, reason: str) -> None:
+    for row in np.flatnonzero(bad).tolist():
+        problem_of.setdefault(row, reason)
+
+
+def _converted(
+    values: pa.Array, convert: Callable[[str], Any], field: Field, problem_of: dict[int, str]
+) -> pa.Array:
+    """Return texts as other values; those that cannot be are problems."""
+    found = []
+    for row, text in enumerate(values.to_pylist()):
+        value = None
+        if text is not None:
+            try:
+                value = convert(text)
+            except (ValueError, RecursionError, OverflowError):
+                problem_of.setdefault(row, dead_letter.wrong_type(field, text))
+        found.append(value)
+    return pa.array(found, pa.float64() if field.type is Type.DOUBLE else pa.string())
+
+
+def _decimal(text: str, digits: int) -> float:
+    """Return the nearest DOUBLE of a whole number in base64, of which some digits are behind the point."""
+    unscaled = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
+    return float(f"{unscaled}e{-digits}")
+
+
+def _json(text: str, field: Field) -> str:
+    return opaque_text(json.loads(text), field.column_type, is_json=True)
+
+
+def _kinds_of(record: bytes) -> tuple[tuple[str, Kind], ...] | None:
+    """Return what the schema of a message says of the columns of its row, None: it is not wrapped."""
+    try:
+        found = json.loads(record)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("payload"), dict):
+        return None
+    kinds = {}
+    for side in _members(found.get("schema")):
+        if side.get("field") in ("before", "after"):
+            for column in _members(side):
+                name, meaning = column.get("field"), column.get("name")
+                if isinstance(name, str) and isinstance(meaning, str):
+                    kinds[name] = (meaning, _scale(column))
+    return tuple(sorted(kinds.items()))
+
+
+def _members(schema: object) -> list[dict[str, Any]]:
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return [item for item in fields if isinstance(item, dict)] if isinstance(fields, list) else []
+
+
+def _scale(column: Mapping[str, Any]) -> int:
+    parameters = column.get("parameters")
+    text = parameters.get("scale") if isinstance(parameters, dict) else None
+    return int(text) if isinstance(text, str) and text.lstrip("-").isdecimal() and len(text) < 5 else 0

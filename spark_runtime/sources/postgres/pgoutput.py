@@ -1,0 +1,363 @@
+"""Messages of the plug-in pgoutput, version 1 of its protocol -> changes of rows, in columns.
+
+A message stands in one buffer with many others, and has the LSN of its record in front, 8 bytes. All work on
+rows is done for all of them together: a tuple is walked column by column, for all rows at once.
+
+The protocol: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64, Mask
+
+U8 = npt.NDArray[np.uint8]
+
+HEAD = 8
+"""Bytes of the LSN in front of each message."""
+
+POSTGRES_EPOCH_US = 946_684_800_000_000
+"""2000-01-01, from which PostgreSQL counts, in microseconds since 1970."""
+
+INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
+_BEGIN, _RELATION = b"BR"
+_NEW, _KEY, _OLD = b"NKO"
+_NULL, _UNCHANGED, _TEXT = b"nut"
+_ABSENT = 0
+
+IS_KEY = 1
+"""Flag of a column that is part of the replica identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as the log describes it, from one message on.
+
+    Parameters
+    ----------
+    table
+        Schema and name: ``public.orders``.
+    columns
+        Column -> its place in a tuple.
+    types
+        The object identifiers of their types.
+    keys
+        Which of them are part of the replica identity.
+    """
+
+    table: str
+    columns: dict[str, int]
+    types: tuple[int, ...]
+    keys: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The values of one column of n rows: where they stand in the buffer, and what they are.
+
+    Parameters
+    ----------
+    start, stop
+        int64[n]: bytes of a text.
+    state
+        uint8[n]: ``t`` a text, ``n`` NULL, ``u`` unchanged and not in the log, 0 no value known.
+    """
+
+    start: I64
+    stop: I64
+    state: U8
+
+    @classmethod
+    def empty(cls, n: int) -> Cells:
+        """Return no values."""
+        return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint8))
+
+    def put(self, rows: Mask | I64, other: Cells) -> None:
+        """Put the values of `other` into some rows."""
+        self.start[rows], self.stop[rows], self.state[rows] = other.start, other.stop, other.state
+
+    def at(self, rows: Mask | I64) -> Cells:
+        """Return the values of some rows."""
+        return Cells(self.start[rows], self.stop[rows], self.state[rows])
+
+    def texts(self, data: U8) -> pa.Array:
+        """Return the values as texts; what is no text is NULL."""
+        is_text = self.state == _TEXT
+        n = int(np.count_nonzero(is_text))
+        # The texts stand in the buffer in the order of their rows: every other piece of it is one of them.
+        cuts = np.empty(2 * n + 1, np.int64)
+        cuts[0:-1:2], cuts[1::2] = self.start[is_text], self.stop[is_text]
+        cuts[-1] = cuts[-2] if n else 0
+        pieces = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), 2 * n, [None, pa.py_buffer(cuts), pa.py_buffer(data)]
+        )
+        number = np.cumsum(is_text) - 1
+        indices = pa.array(2 * number, pa.int64(), mask=~is_text)
+        return pc.cast(pc.cast(pieces.take(indices), pa.binary()), pa.string())
+
+    @property
+    def is_unchanged(self) -> Mask:
+        """Which values the log leaves out, because they were not changed."""
+        return np.equal(self.state, _UNCHANGED)
+
+    @property
+    def is_absent(self) -> Mask:
+        """Which values nothing is known of."""
+        return np.equal(self.state, _ABSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of n rows, in the order of the log.
+
+    Parameters
+    ----------
+    data
+        The buffer that cells point into.
+    kind
+        uint8[n]: `INSERT`, `UPDATE`, `DELETE` or `TRUNCATE`.
+    lsn
+        int64[n]: where the change stands in the log.
+    commit_us, transaction, number
+        int64[n]: when its transaction committed, microseconds since 1970; the identifier of the transaction;
+        which change of it this is, from 0.
+    relation
+        int64[n]: index into `relations`.
+    after, before
+        The row behind the change and before it, by column. Of a row that was deleted, `after` is the old row.
+    """
+
+    data: U8
+    kind: U8
+    lsn: I64
+    commit_us: I64
+    transaction: I64
+    number: I64
+    relation: I64
+    relations: Sequence[Relation]
+    after: dict[str, Cells]
+    before: dict[str, Cells]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Decodes the messages of a range, portion by portion.
+
+    Parameters
+    ----------
+    start, end
+        LSNs: what was committed at or behind `start` and before `end` is wanted.
+    tables
+        The tables that are wanted.
+    after, before
+        The columns that are wanted of rows behind and before changes.
+    """
+
+    start: int
+    end: int
+    tables: frozenset[str]
+    after: Sequence[str]
+    before: Sequence[str] = ()
+    _relations: dict[int, Relation] = field(default_factory=dict)
+    _transaction: tuple[int, int, int] = (0, 0, 0)  # where it commits, when, its identifier
+    _n_before: int = 0  # changes of the transaction in earlier portions
+
+    def decode(self, messages: Sequence[bytes]) -> Changes:
+        """Return the changes in some messages, which go on where the last ones ended."""
+        data = np.frombuffer(b"".join(messages), np.uint8)
+        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+        at = np.cumsum(sizes) - sizes + HEAD
+        kind = data[at] if len(at) else np.zeros(0, np.uint8)
+        is_change = np.isin(kind, (INSERT, UPDATE, DELETE, TRUNCATE))
+        begun, number = self._begun(data, at, kind, is_change)
+        commits = begun[:, 0]
+        versions, relations = self._versions(data, at, kind)
+        wanted = is_change & (commits >= self.start) & (commits < self.end)
+        wanted &= self._is_ours(data, at, kind, versions, relations, wanted)
+        rows = np.flatnonzero(wanted)
+        commit_us, transaction = begun[rows, 1], begun[rows, 2]
+        found = Changes(
+            data=data,
+            kind=kind[rows],
+            lsn=_whole(data, at[rows] - HEAD, 8),
+            commit_us=commit_us,
+            transaction=transaction,
+            number=number[rows],
+            relation=versions[rows],
+            relations=relations,
+            after={name: Cells.empty(len(rows)) for name in self.after},
+            before={name: Cells.empty(len(rows)) for name in self.before},
+        )
+        self._fill(found, at[rows] + 5)
+        return found
+
+    def _begun(self, data: U8, at: I64, kind: U8, is_change: Mask) -> tuple[npt.NDArray[np.int64], I64]:
+        """Return for each message its transaction, int64[n, 3], and the number of the change in it."""
+        begins = np.flatnonzero(kind == _BEGIN)
+        known = np.empty((len(begins) + 1, 3), np.int64)
+        known[0] = self._transaction
+        known[1:, 0] = _whole(data, at[begins] + 1, 8)
+        known[1:, 1] = _whole(data, at[begins] + 9, 8) + POSTGRES_EPOCH_US
+        known[1:, 2] = _whole(data, at[begins] + 17, 4)
+        place = np.cumsum(kind == _BEGIN)
+        count = np.cumsum(is_change)
+        at_begin = np.concatenate([[-self._n_before], count[begins]])
+        number = count - 1 - at_begin[place]
+        if len(kind):
+            self._transaction = (int(known[-1, 0]), int(known[-1, 1]), int(known[-1, 2]))
+            self._n_before = int(count[-1] - at_begin[-1])
+        return known[place], number
+
+    def _versions(self, data: U8, at: I64, kind: U8) -> tuple[I64, list[Relation]]:
+        """Return for each message the number of its table's description; -1: none."""
+        descriptions = np.flatnonzero(kind == _RELATION).tolist()
+        is_row = (kind == INSERT) | (kind == UPDATE) | (kind == DELETE)
+        identifiers = np.full(len(at), -1, np.int64)
+        identifiers[is_row] = _whole(data, at[is_row] + 1, 4)
+        versions = np.full(len(at), -1, np.int64)
+        relations: list[Relation] = []
+
+        def apply(identifier: int, relation: Relation, since: int) -> None:
+            versions[since:][identifiers[since:] == identifier] = len(relations)
+            relations.append(relation)
+
+        for identifier, relation in self._relations.items():
+            apply(identifier, relation, 0)
+        for row in descriptions:
+            identifier, relation = _relation(data[at[row] :].data)
+            self._relations[identifier] = relation
+            apply(identifier, relation, row)
+        return versions, relations
+
+    def _is_ours(
+        self, data: U8, at: I64, kind: U8, versions: I64, relations: Sequence[Relation], among: Mask
+    ) -> Mask:
+        """Return which changes are of a table that is wanted; what empties several tables is of the first."""
+        ours = np.array([relation.table in self.tables for relation in relations], bool)
+        found = np.zeros(len(at), bool)
+        known = versions >= 0
+        found[known] = ours[versions[known]]
+        for row in np.flatnonzero((kind == TRUNCATE) & among).tolist():
+            n_tables = int(_whole(data, at[row : row + 1] + 1, 4)[0])
+            for identifier in _whole(data, at[row] + 6 + 4 * np.arange(n_tables), 4).tolist():
+                relation = self._relations.get(identifier)
+                if relation is not None and relation.table in self.tables and not found[row]:
+                    found[row] = True
+                    versions[row] = next(i for i, known in enumerate(relations) if known is relation)
+        return found
+
+    def _fill(self, changes: Changes, at: I64) -> None:
+        """Note where the values of changes stand; `at` is where the bytes behind the table begin."""
+        is_row = changes.kind != TRUNCATE
+        for version in np.unique(changes.relation[is_row]).tolist():
+            relation = changes.relations[version]
+            rows = np.flatnonzero(is_row & (changes.relation == version))
+            _fill_of(changes, relation, rows, at[rows])
+
+
+def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
+    """Note where the values of the changes `rows` of one table stand."""
+    data, width = changes.data, len(relation.types)
+    names = {*changes.after, *changes.before} & relation.columns.keys()
+    columns = [relation.columns[name] for name in names]
+    sign = data[at]
+    has_old = sign != _NEW
+    old, behind = _walk(data, at[has_old] + 1, width, columns)
+    olds = {name: _spread(old[relation.columns[name]], has_old) for name in names}
+    has_new = changes.kind[rows] != DELETE
+    new_at = at.copy()
+    new_at[has_old] = behind
+    new, _ = _walk(data, new_at[has_new] + 1, width, columns)
+    news = {name: _spread(new[relation.columns[name]], has_new) for name in names}
+    is_insert = changes.kind[rows] == INSERT
+    for name in names:
+        now, was = news[name], olds[name]
+        if name in changes.after:
+            value = Cells.empty(len(rows))
+            value.put(has_new, now.at(has_new))
+            # An old row that is whole has the values that the new one leaves out.
+            from_old = ~has_new | (now.is_unchanged & (sign == _OLD))
+            value.put(from_old, was.at(from_old))
+            changes.after[name].put(rows, value)
+        if name in changes.before:
+            value = Cells.empty(len(rows))
+            is_known = has_old & ((sign == _OLD) | relation.keys[relation.columns[name]] | ~has_new)
+            value.put(is_known, was.at(is_known))
+            if relation.keys[relation.columns[name]]:  # without an old row the key is as it was
+                is_same = ~has_old & has_new & ~is_insert
+                value.put(is_same, now.at(is_same))
+            value.state[is_insert] = _NULL
+            changes.before[name].put(rows, value)
+
+
+def _walk(data: U8, at: I64, width: int, columns: Sequence[int]) -> tuple[dict[int, Cells], I64]:
+    """Return the cells of some columns of tuples that begin at `at`, and where the tuples end."""
+    at = at + 2  # the number of columns, which the table has told
+    found = {}
+    for column in range(width):
+        if len(at) == 0:
+            break
+        state = data[at]
+        is_text = state == _TEXT
+        size = np.zeros(len(at), np.int64)
+        size[is_text] = _whole(data, at[is_text] + 1, 4)
+        start = at + np.where(is_text, 5, 1)
+        stop = start + size
+        if column in columns:
+            found[column] = Cells(start, stop, state)
+        at = stop
+    return {column: found.get(column, Cells.empty(0)) for column in columns}, at
+
+
+def _spread(cells: Cells, rows: Mask) -> Cells:
+    """Return the cells of `rows` among those of all."""
+    found = Cells.empty(len(rows))
+    found.put(rows, cells)
+    return found
+
+
+def _whole(data: U8, at: I64, n_bytes: int) -> I64:
+    """Return the whole numbers of `n_bytes`, the highest byte first, at some places."""
+    found = np.zeros(len(at), np.int64)
+    for number in range(n_bytes):
+        found = (found << 8) | data[at + number]
+    return found
+
+
+def _relation(message: memoryview) -> tuple[int, Relation]:
+    """Return the identifier of a table and its description."""
+    [identifier] = struct.unpack_from(">I", message, 1)
+    namespace, at = _text(message, 5)
+    name, at = _text(message, at)
+    [n_columns] = struct.unpack_from(">h", message, at + 1)
+    at += 3
+    columns, types, keys = {}, [], []
+    for number in range(n_columns):
+        keys.append(bool(message[at] & IS_KEY))
+        column, at = _text(message, at + 1)
+        columns[column] = number
+        types.append(struct.unpack_from(">I", message, at)[0])
+        at += 8
+    # An empty text stands for the schema of what every database has.
+    return identifier, Relation(f"{namespace or 'pg_catalog'}.{name}", columns, tuple(types), tuple(keys))
+
+
+def _text(message: memoryview, at: int) -> tuple[str, int]:
+    """Return a text that ends with a zero byte, and where the next thing begins."""
+    end = at
+    while message[end]:
+        end += 1
+    return bytes(message[at:end]).decode(), end + 1
