@@ -16,6 +16,7 @@ SOURCES: Registry[SourceType] = Registry(
     {
         "rate": "spark_runtime.sources.rate:RATE",
         "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
+        "spool": "spark_runtime.sources.spool.settings:SPOOL",
     },
     (("settings", "spec"),),
 )
