@@ -137,6 +137,8 @@ def readers_locked(folder: Path) -> Iterator[None]:
 
 def note_reader(folder: Path, name: str, place: Place, about: Mapping[str, Any]) -> None:
     """Write down how far a reader has come; raises InputError."""
+    with writing(folder):
+        (folder / "readers").mkdir(exist_ok=True)
     write_whole(folder / "readers" / f"{name}.json", json.dumps({"place": list(place), **about}))
 
 

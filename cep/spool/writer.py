@@ -156,7 +156,7 @@ class SegmentWriter:
         path = segment_path(self.folder, last)
         sure = told.n_bytes if told is not None and told.segment == last else 0
         end, following = self._sound_end(path, last, sure)
-        if end < sure:
+        if end < sure > HEADER_BYTES:
             raise StateError(
                 "E0952",
                 f"`{path}` is damaged at byte {end:,}; messages behind it were acknowledged",
@@ -180,7 +180,7 @@ class SegmentWriter:
         if size < HEADER_BYTES:
             return 0, segment
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if sure or size > HEADER_BYTES or data[:HEADER_BYTES].strip(b"\0"):
+            if sure > HEADER_BYTES or data[:HEADER_BYTES].strip(b"\0"):
                 check_header(data[:HEADER_BYTES], segment, path.name)
                 return sound_end(data, segment, size)
         return 0, segment
