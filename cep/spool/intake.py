@@ -116,16 +116,22 @@ class Intake:
 
     # ------------------------------------------------------------ of receivers
 
-    def offer(self, batch: Batch, told: Told = lambda outcome: None) -> Outcome | None:
-        """Take a batch; None: `told` will be called. Else what became of it, and `told` is not called."""
+    def offer(
+        self, batch: Batch, told: Told = lambda outcome: None, *, is_again: bool = False
+    ) -> Outcome | None:
+        """Take a batch; None: `told` will be called. Else what became of it, and `told` is not called.
+
+        `is_again`: it was refused before and has been counted.
+        """
         n_bytes = batch.n_bytes
         with self._changed:
-            self.counts.taken += len(batch)
+            if not is_again:
+                self.counts.taken += len(batch)
             if self._is_closing or self.error is not None:
                 self.counts.refused += len(batch)
                 return Outcome.FAILED
             if not self._has_room(n_bytes):
-                return self._without_room(len(batch))
+                return self._without_room(0 if is_again else len(batch))
             self._waiting.append((batch, told))
             self._waiting_bytes += n_bytes
             self._changed.notify_all()

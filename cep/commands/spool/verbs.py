@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from cep.commands.spool.running import Storage, now_us, run_spool, secret, size, storage_options
+from cep.commands.spool.running import (
+    Storage,
+    now_us,
+    require_package,
+    run_spool,
+    secret,
+    size,
+    storage_options,
+)
 
 
 @click.group()
@@ -73,3 +82,60 @@ def http(  # noqa: PLR0913 - an argument for each option
             click.echo(f"spool {storage.into}: listening at {scheme}://{host}:{found}", err=True)
 
     run_spool("http", HttpReceiver(settings, now_us, ready), storage)
+
+
+def _say(storage: Storage) -> Callable[[str], None]:
+    """Return what tells a user of lost connections."""
+
+    def say(text: str) -> None:
+        if not storage.quiet:
+            click.echo(f"spool {storage.into}: {text}", err=True)
+
+    return say
+
+
+@spool.command()
+@click.option("--queue", required=True, help="Name of the queue, classic or quorum.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the broker.")
+@click.option("--port", type=click.IntRange(1, 65535), default=5672, show_default=True, help="Its port.")
+@click.option("--virtual-host", default="/", show_default=True, help="Virtual host of the queue.")
+@click.option("--user", default="guest", show_default=True, help="Name of the user.")
+@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
+@click.option("--tls", is_flag=True, help="Connect by TLS.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1, 65535),
+    default=1000,
+    show_default=True,
+    help="Messages that may be unacknowledged.",
+)
+@storage_options
+def rabbitmq(  # noqa: PLR0913 - an argument for each option
+    storage: Storage,
+    queue: str,
+    host: str,
+    port: int,
+    virtual_host: str,
+    user: str,
+    password_env: str | None,
+    tls: bool,
+    ca_file: Path | None,
+    prefetch: int,
+) -> None:
+    """Take the messages of a queue of RabbitMQ."""
+    require_package("pika", "rabbitmq")
+    from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
+
+    settings = RabbitSettings(
+        host=host,
+        port=port,
+        queue=queue,
+        virtual_host=virtual_host,
+        user=user,
+        password=secret(password_env) or "guest",
+        tls=tls,
+        ca_file=str(ca_file or ""),
+        prefetch=prefetch,
+    )
+    run_spool("rabbitmq", RabbitReceiver(settings, now_us, _say(storage)), storage)
