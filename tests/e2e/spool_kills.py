@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -42,7 +42,7 @@ POINTS = (
 _PLANTED = """
 import itertools, os, signal, sys
 from cep.spool import writer
-from cep.spool.receivers import http
+from cep.spool.receivers import held, http
 
 point, n = sys.argv.pop(1), int(sys.argv.pop(1))
 visits = itertools.count(1)
@@ -84,6 +84,14 @@ async def planted_answer(self, *given, **named):
     die("before answer")
     await answer(self, *given, **named)
 
+settled = held.HeldBatches.settled
+
+def planted_settled(self):
+    for found in settled(self):
+        die("before acknowledgement")
+        yield found
+
+held.HeldBatches.settled = planted_settled
 writer.os.write, writer.os.fdatasync, writer.os.pwrite = planted_write, planted_sync, planted_pwrite
 writer.SegmentWriter._begin = planted_begin
 http.HttpReceiver._answer = planted_answer
@@ -102,14 +110,14 @@ class Spool:
     """A spool that is started again and again on one folder and port."""
 
     folder: Path
-    port: int = field(default_factory=free_port)
+    arguments: Sequence[str]
     options: Sequence[str] = ("--segment-bytes", "20kB")
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, point: str = "", n: int = 1) -> None:
         """Start it; with a point, so that it kills itself there."""
-        command = [sys.executable, "-c", _PLANTED, point, str(n), "spool", "http"]
-        command += ["--into", str(self.folder), "--port", str(self.port), "--quiet", *self.options]
+        command = [sys.executable, "-c", _PLANTED, point, str(n), "spool", *self.arguments]
+        command += ["--into", str(self.folder), "--quiet", *self.options]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
@@ -176,7 +184,7 @@ def verify(folder: Path, clients: Sequence[Client]) -> dict[str, int]:
         sent += client.sent
     acknowledged = [name for client in clients for name in client.acknowledged]
     lost = [name for name in acknowledged if name not in found]
-    assert not lost, lost
+    assert lost == []
     assert all(found[name] <= sent[name] for name in found)
     twice = sum(n - 1 for n in found.values())
     return {"sent": sum(sent.values()), "acknowledged": len(acknowledged), "lost": 0, "twice": twice}
@@ -186,9 +194,10 @@ def run(
     folder: Path, kills: Sequence[tuple[str, int]], n_clients: int = 4, pause: float = 0.0
 ) -> dict[str, int]:
     """Kill a spool at each of `kills` (point, n-th time; "" and milliseconds: from outside); verify."""
-    spool = Spool(folder)
+    port = free_port()
+    spool = Spool(folder, ("http", "--port", str(port)))
     stopped = threading.Event()
-    clients = [Client(spool.port, number, stopped) for number in range(n_clients)]
+    clients = [Client(port, number, stopped) for number in range(n_clients)]
     for client in clients:
         client.start()
     try:

@@ -87,14 +87,15 @@ def test_a_token_that_the_environment_does_not_have_is_told(tmp_path: Path) -> N
 
 
 def test_a_spool_that_is_started_again_goes_on(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "s")
+    port = free_port()
+    spool = Spool(tmp_path / "s", ("http", "--port", str(port)))
     for number in range(2):
         spool.start()
         deadline = time.monotonic() + 60
         while True:
             try:
                 body = json.dumps({"id": str(number)}).encode()
-                urllib.request.urlopen(f"http://127.0.0.1:{spool.port}/", body, timeout=30).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", body, timeout=30).close()
                 break
             except OSError:
                 assert time.monotonic() < deadline
