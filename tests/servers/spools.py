@@ -112,7 +112,7 @@ class Line:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._ends: list[socket.socket] = []
-        self.n_cut = 0
+        self.n_accepted = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -122,7 +122,6 @@ class Line:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
-        self.n_cut += 1
 
     def close(self) -> None:
         self._server.close()
@@ -132,6 +131,7 @@ class Line:
         with suppress(OSError):
             while True:
                 near, _ = self._server.accept()
+                self.n_accepted += 1
                 far = socket.create_connection(("127.0.0.1", self._target))
                 self._ends += [near, far]
                 for one, other in ((near, far), (far, near)):

@@ -139,3 +139,61 @@ def rabbitmq(  # noqa: PLR0913 - an argument for each option
         prefetch=prefetch,
     )
     run_spool("rabbitmq", RabbitReceiver(settings, now_us, _say(storage)), storage)
+
+
+@spool.command()
+@click.option(
+    "--topic", "topics", multiple=True, required=True, metavar="FILTER", help="Topics; may be repeated."
+)
+@click.option("--client-id", required=True, help="Name of the session, which no other client has.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the broker.")
+@click.option("--port", type=click.IntRange(1, 65535), default=1883, show_default=True, help="Its port.")
+@click.option(
+    "--qos",
+    type=click.IntRange(0, 1),
+    default=1,
+    show_default=True,
+    help="0: at most once, 1: at least once.",
+)
+@click.option("--user", default="", help="Name of the user.")
+@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
+@click.option("--tls", is_flag=True, help="Connect by TLS.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1, 65535),
+    default=1000,
+    show_default=True,
+    help="Messages that may be unacknowledged.",
+)
+@storage_options
+def mqtt(  # noqa: PLR0913 - an argument for each option
+    storage: Storage,
+    topics: tuple[str, ...],
+    client_id: str,
+    host: str,
+    port: int,
+    qos: int,
+    user: str,
+    password_env: str | None,
+    tls: bool,
+    ca_file: Path | None,
+    in_flight: int,
+) -> None:
+    """Take the messages of topics of MQTT 5."""
+    require_package("paho", "mqtt")
+    from cep.spool.receivers.mqtt import MqttReceiver, MqttSettings
+
+    settings = MqttSettings(
+        host=host,
+        port=port,
+        topics=topics,
+        client_id=client_id,
+        qos=qos,
+        user=user,
+        password=secret(password_env),
+        tls=tls,
+        ca_file=str(ca_file or ""),
+        in_flight=in_flight,
+    )
+    run_spool("mqtt", MqttReceiver(settings, now_us, _say(storage)), storage)
