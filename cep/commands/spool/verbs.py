@@ -76,12 +76,14 @@ def http(  # noqa: PLR0913 - an argument for each option
         private_key=str(private_key or ""),
     )
 
-    def ready(found: int) -> None:
-        if not storage.quiet:
-            scheme = "https" if certificate else "http"
-            click.echo(f"spool {storage.into}: listening at {scheme}://{host}:{found}", err=True)
+    listening = _listening(storage, "https" if certificate else "http", host)
+    run_spool("http", HttpReceiver(settings, now_us, listening), storage)
 
-    run_spool("http", HttpReceiver(settings, now_us, ready), storage)
+
+def _listening(storage: Storage, scheme: str, host: str) -> Callable[[int], None]:
+    """Return what tells a user the port."""
+    say = _say(storage)
+    return lambda port: say(f"listening at {scheme}://{host}:{port}")
 
 
 def _say(storage: Storage) -> Callable[[str], None]:
@@ -197,3 +199,68 @@ def mqtt(  # noqa: PLR0913 - an argument for each option
         in_flight=in_flight,
     )
     run_spool("mqtt", MqttReceiver(settings, now_us, _say(storage)), storage)
+
+
+@spool.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8514, show_default=True, help="0: a free one.")
+@click.option("--lines", is_flag=True, help="Each line of a datagram is a message.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["message", "text", "syslog"]),
+    default="message",
+    show_default=True,
+    help="Keep messages as they are, or make events of JSON of text.",
+)
+@click.option("--sequence", default="", metavar="NAME", help="Count gaps by this number in messages of JSON.")
+@click.option("--buffer", type=size, default="8MiB", show_default=True, help="What the system keeps for us.")
+@storage_options
+def udp(storage: Storage, host: str, port: int, lines: bool, form: str, sequence: str, buffer: int) -> None:
+    """Take datagrams of UDP."""
+    from cep.spool.receivers.udp import UdpReceiver, UdpSettings
+
+    settings = UdpSettings(host, port, form, lines, sequence, buffer)
+    run_spool("udp", UdpReceiver(settings, now_us, _listening(storage, "udp", host)), storage)
+
+
+@spool.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8125, show_default=True, help="0: a free one.")
+@click.option("--buffer", type=size, default="8MiB", show_default=True, help="What the system keeps for us.")
+@storage_options
+def statsd(storage: Storage, host: str, port: int, buffer: int) -> None:
+    """Take metrics of StatsD (UDP): each value becomes an event of JSON."""
+    from cep.spool.receivers.udp import UdpReceiver, UdpSettings
+
+    settings = UdpSettings(host, port, "statsd", has_lines=True, buffer_bytes=buffer)
+    run_spool("statsd", UdpReceiver(settings, now_us, _listening(storage, "udp", host)), storage)
+
+
+@spool.command()
+@click.option("--connect", multiple=True, metavar="ADDRESS", help="tcp://HOST:PORT; may be repeated.")
+@click.option("--bind", multiple=True, metavar="ADDRESS", help="Address to listen at; may be repeated.")
+@click.option("--kind", type=click.Choice(["sub", "pull"]), default="sub", show_default=True, help="Socket.")
+@click.option("--subscribe", multiple=True, metavar="PREFIX", help="What a SUB socket takes; by default all.")
+@click.option("--sequence", default="", metavar="NAME", help="Count gaps by this number in messages of JSON.")
+@click.option("--sequence-part", type=click.IntRange(0), help="Count gaps by this part of a message.")
+@click.option(
+    "--high-water", type=click.IntRange(1), default=10_000, show_default=True, help="What the socket keeps."
+)
+@storage_options
+def zmq(
+    storage: Storage,
+    connect: tuple[str, ...],
+    bind: tuple[str, ...],
+    kind: str,
+    subscribe: tuple[str, ...],
+    sequence: str,
+    sequence_part: int | None,
+    high_water: int,
+) -> None:
+    """Take messages of ZeroMQ."""
+    require_package("zmq", "zmq")
+    from cep.spool.receivers.zeromq import ZmqReceiver, ZmqSettings
+
+    settings = ZmqSettings(connect, bind, kind, subscribe, sequence, sequence_part, high_water)
+    run_spool("zmq", ZmqReceiver(settings, now_us), storage)

@@ -52,6 +52,11 @@ class HeldBatches(Generic[T]):
         return len(self._held)
 
     @property
+    def n_messages(self) -> int:
+        """Messages that are on their way, or wait for room."""
+        return sum(len(held.batch) for held in self._held)
+
+    @property
     def is_full(self) -> bool:
         """Whether a batch waits for room: nothing more should be offered."""
         return self._is_full
