@@ -15,6 +15,7 @@ from cep.commands.group import ErrorReportingGroup
 from cep.commands.match import match
 from cep.commands.rules import rules
 from cep.commands.run import run
+from cep.commands.spool.verbs import spool
 from cep.commands.warm import warm
 
 
@@ -30,5 +31,5 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-for verb in (check, match, explain, run, rules, warm, completion):
+for verb in (check, match, explain, run, spool, rules, warm, completion):
     main.add_command(verb)

@@ -264,10 +264,24 @@ SPARK: dict[str, str] = {
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 
+SPOOL: dict[str, str] = {
+    "E0950": "a folder that is no spool",
+    "E0951": "two spools on one folder",
+    "E0952": "a spool that is damaged, or of another version",
+    "E0953": "messages that were removed from a spool before they were read, or another spool than before",
+    "E0954": "an address at which a spool cannot listen",
+    "E0955": "a server that a spool takes from, and that does not answer",
+    "E0956": "a server that refuses access, or has no such queue",
+    "E0957": "a setting of `cep spool` that cannot be, or a variable that the environment does not have",
+    "E0958": "the disk of a spool failed",
+}
+"""E095. The spool: `cep spool`, and pipelines that read one."""
+
 PAGES: dict[str, dict[str, str]] = {
     "docs/errors.md": SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS,
     "docs/input.md": FILES,
     "docs/cli.md": LIBRARY,
+    "docs/spool.md": SPOOL,
     "docs/pipeline.md": PLUG_INS | STATE | SPARK,
 }
 """Page -> the codes that it explains."""

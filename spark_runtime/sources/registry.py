@@ -20,6 +20,7 @@ SOURCES: Registry[SourceType] = Registry(
         "rabbitmq_stream": "spark_runtime.sources.rabbitmq.settings:RABBITMQ_STREAM",
         "postgres": "spark_runtime.sources.postgres.settings:POSTGRES",
         "nats": "spark_runtime.sources.nats.settings:NATS",
+        "spool": "spark_runtime.sources.spool.settings:SPOOL",
     },
     (("settings", "spec"),),
 )

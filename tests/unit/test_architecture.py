@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 CORE = [
     path
     for path in sorted((ROOT / "cep").rglob("*.py"))
-    if path.parent.name != "commands" and path.name != "__main__.py"
+    if path.name != "__main__.py" and not {ROOT / "cep/commands", ROOT / "cep/spool"} & {*path.parents}
 ]
 SURROUNDINGS = {"os", "platform", "random", "secrets", "socket", "tempfile", "time", "uuid"}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,12 +22,16 @@ from cep.formats.files import Reading
 from cep.formats.intake import count_chunk
 from cep.formats.registry import FORMATS
 from cep.schema.stream import Field, Stream
+from cep.spool.segments import Batch
+from cep.spool.writer import Limits, writer_at
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done
 from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.sources.folders.folder import FolderSource
 from spark_runtime.sources.protocol import Offset, Range, Source
 from spark_runtime.sources.reached import Reached
+from spark_runtime.sources.spool.reading import SpoolReading
+from spark_runtime.sources.spool.source import SpoolSource
 from spark_runtime.sources.watermarks import WatermarkRule
 from tests.sample_plugin.sample_kv.counter import Counter, CounterSource
 
@@ -60,9 +66,24 @@ def counter(place: Path) -> Source:
     return CounterSource(STREAM, Counter(10, 2), log=str(place / "log" / "s.log"))
 
 
+def spool(place: Path) -> Source:
+    """Return a spool of three segments, with two blocks each."""
+    with closing(writer_at(place / "in", Limits(), lambda: 1e9)) as writer:
+        for number in range(6):
+            rows = [{"id": 2 * number + i, "ts": (START + timedelta(seconds=i)).isoformat()} for i in (0, 1)]
+            values = [*(json.dumps(row).encode() for row in rows), b"no event"]
+            writer.append([Batch(values, np.zeros(3, np.int64))])
+            if number % 2:
+                writer.roll()
+    return SpoolSource(
+        SpoolReading(STREAM, str(place / "in"), max_events=4, log=str(place / "log" / "s.log"))
+    )
+
+
 SOURCES: dict[str, Callable[[Path], Source]] = {
     **{name: folder(name) for name in FORMATS.built_in},
     "counter": counter,
+    "spool": spool,
 }
 EACH = pytest.mark.parametrize("made", SOURCES.values(), ids=SOURCES)
 
@@ -159,6 +180,7 @@ def test_a_position_is_a_text_in_the_form_of_its_source(tmp_path: Path) -> None:
         "csv": "in/a:12 ",
         "parquet": "in/a:12 ",
         "counter": "in/a@12 counter[0]@6",
+        "spool": "in/a@12 in/00000000000000000000.segment@2 in/00000000000000000000.segment@5",
     }
 
 

@@ -1,0 +1,186 @@
+"""The folder of a spool: what lies in it, for the spool that writes and the pipelines that read.
+
+    spool.json                      what this is: a version and an identity
+    00000000000000000000.segment    messages; the name is the number of the first one
+    durable                         up to where the newest segment is on disk: nobody reads beyond it
+    readers/NAME.json               how far a pipeline has read
+    status.json                     counts, of the spool that runs
+    lock                            held by the spool that runs
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cep.errors import InputError, StateError
+from cep.write_errors import writing
+
+VERSION = 1
+
+_SEGMENT = re.compile(r"(\d{20})\.segment")
+_DURABLE = struct.Struct("<QQQ")
+_DURABLE_BYTES = _DURABLE.size + 4
+_TRIES = 100
+
+
+class Place(NamedTuple):
+    """A place in a spool.
+
+    Parameters
+    ----------
+    segment
+        The segment: the number of its first message.
+    n_bytes
+        Where in it; a block ends there.
+    number
+        The number of the message behind it. Messages are counted from 0 in all segments together.
+    """
+
+    segment: int
+    n_bytes: int
+    number: int
+
+
+def segment_path(folder: Path, segment: int) -> Path:
+    """Return the file of a segment."""
+    return folder / f"{segment:020d}.segment"
+
+
+def segments(folder: Path) -> list[int]:
+    """Return the segments that are there, in order."""
+    found = (_SEGMENT.fullmatch(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def identity(folder: Path) -> str:
+    """Return the identity of the spool in a folder.
+
+    Raises
+    ------
+    InputError
+        There is no spool.
+    """
+    try:
+        about = json.loads((folder / "spool.json").read_bytes())
+        version, name = about["version"], about["id"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = "is a file" if folder.is_file() else "is no folder of a spool"
+        raise InputError(
+            "E0950",
+            f"`{folder}` {reason}",
+            f"start the spool first: cep spool http --into {folder}",
+        ) from error
+    if version != VERSION:
+        raise InputError(
+            "E0952",
+            f"`{folder}` is a spool of version {version}; this spark-cep knows version {VERSION}",
+            "read it with the spark-cep that wrote it",
+        )
+    return str(name)
+
+
+# ------------------------------------------------------------ how far it is on disk
+
+
+def durable_bytes(place: Place) -> bytes:
+    """Return a place as the content of the file `durable`."""
+    packed = _DURABLE.pack(*place)
+    return packed + zlib.crc32(packed).to_bytes(4, "little")
+
+
+def durable(folder: Path) -> Place | None:
+    """Return up to where messages are on disk; None: nobody has said it, or what was said is damaged."""
+    for _ in range(_TRIES):  # it may be written just now
+        try:
+            data = (folder / "durable").read_bytes()
+        except FileNotFoundError:
+            return None
+        packed = data[: _DURABLE.size]
+        if len(data) == _DURABLE_BYTES and zlib.crc32(packed).to_bytes(4, "little") == data[_DURABLE.size :]:
+            return Place(*_DURABLE.unpack(packed))
+    return None
+
+
+# ------------------------------------------------------------ who reads
+
+
+@contextmanager
+def readers_locked(folder: Path) -> Iterator[None]:
+    """Hold the lock under which readers are registered and segments are removed.
+
+    Raises
+    ------
+    InputError
+        This user may not write there.
+    """
+    place = folder / "readers"
+    with writing(place):
+        place.mkdir(exist_ok=True)
+        descriptor = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def note_reader(folder: Path, name: str, place: Place, about: Mapping[str, Any]) -> None:
+    """Write down how far a reader has come; raises InputError."""
+    with writing(folder):
+        (folder / "readers").mkdir(exist_ok=True)
+    write_whole(folder / "readers" / f"{name}.json", json.dumps({"place": list(place), **about}))
+
+
+def readers(folder: Path) -> dict[str, Place]:
+    """Return how far each reader has come, by its name.
+
+    Raises
+    ------
+    StateError
+        A file is damaged: nobody knows what its reader still needs.
+    """
+    found = {}
+    for file in sorted((folder / "readers").glob("[!.]*.json")):
+        try:
+            found[file.stem] = Place(*map(int, json.loads(file.read_bytes())["place"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise StateError(
+                "E0952",
+                f"`{file}`, how far a pipeline has read, is damaged",
+                "remove it if its pipeline is gone; else start the pipeline once, which writes it again",
+            ) from error
+    return found
+
+
+def write_whole(file: Path, text: str, *, is_durable: bool = False) -> None:
+    """Write a file in one step; `is_durable`: it is on disk then. Raises InputError."""
+    unfinished = file.with_name(f".{file.name}.tmp")
+    with writing(file):
+        with unfinished.open("w", encoding="utf-8") as output:
+            output.write(text)
+            if is_durable:
+                output.flush()
+                os.fsync(output.fileno())
+        unfinished.replace(file)
+        if is_durable:
+            sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder be on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

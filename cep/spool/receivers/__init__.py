@@ -1,0 +1,1 @@
+"""What takes messages for a spool, a module for each protocol."""

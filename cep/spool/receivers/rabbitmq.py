@@ -1,0 +1,251 @@
+"""Takes messages of a queue of RabbitMQ (AMQP 0-9-1): acknowledged when they are on disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cep.errors import InputError
+from cep.spool.intake import Intake, Outcome
+from cep.spool.receivers.held import HeldBatches
+from cep.spool.segments import Batch
+
+PACKAGE = "pika"
+
+_POLL_SECONDS = 0.1
+_CONNECT_SECONDS = 8.0
+_RECONNECT_SECONDS = 1.0
+_NOT_FOUND, _REFUSED = 404, 403
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitSettings:
+    """Which queue is read, and how.
+
+    Parameters
+    ----------
+    prefetch
+        Messages that the broker sends before the first of them is acknowledged.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5672
+    queue: str = ""
+    virtual_host: str = "/"
+    user: str = "guest"
+    password: str = field(default="guest", repr=False)
+    tls: bool = False
+    ca_file: str = ""
+    prefetch: int = 1000
+
+    @property
+    def where(self) -> str:
+        """The broker, for messages."""
+        return f"{self.host}:{self.port}"
+
+
+class RabbitReceiver:
+    """See `Receiver`. All calls of pika are of the thread of `run`.
+
+    Parameters
+    ----------
+    now_us
+        The wall clock: microseconds since 1970.
+    say
+        Gets a sentence when the connection is lost, and when it is there again.
+    """
+
+    def __init__(
+        self,
+        settings: RabbitSettings,
+        now_us: Callable[[], int],
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.settings = settings
+        self.now_us = now_us
+        self.say = say
+        self._pending: list[tuple[int, bytes, Any, Any]] = []
+
+    def check(self) -> None:
+        """Connect and ask for the queue; raises InputError."""
+        connection = self._connect()
+        try:
+            self._declare(connection.channel())
+        finally:
+            _close(connection)
+
+    def run(self, intake: Intake, stopped: threading.Event) -> None:
+        """Take messages until `stopped` is set; after a lost connection it connects again."""
+        import pika.exceptions
+
+        while not stopped.is_set():
+            try:
+                self._consume(intake, stopped)
+            except (pika.exceptions.AMQPError, OSError) as error:
+                self.say(f"the connection to {self.settings.where} is lost: {_words(error)}")
+            except InputError as error:
+                if error.code != "E0955":  # the broker is there, and refuses
+                    raise
+            stopped.wait(_RECONNECT_SECONDS)
+
+    def _consume(self, intake: Intake, stopped: threading.Event) -> None:
+        settings = self.settings
+        connection = self._connect()
+        try:
+            channel = connection.channel()
+            self._declare(channel)
+            channel.basic_qos(prefetch_count=settings.prefetch)
+            tag = channel.basic_consume(settings.queue, self._take)
+            gone = threading.Event()
+            channel.add_on_cancel_callback(lambda frame: gone.set())
+            held: HeldBatches[int] = HeldBatches(intake, lambda: _wake(connection))
+            while not stopped.is_set():
+                connection.process_data_events(_POLL_SECONDS)
+                if gone.is_set():
+                    raise _no_queue(settings)
+                self._settle(channel, held, intake)
+                if self._pending and not held.is_full:  # else the broker stops at `prefetch`
+                    self._offer(held)
+            channel.basic_cancel(tag)
+            intake.flush()
+            self._settle(channel, held, intake)
+        finally:
+            # What has come and is not acknowledged goes back to the queue with the connection.
+            intake.flush()
+            self._pending.clear()
+            _close(connection)
+
+    def _take(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._pending.append((method.delivery_tag, body, method, properties))
+
+    def _offer(self, held: HeldBatches[int]) -> None:
+        """Offer all that has come since the last time as one batch."""
+        taken, self._pending = self._pending, []
+        columns: dict[str, list[str | None]] = {
+            "topic": [method.routing_key for _, _, method, _ in taken],
+            "id": [properties.message_id for *_, properties in taken],
+            "key": [properties.correlation_id for *_, properties in taken],
+        }
+        headers = [properties.headers or {} for *_, properties in taken]
+        for name in dict.fromkeys(name for each in headers for name in each):
+            columns[f"header.{name}"] = [_text(each.get(name)) for each in headers]
+        kept = {name: texts for name, texts in columns.items() if any(text is not None for text in texts)}
+        received_us = np.full(len(taken), self.now_us(), np.int64)
+        held.offer(Batch([body for _, body, *_ in taken], received_us, kept), taken[-1][0])
+
+    @staticmethod
+    def _settle(channel: Any, held: HeldBatches[int], intake: Intake) -> None:
+        """Acknowledge what is on disk."""
+        for tag, n, outcome in held.settled():
+            channel.basic_ack(tag, multiple=True)  # all before it are acknowledged already
+            if outcome is Outcome.WRITTEN:
+                intake.acknowledged(n)
+
+    # ------------------------------------------------------------ the connection
+
+    def _connect(self) -> Any:
+        import pika
+        import pika.exceptions
+
+        settings = self.settings
+        parameters = pika.ConnectionParameters(
+            host=settings.host,
+            port=settings.port,
+            virtual_host=settings.virtual_host,
+            credentials=pika.PlainCredentials(settings.user, settings.password),
+            ssl_options=self._tls(),
+            socket_timeout=_CONNECT_SECONDS,
+            stack_timeout=_CONNECT_SECONDS,
+            blocked_connection_timeout=None,
+        )
+        try:
+            return pika.BlockingConnection(parameters)
+        except pika.exceptions.ProbableAuthenticationError as error:
+            raise InputError(
+                "E0956",
+                f"{settings.where} refuses the user `{settings.user}`",
+                "--user NAME, and the variable that --password-env names",
+            ) from error
+        except pika.exceptions.ProbableAccessDeniedError as error:
+            raise InputError(
+                "E0956",
+                f"{settings.where} has no virtual host `{settings.virtual_host}` for `{settings.user}`",
+                "--virtual-host NAME",
+            ) from error
+        except (pika.exceptions.AMQPError, OSError) as error:
+            raise InputError(
+                "E0955",
+                f"no RabbitMQ answers at {settings.where}: {_words(error)}",
+                "start it, or name its address: --host, --port",
+            ) from error
+
+    def _tls(self) -> Any:
+        if not self.settings.tls:
+            return None
+        import ssl
+
+        import pika
+
+        return pika.SSLOptions(
+            ssl.create_default_context(cafile=self.settings.ca_file or None), self.settings.host
+        )
+
+    def _declare(self, channel: Any) -> None:
+        """Raise InputError unless the queue is there."""
+        import pika.exceptions
+
+        settings = self.settings
+        try:
+            channel.queue_declare(settings.queue, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            if error.reply_code == _NOT_FOUND:
+                raise _no_queue(settings) from error
+            raise InputError(
+                "E0956",
+                f"{settings.where} does not let `{settings.user}` read queue `{settings.queue}`: "
+                f"{error.reply_text}",
+                "give the user the right to read it",
+            ) from error
+
+
+def _no_queue(settings: RabbitSettings) -> InputError:
+    return InputError(
+        "E0956",
+        f"there is no queue `{settings.queue}` at {settings.where}",
+        "make it, or name another one: --queue",
+    )
+
+
+def _wake(connection: Any) -> None:
+    from contextlib import suppress
+
+    import pika.exceptions
+
+    with suppress(pika.exceptions.AMQPError, OSError):
+        connection.add_callback_threadsafe(lambda: None)
+
+
+def _close(connection: Any) -> None:
+    from contextlib import suppress
+
+    import pika.exceptions
+
+    with suppress(pika.exceptions.AMQPError, OSError):
+        if connection.is_open:
+            connection.close()
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if value is None else str(value)
+
+
+def _words(error: BaseException) -> str:
+    """Return what an error of pika says; some say nothing but their name."""
+    inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
+    return str(inner) or type(inner).__name__

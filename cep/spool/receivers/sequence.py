@@ -1,0 +1,40 @@
+"""Gaps in what a sender numbers: where nothing is sent again, at least it is counted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+MAX_SENDERS = 10_000
+"""Senders whose last number is known; of more the one that was known first is forgotten."""
+
+_RESTART = 1_000
+"""A number that is so much lower than the last one is of a sender that began again, not a late message."""
+
+
+@dataclass(slots=True)
+class Sequences:
+    """The last numbers of senders, and how many are missing."""
+
+    last: dict[str, int] = field(default_factory=dict)
+
+    def missing(self, sender: str, number: int) -> int:
+        """Return how many numbers lie between the last message of a sender and this one."""
+        before = self.last.get(sender)
+        if before is None and len(self.last) >= MAX_SENDERS:
+            del self.last[next(iter(self.last))]
+        if before is None or number > before or before - number >= _RESTART:
+            self.last[sender] = number
+        return max(number - before - 1, 0) if before is not None else 0
+
+
+def json_number(name: str) -> re.Pattern[bytes]:
+    """Return what finds a whole number under a name in a message of JSON; its first group is the number."""
+    return re.compile(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*"?(\d{1,18})')
+
+
+def number_of(part: bytes) -> int | None:
+    """Return a number that is a part of its own: decimal digits, or 4 or 8 bytes, the highest first."""
+    if part.isdigit() and len(part) <= 18:
+        return int(part)
+    return int.from_bytes(part, "big") if len(part) in (4, 8) else None

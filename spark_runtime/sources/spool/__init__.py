@@ -1,0 +1,1 @@
+"""A spool as a source of events."""

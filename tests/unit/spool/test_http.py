@@ -1,0 +1,330 @@
+"""`cep spool http` over real sockets: what it takes, what it refuses, and clients that do not behave."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cep.spool import writer as writer_module
+from cep.spool.folder import segment_path, segments
+from cep.spool.intake import AtLimit, Intake, Room
+from cep.spool.receivers.http import HttpReceiver, HttpSettings
+from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, joined
+from cep.spool.writer import Limits, writer_at
+
+SETTINGS = HttpSettings(port=0)
+NOW_US = 1_714_500_000_000_000
+
+
+class Spool:
+    """A spool that runs in a thread."""
+
+    def __init__(self, folder: Path, settings: HttpSettings, room: Room) -> None:
+        self.folder = folder
+        self.port = 0
+        ready, self.stopped = threading.Event(), threading.Event()
+
+        def listening(port: int) -> None:
+            self.port = port
+            ready.set()
+
+        self.writer = writer_at(folder, Limits(), lambda: 1e9)
+        self.intake = Intake(self.writer, room, lambda: 1e9)
+        receiver = HttpReceiver(settings, lambda: NOW_US, listening)
+        self.thread = threading.Thread(target=receiver.run, args=(self.intake, self.stopped))
+        self.thread.start()
+        assert ready.wait(30)
+
+    def end(self) -> None:
+        self.stopped.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        self.intake.close()
+        self.writer.close()
+
+    def post(self, body: bytes | str, path: str = "/", **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("POST", path, body, named)
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())
+        connection.close()
+        return found
+
+    def raw(self, data: bytes, *, ends: bool = True) -> bytes:
+        """Send bytes; return all that comes until the connection ends."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            connection.sendall(data)
+            if ends:
+                connection.shutdown(socket.SHUT_WR)
+            found = b""
+            while part := connection.recv(1 << 16):
+                found += part
+            return found
+
+    @property
+    def batch(self) -> Batch:
+        found = []
+        for segment in segments(self.folder):
+            data = segment_path(self.folder, segment).read_bytes()
+            found += [batch_of(data, block) for block in blocks(data, HEADER_BYTES, len(data))]
+        return joined(found) if found else Batch([], [])  # type: ignore[arg-type]
+
+    @property
+    def values(self) -> list[bytes]:
+        return list(self.batch.values)
+
+
+@contextmanager
+def running(folder: Path, room: Room | None = None, **settings: Any) -> Iterator[Spool]:
+    spool = Spool(folder, replace(SETTINGS, **settings), room or Room())
+    try:
+        yield spool
+    finally:
+        spool.end()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spool]:
+    with running(tmp_path_factory.mktemp("spool"), head_seconds=5, body_seconds=5) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("application/json", b'{"id": 1}', [b'{"id": 1}']),
+        ("application/json", b' {\n"id": 1}\n', [b' {\n"id": 1}\n']),
+        ("application/json; charset=utf-8", b'[{"id": 1}, {"id":2}]', [b'{"id": 1}', b'{"id":2}']),
+        ("application/json", b' [\n {"a": [1, "]"]} , {}\n]\n', [b'{"a": [1, "]"]}', b"{}"]),
+        ("application/vnd.x+json", b"[1,2]", [b"1", b"2"]),
+        ("application/x-www-form-urlencoded", b'[{"id": 1}]', [b'{"id": 1}']),
+        ("application/x-ndjson", b'{"id": 1}\n\n{"id": 2}\r\n{"id"', [b'{"id": 1}', b'{"id": 2}', b'{"id"']),
+        ("text/plain", b"[1]\n[2]", [b"[1]", b"[2]"]),
+        ("application/octet-stream", b"[\0\n", [b"[\0\n"]),
+        ("application/json", b"no json", [b"no json"]),  # a pipeline makes a dead letter of it
+    ],
+)
+def test_a_body_is_one_message_or_several(
+    shared: Spool, kind: str, body: bytes, expected: list[bytes]
+) -> None:
+    before = len(shared.values)
+    assert shared.post(body, Content_Type=kind) == (202, {"taken": len(expected)})
+    assert shared.values[before:] == expected
+
+
+@pytest.mark.parametrize(
+    "body", [b"[1", b"[1 2]", b"[1,]", b"[1] 2", b"[", b"[\xff]", b"[" * 100_000, b"[]", b" "]
+)
+def test_a_body_without_messages_or_an_array_that_cannot_be_read_is_refused_whole(
+    shared: Spool, body: bytes
+) -> None:
+    before = len(shared.values)
+    status, answer = shared.post(body, Content_Type="application/json")
+    assert (status, list(answer)) == (400, ["error"])
+    assert len(shared.values) == before
+
+
+def test_path_headers_key_and_time_of_receipt_are_kept(tmp_path: Path) -> None:
+    with running(tmp_path, headers=("x-trace",)) as spool:
+        spool.post(b"{}", "/orders/eu?x=1", Idempotency_Key="k1", X_Trace="t")
+        spool.post(b"[{},{}]", "/", Idempotency_Key="k2")
+        spool.post(b"{}")
+    found = spool.batch
+    assert found.columns == {
+        "topic": ["orders/eu", "", "", ""],
+        "id": ["k1", "k2/0", "k2/1", None],
+        "header.x-trace": ["t", None, None, None],
+    }
+    assert found.received_us.tolist() == [NOW_US] * 4
+
+
+def test_an_answer_comes_after_the_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on, sync = threading.Event(), os.fdatasync
+
+    def gated(descriptor: int) -> None:
+        assert may_go_on.wait(30)
+        sync(descriptor)
+
+    monkeypatch.setattr(writer_module.os, "fdatasync", gated)
+    with running(tmp_path) as spool, socket.create_connection(("127.0.0.1", spool.port), 30) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(100)
+        may_go_on.set()
+        connection.settimeout(30)
+        assert connection.recv(100).startswith(b"HTTP/1.1 202 Accepted\r\n")
+
+
+def test_with_a_token_only_who_has_it_is_heard(tmp_path: Path) -> None:
+    with running(tmp_path, token="s3cret\u00e9") as spool:
+        assert spool.post(b"{}")[0] == 401
+        for wrong in (
+            "Bearer s3cret",
+            "Bearer ",
+            "Basic s3cret\u00e9",
+            "s3cret",
+            "Bearer s3cret\u00e9\u00e9",
+        ):
+            assert spool.post(b"{}", Authorization=wrong)[0] == 401
+        found = spool.raw(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert b"\r\nWWW-Authenticate: Bearer\r\n" in found
+        assert b"s3cret" not in found
+        assert "s3cret" not in repr(spool) + repr(replace(SETTINGS, token="s3cret"))
+        assert spool.post(b"{}", Authorization="Bearer s3cret\u00e9".encode().decode("latin-1"))[0] == 202
+        health = http.client.HTTPConnection("127.0.0.1", spool.port, timeout=30)
+        health.request("GET", "/health")
+        assert health.getresponse().status == 200
+        health.close()
+    assert spool.values == [b"{}"]
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),  # TLS
+        (b"POST / HTTP/2.0\r\n\r\n", 505),
+        (b"POST / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\n folded: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\n\r\n", 411),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}2\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n{}", 400),
+        (b"POST / HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415),
+        (b"GET / HTTP/1.1\r\n\r\n", 405),
+        (b"POST / HTTP/1.1\r\nx: " + b"x" * 40_000 + b"\r\n\r\n", 431),
+        (b"POST / HTTP/1.1\r\nContent-Le", 400),
+    ],
+)
+def test_a_request_that_is_none_is_refused_and_takes_nothing(shared: Spool, data: bytes, status: int) -> None:
+    before = len(shared.values)
+    assert shared.raw(data).startswith(b"HTTP/1.1 %d " % status)
+    assert len(shared.values) == before
+
+
+def test_connections_are_kept_alive_and_requests_may_come_in_one_piece(shared: Spool) -> None:
+    before = len(shared.values)
+    post = b'POST /a HTTP/1.1\r\nContent-Length: 7\r\n\r\n{"x":%d}'
+    chunked = (
+        b'POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\n{"\r\n5\r\nx":3}\r\n0\r\nT: u\r\n\r\n'
+    )
+    last = b'POST /a HTTP/1.1\r\nConnection: close\r\nContent-Length: 7\r\n\r\n{"x":4}'
+    found = shared.raw(post % 1 + b"\r\n" + post % 2 + chunked + last, ends=False)
+    assert found.count(b"HTTP/1.1 202 Accepted\r\n") == 4
+    assert found.count(b"Connection: close") == 1
+    assert shared.values[before:] == [b'{"x":%d}' % i for i in (1, 2, 3, 4)]
+    old = shared.raw(b"POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}", ends=False)
+    assert b"Connection: close" in old
+
+
+def test_a_client_that_asks_before_it_sends_is_answered(shared: Spool) -> None:
+    with socket.create_connection(("127.0.0.1", shared.port), 30) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"{}")
+        assert connection.recv(100).startswith(b"HTTP/1.1 202 ")
+
+
+def test_slow_clients_are_let_go_and_hold_nobody_up(tmp_path: Path) -> None:
+    with running(tmp_path, head_seconds=0.5, body_seconds=0.5) as spool:
+        drips = [socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(50)]
+        for drip in drips:
+            drip.sendall(b"POST / HTTP/1.1\r\nContent-")
+        half = socket.create_connection(("127.0.0.1", spool.port), 30)
+        half.sendall(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n{}")
+        assert spool.post(b"{}")[0] == 202
+        assert half.recv(100).startswith(b"HTTP/1.1 408 ")
+        half.close()
+        for drip in drips:
+            assert drip.recv(100) == b""  # closed
+            drip.close()
+    assert spool.values == [b"{}"]
+
+
+def test_too_many_connections_are_refused(tmp_path: Path) -> None:
+    with running(tmp_path, max_connections=2) as spool:
+        two = [socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(2)]
+        for one in two:
+            one.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            assert one.recv(100).startswith(b"HTTP/1.1 202 ")
+        assert spool.raw(b"").startswith(b"HTTP/1.1 503 ")
+        for one in two:
+            one.close()
+
+
+def test_without_room_a_request_is_to_come_again_later(tmp_path: Path) -> None:
+    with running(tmp_path, Room(max_bytes=1000), retry_seconds=7) as spool:
+        assert spool.post(b"x" * 600)[0] == 202
+        found = spool.raw(b"POST / HTTP/1.1\r\nContent-Length: 600\r\n\r\n" + b"x" * 600)
+        assert found.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+        assert b"\r\nRetry-After: 7\r\n" in found
+    assert spool.values == [b"x" * 600]
+    assert spool.intake.counts.refused == 1
+
+
+def test_what_is_dropped_is_said_to_be(tmp_path: Path) -> None:
+    with running(tmp_path, Room(max_bytes=100, at_limit=AtLimit.DROP)) as spool:
+        assert spool.post(b"x" * 600) == (202, {"taken": 0, "dropped": 1})
+    assert (spool.values, spool.intake.counts.dropped, spool.intake.counts.acknowledged) == ([], 1, 0)
+
+
+def test_many_clients_at_once_each_get_their_answers(tmp_path: Path) -> None:
+    with running(tmp_path) as spool:
+        answers: list[int] = []
+
+        def send(number: int) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", spool.port, timeout=30)
+            for i in range(20):
+                connection.request("POST", "/", json.dumps({"client": number, "i": i}))
+                answer = connection.getresponse()
+                answer.read()
+                answers.append(answer.status)
+            connection.close()
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [202] * 200
+    found = [json.loads(value) for value in spool.values]
+    for number in range(10):
+        assert [each["i"] for each in found if each["client"] == number] == list(range(20))
+    assert spool.intake.counts.acknowledged == 200
+
+
+def test_at_the_end_a_request_that_was_begun_is_answered(tmp_path: Path) -> None:
+    with (
+        running(tmp_path) as spool,
+        socket.create_connection(("127.0.0.1", spool.port), 30) as idle,
+        socket.create_connection(("127.0.0.1", spool.port), 30) as begun,
+    ):
+        begun.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert begun.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        spool.stopped.set()
+        assert idle.recv(100) == b""
+        begun.sendall(b"{}")
+        found = begun.recv(1000)
+        assert found.startswith(b"HTTP/1.1 202 ")
+        assert b"Connection: close" in found
+    assert spool.values == [b"{}"]
