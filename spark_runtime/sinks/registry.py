@@ -12,7 +12,7 @@ from cep.registry import Registry
 from cep.rule_set import RuleSet
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
+from spark_runtime.sinks.protocol import AnySink, Output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class SinkContext:
 class SinkSpec(Protocol):
     """The settings of a sink, sound; a frozen record."""
 
-    def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
+    def open(self, output: Output, context: SinkContext) -> AnySink:
         """Return the sink of one output; writes nothing yet (`Sink.check`)."""
         ...
 
