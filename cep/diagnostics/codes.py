@@ -240,6 +240,14 @@ SPARK: dict[str, str] = {
     "E0854": "messages that were removed before they were read",
     "E0855": "two runs that write to one topic of Kafka under one name",
     "E0856": "Kafka failed",
+    "E0860": "no server of PostgreSQL answers",
+    "E0861": "a server of PostgreSQL refuses access",
+    "E0862": "a table or a column that is not there, or is not published",
+    "E0863": "a server of PostgreSQL that cannot give changes",
+    "E0864": "a replication slot that is not there, is of another kind, or is not free",
+    "E0865": "changes that are lost, because their slot does not have them any more",
+    "E0866": "a table whose old rows are not in the log",
+    "E0867": "PostgreSQL failed",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

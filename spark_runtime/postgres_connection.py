@@ -1,0 +1,156 @@
+"""The connection to PostgreSQL that source and sink share: settings, secrets, and what its errors mean.
+
+A connection holds names of secrets, `${NAME}`. They are looked up in the environment where it is made, so
+neither the checkpoint nor a task that Spark writes down has them.
+
+Executors read this: it imports nothing of the compiler, and psycopg only when a connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cep.errors import InputError
+
+WAIT_SECONDS = 5
+"""How long a server may take to answer a new connection."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET = re.compile(r"password|secret|token")
+_HIDDEN = "***"
+
+_NO_RIGHT = "42501"
+_GONE = ("08", "57P")  # classes of codes: no connection; the server was shut down
+_REFUSED = "28"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a server is, and how to get in.
+
+    Parameters
+    ----------
+    parameters
+        Those of libpq by name, such as `host`, `dbname`, `sslmode`. In values `${NAME}` stands for a variable
+        of the environment.
+    """
+
+    parameters: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @property
+    def address(self) -> str:
+        """Host, port and database, for messages: ``localhost:5432/shop``."""
+        found = dict(self.parameters)
+        host = found.get("host") or found.get("hostaddr") or "localhost"
+        return f"{host}:{found.get('port', '5432')}/{found.get('dbname') or found.get('user', '')}"
+
+    def __repr__(self) -> str:
+        return f"Connection({self.address!r})"
+
+    def secrets(self) -> list[str]:
+        """Return the values that no message may show."""
+        found = []
+        for name, value in self.parameters:
+            if _VARIABLE.search(value) or _SECRET.search(name):
+                with suppress(InputError):
+                    found.append(_replaced(name, value))
+                found += [os.environ.get(variable, "") for variable in _VARIABLE.findall(value)]
+        return sorted(filter(None, found), key=len, reverse=True)
+
+    def shown(self, error: object) -> str:
+        """Return what an error of psycopg says, on one line and without secrets."""
+        text = str(error)
+        for secret in self.secrets():
+            text = text.replace(secret, _HIDDEN)
+        return " ".join(text.split())
+
+    def connect(self, session: Mapping[str, str] | None = None, **more: Any) -> Any:
+        """Return a `psycopg.Connection` in which each statement commits by itself.
+
+        Parameters
+        ----------
+        session
+            Settings of the session by name, such as `timezone`.
+        more
+            Arguments of `psycopg.connect`, such as `autocommit=False`.
+
+        Raises
+        ------
+        InputError
+            No server answers within `WAIT_SECONDS` (E0860), it refuses access (E0861), or a variable of the
+            environment is missing (E0853).
+        """
+        import psycopg
+
+        given = {name: _replaced(name, value) for name, value in self.parameters}
+        flags = " ".join(f"-c {name}={value}" for name, value in (session or {}).items())
+        ours = {
+            "connect_timeout": str(WAIT_SECONDS),
+            "application_name": "spark-cep",
+            "client_encoding": "utf8",
+            "autocommit": True,
+        }
+        flags = " ".join(filter(None, (given.pop("options", ""), flags)))
+        try:
+            return psycopg.connect(**{**ours, **given, **({"options": flags} if flags else {}), **more})
+        except psycopg.Error as error:
+            raise self.failure(error, "this database") from error
+
+    def failure(self, error: Any, doing: str) -> InputError:
+        """Return what an error of psycopg means to a user; `doing` is what it was in the way of."""
+        said, code = self.shown(error), getattr(error, "sqlstate", None) or ""
+        if code == _NO_RIGHT or code.startswith(_REFUSED) or (not code and _is_refusal(said)):
+            return InputError(
+                "E0861",
+                f"`{self.address}` refuses access to {doing}: {said}",
+                "look at `user` and `password`, and at the rights of this user",
+            )
+        if code.startswith(_GONE) or (not code and _is_of_connection(error)):
+            return InputError(
+                "E0860",
+                f"no server of PostgreSQL answers at `{self.address}`: {said}",
+                "start it, or correct `host`, `port` and `database`",
+            )
+        return InputError("E0867", f"PostgreSQL failed at {doing}: {said}")
+
+
+def _replaced(parameter: str, value: str) -> str:
+    def of_environment(found: re.Match[str]) -> str:
+        try:
+            return os.environ[found[1]]
+        except KeyError:
+            raise InputError(
+                "E0853",
+                f"`{parameter}` needs the variable `{found[1]}`, which the environment does not have",
+                f"set it where the pipeline is started: export {found[1]}=...",
+            ) from None
+
+    return _VARIABLE.sub(of_environment, value)
+
+
+def _is_refusal(said: str) -> bool:
+    """Return whether a connection was not made because of who asked for it.
+
+    libpq gives no code for an error of connecting, only the words of the server.
+    """
+    signs = (
+        "authentication failed",
+        "no pg_hba.conf entry",
+        "pg_hba.conf rejects",
+        "permission denied",
+        "no password supplied",
+        "is not permitted to log in",
+        'role "',
+    )
+    return any(sign in said for sign in signs)
+
+
+def _is_of_connection(error: Any) -> bool:
+    import psycopg
+
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

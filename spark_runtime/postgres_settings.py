@@ -1,0 +1,99 @@
+"""The settings that source and sink of format `postgres` share. On the driver only."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import yaml
+
+from spark_runtime.postgres_connection import Connection
+from spark_runtime.settings import Settings
+
+CONNECTION = ("dsn", "host", "port", "database", "user", "password", "options")
+"""The names of the settings that say where a server is and how to get in."""
+
+_OURS = frozenset(("replication", "client_encoding", "application_name", "fallback_application_name"))
+
+
+def has_package(settings: Settings) -> bool:
+    """Return whether psycopg is installed; if not, it is a problem of the pipeline file."""
+    if find_spec("psycopg") is not None:
+        return True
+    settings.document.problem(
+        "E0683",
+        f"{settings.what} of format postgres needs the package `psycopg`, which is not installed",
+        settings.found["format"],
+        "cannot be used",
+        "pip install 'spark-cep[postgres]'",
+    )
+    return False
+
+
+def connection_of(settings: Settings) -> Connection | None:
+    """Return the connection, None if a problem was noted.
+
+    It is named by `dsn`, or by `host`, `port`, `database`, `user`, `password` and `options`, the parameters of
+    libpq. `${NAME}` is a variable of the environment; it is not replaced here.
+    """
+    document, found = settings.document, settings.found
+    before = len(document.diagnostics)
+    parameters = _of_options(settings)
+    if "dsn" in found:
+        for name in ("host", "port", "database", "user", "password"):
+            if name in found:
+                document.problem(
+                    "E0843", f"`dsn` and `{name}` together", found[name], "one or the other", "remove one"
+                )
+        parameters |= _of_dsn(settings)
+    else:
+        for name, parameter in (("host", "host"), ("database", "dbname")):
+            parameters[parameter] = settings.text(name) or ""
+        for name in ("user", "password"):
+            if name in found:
+                parameters[name] = settings.text(name) or ""
+        if "port" in found:
+            port = document.integer(found["port"], "`port`")
+            parameters["port"] = str(port)
+    if len(document.diagnostics) > before:
+        return None
+    return Connection(tuple(sorted(parameters.items())))
+
+
+def _of_options(settings: Settings) -> dict[str, str]:
+    node = settings.found.get("options")
+    parameters: dict[str, str] = {}
+    for entry in [] if node is None else settings.document.mapping(node, "`options`") or []:
+        if entry.name in _OURS:
+            settings.document.problem(
+                "E0843",
+                f"`{entry.name}` is not for `options`",
+                entry.value,
+                "the pipeline decides about it",
+                "remove it",
+            )
+        elif not isinstance(entry.value, yaml.ScalarNode):
+            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
+        else:
+            parameters[entry.name] = str(entry.value.value)
+    return parameters
+
+
+def _of_dsn(settings: Settings) -> dict[str, str]:
+    text = settings.text("dsn")
+    if text is None or find_spec("psycopg") is None:  # which is a problem that was noted
+        return {}
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(text).items() if value is not None}
+    except ProgrammingError:
+        # The words of libpq quote parts of the text, which may be a password.
+        settings.document.problem(
+            "E0402",
+            "`dsn` is not a connection string of libpq",
+            settings.found["dsn"],
+            "no connection",
+            "for example: postgresql://reader@localhost:5432/shop",
+        )
+        return {}
