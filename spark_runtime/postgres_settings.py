@@ -32,7 +32,7 @@ def has_package(settings: Settings) -> bool:
 def connection_of(settings: Settings) -> Connection | None:
     """Return the connection, None if a problem was noted.
 
-    It is named by `dsn`, or by `host`, `port`, `database`, `user`, `password` and `options`, the parameters of
+    It is named by `dsn`, or by `host`, `port`, `database`, `user` and `password`; `options` are parameters of
     libpq. `${NAME}` is a variable of the environment; it is not replaced here.
     """
     document, found = settings.document, settings.found
