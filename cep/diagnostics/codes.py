@@ -248,6 +248,16 @@ SPARK: dict[str, str] = {
     "E0865": "changes that are lost, because their slot does not have them any more",
     "E0866": "a table whose old rows are not in the log",
     "E0867": "PostgreSQL failed",
+    "E0870": "a table of PostgreSQL that does not fit the rows",
+    "E0871": "a table of PostgreSQL that another transaction locks",
+    "E0872": "a place that is no Delta table, or cannot be written",
+    "E0873": "a Delta table that does not fit the rows",
+    "E0874": "a webhook that does not answer, or too late",
+    "E0875": "a webhook that refuses what it gets",
+    "E0876": "no broker of RabbitMQ answers",
+    "E0877": "a broker of RabbitMQ refuses access",
+    "E0878": "no such exchange or queue, or a message that reaches no queue",
+    "E0879": "Delta or RabbitMQ failed",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

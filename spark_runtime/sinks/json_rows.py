@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, cast
@@ -62,7 +62,13 @@ def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     if pa.types.is_floating(kind):
         return _one_by_one(column, _number)
-    return _one_by_one(column, _nested)
+    return pa.chunked_array([pa.array(nested_texts(column), pa.string())])
+
+
+def nested_texts(column: pa.ChunkedArray) -> list[str | None]:
+    """Return values of any type as JSON, NULL where they are. Inside, objects leave out NULLs."""
+    kind = column.type
+    return [None if value is None else _nested(value, kind) for value in column.to_pylist()]
 
 
 def _one_by_one(column: pa.ChunkedArray, text: Callable[[Any], str]) -> pa.ChunkedArray:
@@ -82,16 +88,19 @@ def _number(value: float) -> str:
     return repr(value) if math.isfinite(value) else f'"{_WORDS[repr(value)]}"'
 
 
-def _nested(value: Any) -> str:
+def _nested(value: Any, kind: pa.DataType) -> str:
     """Return a list, an event or a value in it as JSON. Objects leave out NULLs, lists do not."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if pa.types.is_struct(kind):
+        members = ((part.name, value[part.name], part.type) for part in kind)
+        return _object(members)
+    if pa.types.is_map(kind):
+        pairs = value.items() if isinstance(value, dict) else value
+        return _object((str(key), item, kind.item_type) for key, item in pairs)
+    if pa.types.is_nested(kind):
+        return f"[{','.join(_nested(item, kind.value_type) for item in value)}]"
     match value:
-        case None | bool():
-            return json.dumps(value)
-        case dict():
-            members = (f"{_text(k)}:{_nested(v)}" for k, v in value.items() if v is not None)
-            return f"{{{','.join(members)}}}"
-        case list():
-            return f"[{','.join(map(_nested, value))}]"
         case float():
             return _number(value)
         case int() | Decimal():
@@ -103,3 +112,8 @@ def _nested(value: Any) -> str:
             return _text(base64.b64encode(value).decode())
         case _:  # a text, a date
             return _text(str(value))
+
+
+def _object(members: Iterable[tuple[str, Any, pa.DataType]]) -> str:
+    parts = (f"{_text(name)}:{_nested(value, kind)}" for name, value, kind in members if value is not None)
+    return f"{{{','.join(parts)}}}"

@@ -73,6 +73,7 @@ SINKS: Registry[SinkType] = Registry(
         "json": "spark_runtime.sinks.files:JSON",
         "parquet": "spark_runtime.sinks.files:PARQUET",
         "kafka": "spark_runtime.sinks.kafka:KAFKA",
+        "postgres": "spark_runtime.sinks.postgres.settings:POSTGRES",
     },
     (("settings", "kinds", "spec"),),
 )
