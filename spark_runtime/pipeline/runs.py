@@ -41,7 +41,7 @@ from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.plan.dataflow import Dataflow, spark_schema
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
-from spark_runtime.sinks.protocol import Output
+from spark_runtime.sinks.protocol import Output, RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.sources.protocol import Source, SparkSource
@@ -130,6 +130,8 @@ class PipelineRun:
         """End the run of the sinks."""
         for item in self.sinks:
             item.sink.close()
+            if isinstance(item.sink, RefusingSink) and item.sink.n_refused:
+                self.totals.counts.add(Counts(refused_rows={item.sink.shown: item.sink.n_refused}))
 
     # ------------------------------------------------------------ sources
 

@@ -226,5 +226,20 @@ class DriverSink(Sink, Protocol):
         ...
 
 
+@runtime_checkable
+class RefusingSink(Protocol):
+    """A sink whose server may refuse a row for good; such rows are kept elsewhere, and counted."""
+
+    @property
+    def shown(self) -> str:
+        """What it is, for the summary."""
+        ...
+
+    @property
+    def n_refused(self) -> int:
+        """Rows that were refused for good since it was opened."""
+        ...
+
+
 AnySink = WorkerSink | TableSink | DriverSink
 """A sink, by where and as what it gets its rows."""

@@ -74,6 +74,9 @@ SINKS: Registry[SinkType] = Registry(
         "parquet": "spark_runtime.sinks.files:PARQUET",
         "kafka": "spark_runtime.sinks.kafka:KAFKA",
         "postgres": "spark_runtime.sinks.postgres.settings:POSTGRES",
+        "delta": "spark_runtime.sinks.delta.settings:DELTA",
+        "webhook": "spark_runtime.sinks.webhook.settings:WEBHOOK",
+        "rabbitmq": "spark_runtime.sinks.rabbitmq.settings:RABBITMQ",
     },
     (("settings", "kinds", "spec"),),
 )

@@ -240,7 +240,9 @@ def test_values_of_each_type_arrive_as_they_are(postgres: PostgresServer, databa
 
     columns = ", ".join(f'"{item.name}" {type_of(item.type)}' for item in ALL_TYPES.schema)
     with psycopg.connect(postgres.dsn(database)) as client, client.cursor() as cursor:
-        cursor.execute(f"SET timezone = 'UTC'; SET datestyle = 'ISO'; CREATE TABLE found (n serial, {columns})")
+        cursor.execute(
+            f"SET timezone = 'UTC'; SET datestyle = 'ISO'; CREATE TABLE found (n serial, {columns})"
+        )
         names = ", ".join(f'"{name}"' for name in ALL_TYPES.column_names)
         with cursor.copy(f"COPY found ({names}) FROM STDIN (FORMAT csv)") as copy:
             for part in csv_parts(ALL_TYPES):
