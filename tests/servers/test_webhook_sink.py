@@ -6,8 +6,10 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -60,12 +62,13 @@ def sink_to(web: WebServer, refused: Path | None = None, **more: object) -> Webh
     return WebhookSink(OUTPUTS[MATCH], Sending(endpoint, **settings), path)  # type: ignore[arg-type]
 
 
-def post(sink: TableSink, rows: Collected, batch: Batch = Batch("run", 0)) -> None:
-    sink.check()
-    sink.begin(batch)
-    sink.write_rows(batch, rows)
-    sink.commit(batch)
-    sink.close()
+def post(sink: TableSink, rows: Collected, number: int = 0) -> None:
+    batch = Batch("run", number)
+    with closing(sink):
+        sink.check()
+        sink.begin(batch)
+        sink.write_rows(batch, rows)
+        sink.commit(batch)
 
 
 @KINDS
@@ -93,7 +96,7 @@ def test_a_micro_batch_that_comes_again_has_the_same_requests_under_the_same_key
         post(spec.open(OUTPUTS[kind], CONTEXT), collected(kind, ids))
     found = Counter((request.headers["idempotency-key"], request.body) for request in web.requests)
     assert set(found.values()) == {2}
-    post(spec.open(OUTPUTS[kind], CONTEXT), collected(kind, [1]), Batch("run", 1))
+    post(spec.open(OUTPUTS[kind], CONTEXT), collected(kind, [1]), 1)
     is_same = web.requests[-1].headers["idempotency-key"] in {key for key, _ in found}
     assert is_same == (kind == MATCH and together is None)
 
@@ -118,19 +121,10 @@ def test_at_most_so_many_requests_are_sent_at_once(web: WebServer) -> None:
 
     web.answering = together
     spec = WebhookSpec(Endpoint(web.url), parallel=3)
-    # Three shares of equal length, so that the last requests are three, too.
-    ids = [2, 4, 0, 1, 7, 3]
-    from zlib import crc32
-
-    by_share = Counter(crc32(f"m{i}".encode()) % 3 for i in ids)
-    ids = [i for i in range(60) if True]
-    by_share = Counter()
-    chosen = []
-    for i in ids:
-        share = crc32(f"m{i}".encode()) % 3
-        if by_share[share] < 2:
-            by_share[share] += 1
-            chosen.append(i)
+    shares: dict[int, list[int]] = {0: [], 1: [], 2: []}  # of equal length
+    for i in range(60):
+        shares[crc32(f"m{i}".encode()) % 3].append(i)
+    chosen = [i for share in shares.values() for i in share[:2]]
     post(spec.open(OUTPUTS[MATCH], CONTEXT), collected(MATCH, chosen))
     assert (len(web.requests), web.most_at_once) == (6, 3)
 
@@ -143,10 +137,9 @@ def test_what_fails_for_now_is_sent_again_after_longer_and_longer_pauses(web: We
     post(sink, collected(MATCH, [1]))
     assert len(web.requests) == 5
     assert {request.headers["idempotency-key"] for request in web.requests} == {"m1"}
-    assert len(clock.waits) == 4
-    assert all(
-        longest / 2 <= pause <= longest for pause, longest in zip(clock.waits, (0.5, 1, 2, 4), strict=True)
-    )
+    # A connection that was used may have been ended for that: the row is sent at once over a new one.
+    assert len(clock.waits) == 3
+    assert all(n / 2 <= pause <= n for pause, n in zip(clock.waits, (0.5, 1, 2), strict=True))
 
 
 def test_the_server_says_how_long_to_wait(web: WebServer) -> None:

@@ -87,8 +87,7 @@ class PostgresSink:
                 self._client.rollback()
             except Error:  # the server was started anew, and so is the connection
                 with suppress(Error):
-                    self._client.close()
-                self._client = None
+                    self.close()
         self._open(_LOCK_MS)
 
     def write_rows(self, batch: Batch, rows: Collected) -> None:
@@ -226,6 +225,8 @@ class PostgresSink:
         try:
             yield
         except psycopg.Error as error:
+            with suppress(psycopg.Error):
+                self.close()
             doing = f"table `{self.target.shown}`"
             if error.sqlstate in (_LOCKED, _CANCELLED):
                 raise InputError(

@@ -102,6 +102,7 @@ class Sending:
         for thread in threads:
             thread.join()
         if job.errors:
+            self.close()
             raise job.errors[0]
         return job.refused
 
