@@ -7,6 +7,7 @@ import pytest
 
 from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
 from tests.servers.postgres_server import PostgresServer, require_postgres, running_postgres
+from tests.servers.rabbitmq_server import SERVER, WHY, Rabbit, running_rabbit
 from tests.spark.conftest import spark as spark
 
 
@@ -23,4 +24,12 @@ def postgres() -> Iterator[PostgresServer]:
     """Return a server of PostgreSQL."""
     require_postgres()
     with running_postgres() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    """Return a broker of RabbitMQ."""
+    require_servers(SERVER.exists() and find_spec("pika") is not None, WHY)
+    with running_rabbit(tmp_path_factory.mktemp("rabbit")) as running:
         yield running
