@@ -152,7 +152,7 @@ def test_messages_are_the_lines_of_a_json_sink_under_a_key(spark: SparkSession, 
         "k": "k",
         "_late_seconds": 1.0,
     }
-    assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7}
+    assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7, "raw": None}
 
 
 @pytest.mark.parametrize(("kind", "key"), [(LATE, "match_id"), (DEAD, "match_id"), (DEAD, "key")])
