@@ -158,7 +158,7 @@ class Counts:
 
 _SPLITS = (
     *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
-    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones"),
+    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")
