@@ -50,6 +50,8 @@ class Counts:
         they were read.
     lost, tombstones
         Messages by partition of a topic: removed before they were read; without a value.
+    refused_rows
+        Rows by sink that a server refused for good.
     rows
         Rows that the matches are.
     waiting
@@ -89,6 +91,7 @@ class Counts:
     changed: Split = field(default_factory=dict)
     lost: Split = field(default_factory=dict)
     tombstones: Split = field(default_factory=dict)
+    refused_rows: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -155,7 +158,7 @@ class Counts:
 
 _SPLITS = (
     *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
-    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones"),
+    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")

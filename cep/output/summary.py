@@ -51,12 +51,13 @@ def summary_lines(
     ):
         if files:
             rows.append((name, len(files), f"{what}: {_names(files, 'files')}"))
-    for name, messages, what in (
-        ("lost", counts.lost, "messages that the topic had removed before they were read"),
-        ("tombstones", counts.tombstones, "messages without a value, passed over"),
+    for name, split, what, of in (
+        ("lost", counts.lost, "messages that the topic had removed before they were read", "partitions"),
+        ("tombstones", counts.tombstones, "messages without a value, passed over", "partitions"),
+        ("refused rows", counts.refused_rows, "refused for good by a sink", "sinks"),
     ):
-        if messages:
-            rows.append((name, sum(messages.values()), f"{what}: {_listed(messages, ', ', 'partitions')}"))
+        if split:
+            rows.append((name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}"))
     lines = []
     for name, count, text in rows:
         lines.append(_summary_line(name, f"{count:,}", text))

@@ -4,6 +4,7 @@
     <checkpoint>/pipeline.json       written at the first start: key groups, sources
     <checkpoint>/plan/<number>.json  what a micro-batch reads (`sources.plan`)
     <checkpoint>/done.json           what was reached with the last micro-batches
+    <checkpoint>/delivered.json      which sinks have a micro-batch (`delivering`)
     <checkpoint>/files/<stream>.log  what was read of a folder (`sources.file_log`)
     <checkpoint>/query               Spark's checkpoint of the query
     <checkpoint>/lock                held by the run that works on it (`lock`)
@@ -40,6 +41,9 @@ _FORMAT = 4
 and one watermark stood for all sources."""
 
 _RULES = "rules.json"
+
+NOTES = "delivered.json"
+"""Which sinks have the last micro-batch, where they cannot tell (`delivering`)."""
 
 _WAY_OUT = "restore the checkpoint directory as a whole, or start with an empty one"
 
@@ -107,7 +111,10 @@ def open_checkpoint(
         # Nothing was reported yet: what was left by a run that failed, or had other rules, does not matter.
         is_same = before is not None and before.fingerprints == rules.fingerprints
         if found is None or not is_same or found["sources"] != given:
-            for part in ("query", "files", "plan"):
+            if files.names("query/offsets"):
+                # A sink may have the first micro-batch, and would take another one for it.
+                found = None
+            for part in ("query", "files", "plan", NOTES):
                 files.remove(part)
         run = uuid.uuid4().hex[:8] if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}

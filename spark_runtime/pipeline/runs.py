@@ -12,7 +12,6 @@ from functools import cached_property, reduce
 from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.live import Live
@@ -24,7 +23,7 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema
 from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
-from spark_runtime.operator.output import COUNTS, DEAD, KIND, MATCH, late_kind
+from spark_runtime.operator.output import DEAD, MATCH, late_kind
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     SourceIdentity,
@@ -34,16 +33,15 @@ from spark_runtime.pipeline.checkpoint import (
     plan_for_tasks,
 )
 from spark_runtime.pipeline.checkpoint_files import is_remote
+from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.pipeline_file import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.plan.dataflow import Dataflow, spark_schema
-from spark_runtime.plan.layout import TEXT
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
-from spark_runtime.sinks.delivery import Delivery
-from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Output, WorkerSink
+from spark_runtime.sinks.protocol import Output, RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.sources.protocol import Source, SparkSource
@@ -85,6 +83,7 @@ class PipelineRun:
     was_stopped: bool = False
     of_batch: Counts = field(default_factory=Counts)  # of the micro-batch computed last
     batches: MicroBatches | None = None  # of a stream
+    notes: Notes = field(default_factory=lambda: Notes(None))
 
     def __post_init__(self) -> None:
         self.totals = Totals(tuple(rule.name for rule in self.rules.rules))
@@ -97,75 +96,42 @@ class PipelineRun:
     # ------------------------------------------------------------ sinks
 
     @cached_property
-    def sinks(self) -> Sequence[WorkerSink | DriverSink]:
+    def sinks(self) -> tuple[NamedSink, ...]:
         """The sinks, each with its output."""
         is_local = str(self.spark.sparkContext.master).startswith("local")
         context = SinkContext(self.rules, is_local, self.console)
         matches = Output(MATCH, self.rules.match_schema)
-        sinks = [spec.open(matches, context) for spec in self.pipeline.sinks]
+        wanted = [(spec, matches) for spec in self.pipeline.sinks]
         streams = self.rules.streams
         if self.pipeline.late is not None:
             for name, stream in streams.items():
                 folder = "" if len(streams) == 1 else f"stream={name}"
                 late = Output(late_kind(name), declared_schema(stream), stream, folder)
-                sinks.append(self.pipeline.late.open(late, context))
+                wanted.append((self.pipeline.late, late))
         if self.pipeline.dead_letter is not None:
-            sinks.append(self.pipeline.dead_letter.open(Output(DEAD, DEAD_LETTER_SCHEMA), context))
-        return sinks
-
-    @property
-    def _of_workers(self) -> list[WorkerSink]:
-        return [sink for sink in self.sinks if isinstance(sink, WorkerSink)]
-
-    @property
-    def _of_driver(self) -> list[DriverSink]:
-        return [sink for sink in self.sinks if isinstance(sink, DriverSink)]
+            wanted.append((self.pipeline.dead_letter, Output(DEAD, DEAD_LETTER_SCHEMA)))
+        return named((spec, spec.open(output, context)) for spec, output in wanted)
 
     def _check_sinks(self) -> None:
         """Ask each sink whether it can be written, so that an error comes before anything runs."""
-        for sink in self.sinks:
-            sink.check()
+        for item in self.sinks:
+            item.sink.check()
 
     def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
         """Return the plan; `run_id` None: of a batch."""
-        kinds = frozenset(sink.output.kind for sink in self._of_driver)
-        return Dataflow(self.rules, n_groups, Delivery(tuple(self._of_workers), kinds, run_id))
+        return Dataflow(self.rules, n_groups, delivery_of(self.sinks, run_id))
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int) -> None:
-        """Compute one batch, and give its output to the sinks that did not get it from the workers."""
-        batch = Batch(flow.delivery.run, number)
-        is_kept = any(sink.wants_rows for sink in self._of_driver)
-        if is_kept:
-            output = output.persist()
-        try:
-            for sink in self.sinks:
-                sink.begin(batch)
-            # Each column and filter less saves Spark some ten milliseconds of planning in each micro-batch.
-            texts = (output.where(F.col(KIND) == COUNTS) if flow.delivery.kinds else output).collect()
-            for sink in self._of_workers:
-                sink.commit(batch)
-            self.of_batch = self.totals.add(number, [Counts.of_json(row[TEXT]) for row in texts])
-            for driven in self._of_driver:
-                driven.write_batch(batch, self._rows_for(driven.output, flow, output))
-                driven.commit(batch)
-        finally:
-            if is_kept:
-                output.unpersist()
-
-    def _rows_for(self, output: Output, flow: Dataflow, found: DataFrame) -> BatchRows:
-        """Return what a sink gets of the micro-batch."""
-        if output.kind == MATCH:
-            return BatchRows(self.of_batch.rows, flow.matches(found))
-        if output.stream is not None:
-            n_rows = self.of_batch.late_of.get(output.stream.name, 0)
-        else:
-            n_rows = self.of_batch.malformed + len(self.of_batch.refused)
-        return BatchRows(n_rows, flow.objects(found, output.kind, output.schema))
+        """Compute one batch, and give its output to the sinks."""
+        delivering = Delivering(self.sinks, flow, self.notes)
+        self.of_batch = delivering.write(output, number, lambda counts: self.totals.add(number, counts))
 
     def close(self) -> None:
         """End the run of the sinks."""
-        for sink in self.sinks:
-            sink.close()
+        for item in self.sinks:
+            item.sink.close()
+            if isinstance(item.sink, RefusingSink) and item.sink.n_refused:
+                self.totals.counts.add(Counts(refused_rows={item.sink.shown: item.sink.n_refused}))
 
     # ------------------------------------------------------------ sources
 
@@ -285,6 +251,7 @@ class StreamRun(PipelineRun):
             accepts_source_change=self.accepts_source_change,
         )
         check_query_log(checkpoint)
+        self.notes = Notes(checkpoint.files)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
         if not is_remote(checkpoint.path):
             for key, value in LOCAL_CHECKPOINT_SETTINGS.items():

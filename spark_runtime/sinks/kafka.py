@@ -9,7 +9,7 @@ from spark_runtime.kafka_connection import Connection
 from spark_runtime.kafka_settings import connection_of, has_package
 from spark_runtime.operator.output import DEAD, MATCH
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.protocol import DriverSink, Output
+from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
 _MATCH_ID, _KEY = "match_id", "key"
@@ -47,7 +47,7 @@ class TopicSpec:
     topic: str
     key: str = ""
 
-    def open(self, output: Output, context: SinkContext) -> DriverSink:
+    def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink; raises InputError if the rows have no such key."""
         from spark_runtime.sinks.topic import TopicSink
 

@@ -1,6 +1,7 @@
 """What a sink is: where one kind of output goes, micro-batch by micro-batch.
 
-A `WorkerSink` is written in the workers, where the output is; a `DriverSink` gets a DataFrame on the driver.
+A `WorkerSink` is written in the workers, where the output is. On the driver a `TableSink` gets Arrow tables,
+and a `DriverSink` a DataFrame.
 Each micro-batch of each sink is begun, written and committed. One that a crash has interrupted anywhere is
 begun again, with the same number and the same rows, perhaps in another order and cut otherwise.
 
@@ -10,7 +11,7 @@ Executors read this: it imports nothing of the compiler.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -77,7 +78,10 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of an output as the operator has them, in a worker; can be read more than once."""
+    """Rows of an output as the operator has them; can be read more than once.
+
+    On the driver late events are JSON.
+    """
 
     output: Output
     found: Matches | Sequence[Any]  # tables of matches or of late events; dead letters as JSON
@@ -155,6 +159,52 @@ class WorkerSink(Sink, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """The rows of a micro-batch, collected on the driver; can be read more than once.
+
+    Parameters
+    ----------
+    n_rows
+        How many.
+    rows
+        The rows.
+    typed
+        Makes a table of late events of their texts.
+    """
+
+    n_rows: int
+    rows: Rows
+    typed: Callable[[Sequence[str]], pa.Table]
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows as tables of the output's schema."""
+        rows = self.rows
+        if rows.output.stream is None:
+            yield from rows.tables()
+        elif rows:
+            yield self.typed(list(rows.lines())).cast(rows.output.schema)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the rows as objects of JSON, as the sink `json` writes them."""
+        if self.rows.output.kind != MATCH:
+            yield from self.rows.lines()
+            return
+        from spark_runtime.sinks.json_rows import json_rows
+
+        for table in self.rows.tables():
+            yield from json_rows(table)
+
+
+@runtime_checkable
+class TableSink(Sink, Protocol):
+    """A sink that is written on the driver from Arrow tables: a transaction, or requests."""
+
+    def write_rows(self, batch: Batch, rows: Collected) -> None:
+        """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class BatchRows:
     """The rows of a micro-batch, on the driver: how many, and as a DataFrame with the output's columns."""
 
@@ -174,3 +224,22 @@ class DriverSink(Sink, Protocol):
     def write_batch(self, batch: Batch, rows: BatchRows) -> None:
         """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
         ...
+
+
+@runtime_checkable
+class RefusingSink(Protocol):
+    """A sink whose server may refuse a row for good; such rows are kept elsewhere, and counted."""
+
+    @property
+    def shown(self) -> str:
+        """What it is, for the summary."""
+        ...
+
+    @property
+    def n_refused(self) -> int:
+        """Rows that were refused for good since it was opened."""
+        ...
+
+
+AnySink = WorkerSink | TableSink | DriverSink
+"""A sink, by where and as what it gets its rows."""

@@ -12,7 +12,7 @@ from cep.registry import Registry
 from cep.rule_set import RuleSet
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
+from spark_runtime.sinks.protocol import AnySink, Output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class SinkContext:
 class SinkSpec(Protocol):
     """The settings of a sink, sound; a frozen record."""
 
-    def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
+    def open(self, output: Output, context: SinkContext) -> AnySink:
         """Return the sink of one output; writes nothing yet (`Sink.check`)."""
         ...
 
@@ -73,6 +73,10 @@ SINKS: Registry[SinkType] = Registry(
         "json": "spark_runtime.sinks.files:JSON",
         "parquet": "spark_runtime.sinks.files:PARQUET",
         "kafka": "spark_runtime.sinks.kafka:KAFKA",
+        "postgres": "spark_runtime.sinks.postgres.settings:POSTGRES",
+        "delta": "spark_runtime.sinks.delta.settings:DELTA",
+        "webhook": "spark_runtime.sinks.webhook.settings:WEBHOOK",
+        "rabbitmq": "spark_runtime.sinks.rabbitmq.settings:RABBITMQ",
     },
     (("settings", "kinds", "spec"),),
 )

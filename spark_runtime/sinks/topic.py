@@ -7,19 +7,18 @@ does not find it because its transaction was not committed. Nothing of ours has 
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
-
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F  # noqa: N812
 
 from cep.errors import InputError
 from spark_runtime.kafka_connection import Client, Connection
-from spark_runtime.plan.schema import quoted
-from spark_runtime.sinks.file_writers import JsonWriter
-from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Output
+from spark_runtime.sinks.json_rows import value_texts
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
 
 _SECONDS = 60.0
 """How long Kafka may take for a step of a transaction."""
@@ -29,7 +28,7 @@ _RETRY_SECONDS = 0.1
 
 @dataclass(slots=True)
 class TopicSink:
-    """A topic; see `DriverSink`.
+    """A topic; see `TableSink`.
 
     Parameters
     ----------
@@ -54,7 +53,6 @@ class TopicSink:
     _is_written: bool = False  # whether an earlier run has committed the micro-batch
 
     guarantee = Guarantee.EXACTLY_ONCE
-    wants_rows = True
 
     def check(self) -> None:
         """Ask a broker for the topic, and for the right to write it; raises InputError."""
@@ -98,7 +96,7 @@ class TopicSink:
             raise self._error(self._numbers, stored.error)
         self._is_written = batch.run is not None and stored.offset > batch.number
 
-    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+    def write_rows(self, batch: Batch, rows: Collected) -> None:
         """Send the rows in a transaction; without rows there is none."""
         if self._is_written or not rows.n_rows:
             return
@@ -106,30 +104,44 @@ class TopicSink:
 
         assert self._producer is not None
         producer = self._producer.client
-        value = F.to_json(F.struct("*"), dict(JsonWriter().spark_options)).alias("value")
-        found = rows.frame.select(value, self._key_column().alias("key")).toArrow()
         try:
             producer.begin_transaction()
             self._is_begun = True
-            for part in found.to_batches():
-                keys, values = part.column("key").to_pylist(), part.column("value").to_pylist()
-                for message_key, text in zip(keys, values, strict=True):
-                    self._send(message_key, text)
+            produce, topic = producer.produce, self.topic
+            for key, value in zip(self._keys(rows), rows.lines(), strict=True):
+                try:
+                    produce(topic, value, key)
+                except BufferError:  # the messages before are on their way
+                    self._send_again(key, value)
         except KafkaException as error:
             raise self._error(self._producer, error) from error
 
-    def _send(self, key: str | None, value: str) -> None:
+    def _send_again(self, key: str | None, value: str) -> None:
+        """Send a message once there is room for it."""
         assert self._producer is not None
+        producer = self._producer.client
         deadline = time.monotonic() + _SECONDS
         while True:
+            producer.poll(_RETRY_SECONDS)
             try:
-                self._producer.client.produce(self.topic, value=value, key=key)
-            except BufferError:  # the messages before are on their way
+                producer.produce(self.topic, value, key)
+            except BufferError:
                 if time.monotonic() > deadline:
                     raise
-                self._producer.client.poll(_RETRY_SECONDS)
             else:
                 return
+
+    def _keys(self, rows: Collected) -> Iterator[str | None]:
+        """Yield the key of each message."""
+        if not self.key:
+            yield from repeat(None, rows.n_rows)
+            return
+        for table in rows.tables():
+            columns = [value_texts(table.column(name)) for name in self.key]
+            if len(columns) == 1:
+                yield from columns[0]
+            else:
+                yield from map(_array, zip(*columns, strict=True))
 
     def commit(self, batch: Batch) -> None:
         """Commit the transaction, with the number of the micro-batch in it."""
@@ -199,8 +211,7 @@ class TopicSink:
     def _error(self, client: Client, cause: Any) -> InputError:
         return client.error(cause, f"topic `{self.topic}`")
 
-    def _key_column(self) -> SparkColumn:
-        texts = [quoted(name).cast("string") for name in self.key]
-        if len(texts) > 1:
-            return F.to_json(F.array(*texts))
-        return texts[0] if texts else F.lit(None).cast("string")
+
+def _array(texts: tuple[str | None, ...]) -> str:
+    """Return the key of a message that has several columns."""
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))

@@ -182,11 +182,12 @@ class Broker:
 _NUMBERS = count()
 
 
-def require_servers(is_there: bool) -> None:
+def require_servers(
+    is_there: bool, why: str = "the Kafka broker is missing; get it with: make servers"
+) -> None:
     """Skip the test where servers are missing; fail where the environment says that they are required."""
     if is_there:
         return
-    why = "the Kafka broker is missing; get it with: make servers"
     if os.environ.get("CEP_SERVERS") == "required":
         pytest.fail(why)
     pytest.skip(why)

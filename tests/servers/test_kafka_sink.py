@@ -11,7 +11,7 @@ from cep.errors import CepError, InputError
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.sinks.kafka import TopicSpec
-from spark_runtime.sinks.protocol import Batch, DriverSink, Guarantee
+from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
 
-def opened(broker: Broker, kind: str, topic: str, key: str = "") -> DriverSink:
+def opened(broker: Broker, kind: str, topic: str, key: str = "") -> TableSink:
     sink = TopicSpec(Connection(broker.address), topic, key).open(OUTPUTS[kind], CONTEXT)
     sink.check()
     return sink
@@ -34,7 +34,7 @@ def there(broker: Broker, kind: str, topic: str) -> list[int]:
 def test_what_was_committed_is_there(spark: SparkSession, broker: Broker, kind: str) -> None:
     topic = broker.topic()
     sink = opened(broker, kind, topic)
-    assert isinstance(sink, DriverSink)
+    assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
         batch = Batch(topic, number)
@@ -152,7 +152,7 @@ def test_messages_are_the_lines_of_a_json_sink_under_a_key(spark: SparkSession, 
         "k": "k",
         "_late_seconds": 1.0,
     }
-    assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7}
+    assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7, "raw": None}
 
 
 @pytest.mark.parametrize(("kind", "key"), [(LATE, "match_id"), (DEAD, "match_id"), (DEAD, "key")])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from datetime import datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,18 @@ from spark_runtime.sinks.console import ConsoleSpec
 from spark_runtime.sinks.file_writers import JsonWriter, ParquetWriter
 from spark_runtime.sinks.files import FilesSpec
 from spark_runtime.sinks.folder import FolderSink, FolderSinkOfSpark
-from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Guarantee, Output, Rows, WorkerSink
+from spark_runtime.sinks.protocol import (
+    AnySink,
+    Batch,
+    BatchRows,
+    Collected,
+    DriverSink,
+    Guarantee,
+    Output,
+    Rows,
+    TableSink,
+    WorkerSink,
+)
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, sink_names
 from tests.sample_plugin.sample_kv.sqlite_sink import SqliteSpec
 
@@ -87,15 +99,30 @@ def found(kind: str, ids: list[int]) -> Rows:
     return Rows(OUTPUTS[MATCH], matches)
 
 
-def write(
-    spark: SparkSession, sink: WorkerSink | DriverSink, kind: str, batch: Batch, ids: list[int]
-) -> None:
+def collected(kind: str, ids: list[int]) -> Collected:
+    """Return rows of a kind as they are on the driver."""
+    rows = found(kind, ids)
+    if kind == LATE:
+        rows = Rows(rows.output, list(rows.lines()))
+    return Collected(len(ids), rows, lambda texts: typed(OUTPUTS[LATE], texts))
+
+
+def typed(output: Output, texts: Sequence[str]) -> pa.Table:
+    """Return late events from their texts."""
+    times = [datetime.fromisoformat(json.loads(text)["ts"]) for text in texts]
+    rows = [json.loads(text) | {"ts": ts} for text, ts in zip(texts, times, strict=True)]
+    return pa.Table.from_pylist(rows, output.schema)
+
+
+def write(spark: SparkSession, sink: AnySink, kind: str, batch: Batch, ids: list[int]) -> None:
     """Write the rows of a micro-batch, in two parts if it is done in workers."""
     if isinstance(sink, WorkerSink):
         there: WorkerSink = pickle.loads(pickle.dumps(sink))
         for part in (0, 1):
             if ids[part::2]:
                 there.write_part(batch, str(part), found(kind, ids[part::2]))
+    elif isinstance(sink, TableSink):
+        sink.write_rows(batch, collected(kind, ids))
     else:
         rows = table(kind, ids).to_pylist()
         frame = spark.createDataFrame(rows, spark_schema(OUTPUTS[kind].schema))
@@ -147,7 +174,7 @@ CASES = [
 EACH = pytest.mark.parametrize(("name", "kind"), CASES)
 
 
-def opened(name: str, kind: str, place: Path) -> tuple[WorkerSink | DriverSink, Callable[[], list[int]]]:
+def opened(name: str, kind: str, place: Path) -> tuple[AnySink, Callable[[], list[int]]]:
     """Return a sink, and what reads it."""
     CONSOLE.seek(0)
     CONSOLE.truncate()
@@ -167,7 +194,7 @@ def test_each_sink_of_this_package_is_tried_here() -> None:
 @EACH
 def test_what_was_committed_is_there(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
     sink, read = opened(name, kind, tmp_path / "out")
-    assert isinstance(sink, WorkerSink) is not isinstance(sink, DriverSink)
+    assert sum(isinstance(sink, kind) for kind in (WorkerSink, TableSink, DriverSink)) == 1
     for number, ids in enumerate(([1, 2, 3], [], [4])):
         batch = Batch(RUN, number)
         sink.begin(batch)

@@ -1,0 +1,223 @@
+"""A micro-batch -> its sinks, one after the other; and what of it is there when one of them fails.
+
+Some sinks cannot tell whether they have a micro-batch already (at least once). The checkpoint notes that such
+a sink has it, before the next sink is written. So if a run ends between two sinks, because a server is down,
+the sinks before it get nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from cep.counts import Counts
+from spark_runtime.operator.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.pipeline.checkpoint import NOTES
+from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
+from spark_runtime.plan.dataflow import Dataflow
+from spark_runtime.plan.layout import TEXT
+from spark_runtime.plan.parcels import table_of_bytes
+from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.sinks.protocol import (
+    AnySink,
+    Batch,
+    BatchRows,
+    Collected,
+    DriverSink,
+    Guarantee,
+    Output,
+    Rows,
+    TableSink,
+    WorkerSink,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSink:
+    """A sink, and a name that it has after a restart, too; another sink of the pipeline has another one."""
+
+    name: str
+    sink: AnySink
+
+
+def named(sinks: Iterable[tuple[object, AnySink]]) -> tuple[NamedSink, ...]:
+    """Return sinks with names; each is given with its settings."""
+    seen: Counter[str] = Counter()
+    found = []
+    for settings, sink in sinks:
+        name = sha256(f"{sink.output.kind} {settings!r}".encode()).hexdigest()[:16]
+        seen[name] += 1
+        found.append(NamedSink(f"{name}-{seen[name]}", sink))
+    return tuple(found)
+
+
+def delivery_of(sinks: Iterable[NamedSink], run: str | None) -> Delivery:
+    """Return what the operator does for sinks; `run` None: in a batch."""
+    of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
+    kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
+    return Delivery(of_workers, frozenset(kinds), run)
+
+
+@dataclass(slots=True)
+class Notes:
+    """Which sinks have the micro-batch that is being written.
+
+    Parameters
+    ----------
+    files
+        The checkpoint; None in a batch, which begins anew.
+    """
+
+    files: CheckpointFiles | None
+    _batch: int = -1
+    _names: tuple[str, ...] = ()
+
+    def names(self, batch: int) -> tuple[str, ...]:
+        """Return the names of the sinks that have micro-batch `batch`."""
+        if self._batch < 0 and self.files is not None:
+            try:
+                found = json.loads(self.files.read(NOTES) or "{}")
+                self._batch, self._names = int(found["batch"]), tuple(map(str, found["sinks"]))
+            except (ValueError, TypeError, KeyError):  # then a sink gets a micro-batch again
+                self._batch = 0
+        return self._names if self._batch == batch else ()
+
+    def add(self, batch: int, name: str) -> None:
+        """Note a sink."""
+        self._batch, self._names = batch, (*self.names(batch), name)
+        if self.files is not None:
+            self.files.write(NOTES, json.dumps({"batch": batch, "sinks": self._names}))
+
+
+@dataclass(frozen=True)
+class Delivering:
+    """Writes micro-batches into sinks.
+
+    Parameters
+    ----------
+    sinks
+        The sinks, in their order.
+    flow
+        The plan that finds the rows.
+    notes
+        Which sinks have the micro-batch.
+    """
+
+    sinks: Sequence[NamedSink]
+    flow: Dataflow
+    notes: Notes
+
+    def write(self, output: DataFrame, number: int, count: Callable[[Iterable[Counts]], Counts]) -> Counts:
+        """Compute a micro-batch, give its rows to the sinks that have not got them, and return its counts.
+
+        Parameters
+        ----------
+        output
+            What the operator gives (`OUTPUT_SCHEMA`); each action computes it anew.
+        number
+            Of the micro-batch.
+        count
+            Adds the counts of the operator's calls together.
+        """
+        batch = Batch(self.flow.delivery.run, number)
+        has_it = self.notes.names(number)
+        sinks = [item for item in self.sinks if item.name not in has_it]
+        framed = [item.sink for item in sinks if isinstance(item.sink, DriverSink)]
+        is_kept = any(sink.wants_rows for sink in framed)
+        if is_kept:
+            output = output.persist()
+        try:
+            for item in sinks:
+                item.sink.begin(batch)
+            found = self._collected(output, sinks, is_kept=is_kept)
+            for item in sinks:
+                if isinstance(item.sink, WorkerSink):
+                    item.sink.commit(batch)
+            counts = count(map(Counts.of_json, found.texts(COUNTS)))
+            for item in sinks:
+                if not isinstance(item.sink, WorkerSink):
+                    n_rows = _n_rows(item.sink.output, counts)
+                    self._write_one(item.sink, batch, n_rows, found, output)
+                    is_sure = item.sink.guarantee is Guarantee.EXACTLY_ONCE
+                    if n_rows and not is_sure and item is not sinks[-1]:
+                        self.notes.add(number, item.name)
+        finally:
+            if is_kept:
+                output.unpersist()
+        return counts
+
+    def _collected(self, output: DataFrame, sinks: Sequence[NamedSink], *, is_kept: bool) -> _Found:
+        """Compute the output; return what is needed of it on the driver, and the counts at least."""
+        kinds = {item.sink.output.kind for item in sinks if isinstance(item.sink, TableSink)}
+        if kinds:
+            if is_kept:
+                output = output.where(F.col(KIND).isin(COUNTS, *kinds))
+            return _Found(self.flow, output.sparkSession, output.toArrow())
+        # Each column and filter less saves Spark some ten milliseconds of planning in each micro-batch.
+        rows = (output.where(F.col(KIND) == COUNTS) if self.flow.delivery.kinds else output).collect()
+        counts = {KIND: [COUNTS] * len(rows), TEXT: [row[TEXT] for row in rows]}
+        schema = pa.schema([(KIND, pa.string()), (TEXT, pa.string())])
+        return _Found(self.flow, output.sparkSession, pa.table(counts, schema))
+
+    def _write_one(
+        self, sink: TableSink | DriverSink, batch: Batch, n_rows: int, found: _Found, output: DataFrame
+    ) -> None:
+        wanted = sink.output
+        if isinstance(sink, TableSink):
+            sink.write_rows(batch, found.rows(wanted, n_rows))
+        elif wanted.kind == MATCH:
+            sink.write_batch(batch, BatchRows(n_rows, self.flow.matches(output)))
+        else:
+            frame = self.flow.objects(output, wanted.kind, wanted.schema)
+            sink.write_batch(batch, BatchRows(n_rows, frame))
+        sink.commit(batch)
+
+
+def _n_rows(output: Output, counts: Counts) -> int:
+    """Return how many rows of an output there are."""
+    if output.kind == MATCH:
+        return counts.rows
+    if output.stream is not None:
+        return counts.late_of.get(output.stream.name, 0)
+    assert output.kind == DEAD
+    return counts.malformed + len(counts.refused)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The operator's output on the driver: some or all of its columns."""
+
+    flow: Dataflow
+    spark: SparkSession
+    table: pa.Table
+
+    def texts(self, kind: str) -> list[str]:
+        """Return the texts of the rows of a kind."""
+        found: list[str] = self.table.filter(pc.equal(self.table.column(KIND), kind)).column(TEXT).to_pylist()
+        return found
+
+    @cached_property
+    def _matches(self) -> list[pa.Table]:
+        packed = self.table.column(MATCHES_COLUMN).drop_null()
+        schema = carried_schema(self.flow.rules.match_schema)
+        return [table_of_bytes(data.as_buffer(), schema) for data in packed]
+
+    def rows(self, output: Output, n_rows: int) -> Collected:
+        """Return the rows of an output."""
+        found = self._matches if output.kind == MATCH else self.texts(output.kind)
+        return Collected(n_rows, Rows(output, found), lambda texts: self._typed(output, texts))
+
+    def _typed(self, output: Output, texts: Sequence[str]) -> pa.Table:
+        """Return late events from their texts; Spark reads them, and there are few."""
+        rows = pa.table({KIND: [output.kind] * len(texts), TEXT: list(texts)})
+        frame = self.spark.createDataFrame(rows)
+        return self.flow.objects(frame, output.kind, output.schema).toArrow()

@@ -1,0 +1,79 @@
+"""Rows as messages: what a sink of single messages sends, always in one order and under the same names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import pyarrow as pa
+
+from cep.program.program import EVENT_NUMBER
+from cep.rule_set import KIND, RETRACT, REVISION
+from spark_runtime.operator.output import MATCH
+from spark_runtime.sinks.json_rows import json_rows, value_texts
+from spark_runtime.sinks.protocol import Batch, Collected
+
+_ORDER = ("match_end", "match_id", REVISION, EVENT_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A row.
+
+    Parameters
+    ----------
+    key
+        The same whenever the row is sent, and of no other row: the `match_id`, with the number of the event
+        and the revision where rows have them; of other rows a hash.
+    document
+        The same for all revisions of a row; its key where there are none.
+    is_withdrawn
+        Whether it withdraws a row that was sent.
+    text
+        The row as JSON.
+    """
+
+    key: str
+    document: str
+    is_withdrawn: bool
+    text: str
+
+
+def messages(batch: Batch, rows: Collected) -> list[Message]:
+    """Return the rows of a micro-batch; a micro-batch that comes again gives the same ones."""
+    return list(_of_matches(rows) if rows.rows.output.kind == MATCH else _of_texts(batch, rows))
+
+
+def _of_matches(rows: Collected) -> Iterator[Message]:
+    from pyarrow.compute import sort_indices
+
+    tables = list(rows.tables())
+    if not tables:
+        return
+    table = pa.concat_tables(tables)
+    order = [(name, "ascending") for name in _ORDER if name in table.column_names]
+    table = table.take(sort_indices(table, order))
+    ids: Sequence[str] = table.column("match_id").to_pylist()
+    events, revisions = (
+        value_texts(table.column(name)) if name in table.column_names else [None] * len(ids)
+        for name in (EVENT_NUMBER, REVISION)
+    )
+    kinds = table.column(KIND).to_pylist() if KIND in table.column_names else [""] * len(ids)
+    for match_id, event, revision, kind, text in zip(
+        ids, events, revisions, kinds, json_rows(table), strict=True
+    ):
+        document = match_id if event is None else f"{match_id}-{event}"
+        key = document if revision is None else f"{document}-r{revision}"
+        yield Message(key, document, kind == RETRACT, text)
+
+
+def _of_texts(batch: Batch, rows: Collected) -> Iterator[Message]:
+    """Yield late events or dead letters. Equal ones are told apart by their number, whichever comes first."""
+    seen: Counter[str] = Counter()
+    for text in sorted(rows.lines()):
+        name = f"{batch.name} {rows.rows.output.kind} {seen[text]} {text}"
+        key = sha256(name.encode()).hexdigest()[:32]
+        seen[text] += 1
+        yield Message(key, key, False, text)

@@ -1,0 +1,83 @@
+"""A table of PostgreSQL as a sink: its settings. On the driver only; psycopg is not needed to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.errors import InputError
+from spark_runtime.operator.output import MATCH
+from spark_runtime.postgres_connection import Connection
+from spark_runtime.postgres_settings import CONNECTION, connection_of, has_package
+from spark_runtime.settings import Settings
+from spark_runtime.sinks.protocol import Output, TableSink
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+
+APPEND, UPSERT = "append", "upsert"
+
+
+class _PostgresType:
+    """See `SinkType`."""
+
+    settings = (*CONNECTION, "table", "mode")
+    kinds = ALL_KINDS
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        """Return the spec, or None if a problem was noted."""
+        is_there = has_package(settings)
+        before = len(settings.document.diagnostics)
+        connection, table = connection_of(settings), settings.text("table")
+        mode = settings.word("mode", (APPEND, UPSERT), APPEND)
+        if not is_there or connection is None or table is None or len(settings.document.diagnostics) > before:
+            return None
+        schema, dot, name = table.rpartition(".")
+        if not name or (dot and not schema):
+            settings.document.problem(
+                "E0402",
+                f"`{table}` names no table",
+                settings.found["table"],
+                "no name",
+                "write table: alerts, or with a schema, table: fraud.alerts",
+            )
+            return None
+        return PostgresSpec(connection, schema, name, mode == UPSERT)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSpec:
+    """A table.
+
+    Parameters
+    ----------
+    connection
+        Where the server is.
+    schema
+        The schema of the table; empty: the first one of the user's search path.
+    table
+        Its name.
+    is_current
+        Whether the table is kept current: a row that is withdrawn is removed. Else rows are only added.
+    """
+
+    connection: Connection
+    schema: str
+    table: str
+    is_current: bool = False
+
+    def open(self, output: Output, context: SinkContext) -> TableSink:
+        """Return the sink; raises InputError if the rows have no `match_id` to be kept current by."""
+        from spark_runtime.sinks.postgres.sink import PostgresSink
+        from spark_runtime.sinks.postgres.statements import Target
+
+        if self.is_current and output.kind != MATCH:
+            raise InputError(
+                "E0843",
+                f"the sink of table `{self.table}` has no `match_id`, it gets no matches",
+                "write mode: append",
+            )
+        # Late events of several streams have columns of their own.
+        stream = output.folder.partition("=")[2]
+        name = f"{self.table}_{stream}" if stream else self.table
+        return PostgresSink(output, self.connection, Target(self.schema, name, output, self.is_current))
+
+
+POSTGRES: SinkType = _PostgresType()

@@ -1,0 +1,1 @@
+"""An exchange or a queue of RabbitMQ as a sink."""

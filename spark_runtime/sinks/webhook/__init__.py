@@ -1,0 +1,1 @@
+"""A webhook as a sink: rows are posted to a server of HTTP."""
