@@ -10,7 +10,11 @@ from enum import IntEnum
 
 from cep.expression import Frame, Type, Window
 
-__all__ = ["Frame", "Function", "Window", "WindowColumn"]
+__all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn"]
+
+
+COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
+"""Frames that depend on events whose argument does not count (FILTER), too."""
 
 
 class Function(IntEnum):
@@ -55,7 +59,7 @@ class WindowColumn:
         Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
         events make a session, or are counted by EVENTS.
     counts
-        Word and bit of the predicate of those whose argument counts (FILTER); None: all that `within` lets in.
+        Word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
     """
 
     name: str
