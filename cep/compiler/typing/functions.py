@@ -114,8 +114,10 @@ MAX_PLACES = 15
 """Of ROUND: a DOUBLE has no more digits that are sure."""
 
 _OTHER_FUNCTIONS = {
-    "PREV": "LAST(v.x, 1) is the event before the last one taken as v; write LAG(x, 1) OVER ALL for any event",
-    "LAG": "LAST(v.x, 1) is the event before the last one taken as v; write LAG(x, 1) OVER ALL for any event",
+    **dict.fromkeys(
+        ("PREV", "LAG"),
+        "LAST(v.x, 1) is the event before the last one taken as v, LAG(x, 1) OVER ALL the one before this",
+    ),
     "SEEN": "say in which events: SEEN(x) OVER PREVIOUS 90 DAYS",
     **dict.fromkeys(("MEDIAN", "PERCENTILE"), "it needs OVER: MEDIAN(x) OVER PREVIOUS 200 EVENTS"),
     **dict.fromkeys(("NEXT", "LEAD"), "give the next event a variable of its own"),

@@ -6,18 +6,23 @@ of the predicates that read either.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
+from cep.engine.context.rings import StoredRing
 from cep.engine.context.windows import Windows
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.predicates import Batch, Vector, all_rows, evaluate, from_arrow, is_all
+from cep.engine.state.sections import WindowSection, damaged
 from cep.engine.state.strings import StringPool
 from cep.expression import Type
+from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import Program, bits_column
 
 Mask = npt.NDArray[np.bool_]
@@ -58,13 +63,48 @@ class Context:
             found: Mask = (np.asarray(table.column(bits_column(word))) >> np.int64(bit) & 1).astype(np.bool_)
             return found
 
-        found = self.windows.compute(order, slots, n_slots, cells, holds)
+        found = self.windows.compute(order, slots, n_slots, table.num_rows, cells, holds)
         for column in program.windows:
             values, known = found[column.name]
             table = table.append_column(column.name, _arrow(values, known, column.type, strings))
         for name, expression in program.computed:
             table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
         return _refined(program, table)
+
+    def sections(self) -> tuple[WindowSection, ...]:
+        """Return what is left of earlier events, for a snapshot."""
+        meanings = self.program.window_meanings
+        return tuple(
+            WindowSection(
+                b"".join(sorted(meanings[name] for name in ring.columns)), (ring.keys, ring.entries)
+            )
+            for ring in self.windows.stored()
+        )
+
+    def restore(self, sections: Sequence[WindowSection], n_slots: int) -> None:
+        """Take over what `sections` returned, perhaps of a program with its rules in another order.
+
+        Raises
+        ------
+        StateError
+            It is damaged (E0702).
+        """
+        names = {meaning: name for name, meaning in self.program.window_meanings.items()}
+        try:
+            rings = [
+                StoredRing(
+                    tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)),
+                    *section.parts,
+                )
+                for section in sections
+            ]
+            self.windows.restore(rings, n_slots)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise damaged("its windows do not fit its rules") from error
+
+
+def _parts(data: bytes, size: int) -> list[bytes]:
+    return [data[first : first + size] for first in range(0, len(data), size)]
 
 
 def _refined(program: Program, table: pa.Table) -> pa.Table:
