@@ -236,8 +236,7 @@ class Matcher:
         self._keys: list[pa.Array] = [
             pa.array([], program.event_schema.field(name).type) for name in program.key_columns
         ]
-        kept_schema = pa.schema([program.event_schema.field(name) for name in program.kept_columns])
-        self._kept = KeptEvents(np.zeros(0, np.int64), kept_schema.empty_table())
+        self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
         self._lookahead = Lookahead(program)
 

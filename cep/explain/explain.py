@@ -9,18 +9,21 @@ from typing import assert_never
 from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.compile import CompiledRule
-from cep.compiler.lowering.lower import conjuncts
 from cep.compiler.lowering.relevance import reasons_for_every_event
+from cep.compiler.lowering.shared import conjuncts
 from cep.expression import (
     ALL_EVENTS,
     Aggregate,
     Call,
     Column,
     Expression,
+    Frame,
     Literal,
     RegisterRef,
     RoleTest,
     Type,
+    Window,
+    Windowed,
     is_local,
     walk,
 )
@@ -404,7 +407,7 @@ def _group(node: ir.Node, *kinds: type) -> str:
     return f"({text})" if isinstance(node, kinds) else text
 
 
-def show_expression(expression: Expression) -> str:
+def show_expression(expression: Expression) -> str:  # noqa: C901, PLR0912 - a case for each kind of node
     """Return an expression as text in the rule language's words."""
     match expression:
         case Literal(value=value, type=kind):
@@ -425,6 +428,8 @@ def show_expression(expression: Expression) -> str:
             assert argument is not None
             inner = f"{variable}.{show_expression(argument)}"
             return f"{kind}({inner}, {offset})" if offset else f"{kind}({inner})"
+        case Windowed():
+            return _windowed(expression)
         case Call(function=function, args=args) if function in _INFIX:
             word = function.upper()
             return f" {word} ".join(
@@ -436,6 +441,43 @@ def show_expression(expression: Expression) -> str:
             return f"{function.upper()}({', '.join(show_expression(arg) for arg in args)})"
         case _:
             assert_never(expression)
+
+
+def _windowed(windowed: Windowed) -> str:
+    argument = "*" if windowed.argument is None else show_expression(windowed.argument)
+    name = windowed.function
+    match name:
+        case "DISTINCT":
+            text = f"COUNT(DISTINCT {argument})"
+        case "LAG":
+            text = f"LAG({argument}, {windowed.parameter:g})"
+        case "PERCENTILE":
+            text = f"PERCENTILE({argument}, {windowed.parameter:g})"
+        case _:
+            text = f"{name}({argument})"
+    if windowed.condition is not None:
+        text += f" FILTER (WHERE {show_expression(windowed.condition)})"
+    return f"{text} OVER {show_over(windowed.window)}"
+
+
+def show_over(window: Window) -> str:
+    """Return a window in the rule language's words."""
+    match window.frame:
+        case Frame.ALL:
+            return "ALL"
+        case Frame.SESSION:
+            return f"SESSION {show_duration(window.length)}"
+        case Frame.TUMBLING:
+            offset = f" OFFSET {show_duration(window.offset_us)}" if window.offset_us else ""
+            zone = f" ZONE '{window.zone}'" if window.zone else ""
+            return f"TUMBLING {show_duration(window.length)}{offset}{zone}"
+        case Frame.EVENTS:
+            length = f"{window.length} EVENTS" if window.length > 1 else "1 EVENT"
+        case Frame.TIME:
+            length = show_duration(window.length)
+        case _:
+            assert_never(window.frame)
+    return f"{'PREVIOUS' if window.previous else 'LAST'} {length}"
 
 
 def _shown(expression: Expression) -> Expression:

@@ -8,17 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from cep.expression import Type
+from cep.expression import Frame, Type, Window
+
+__all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn"]
 
 
-class Frame(IntEnum):
-    """How the events of a window are delimited."""
-
-    TIME = 0  # ``LAST d``, ``PREVIOUS d``: at most `Window.length` microseconds before the event
-    EVENTS = 1  # ``LAST n EVENTS``, ``PREVIOUS n EVENTS``
-    TUMBLING = 2  # since the start of the event's tumbling window
-    SESSION = 3  # since the last pause of more than `Window.length` microseconds
-    ALL = 4
+COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
+"""Frames that depend on events whose argument does not count (FILTER), too."""
 
 
 class Function(IntEnum):
@@ -37,33 +33,6 @@ class Function(IntEnum):
     LAST_VALUE = 10
     LAG = 11  # `WindowColumn.parameter` events before this one
     PERCENTILE = 12  # `WindowColumn.parameter` from 0 to 1, between two values on the line between them
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Which events of the key a window has.
-
-    Parameters
-    ----------
-    frame
-        The kind.
-    length
-        Microseconds of TIME, TUMBLING and SESSION; events of EVENTS; else 0.
-    previous
-        Whether the event itself does not count (PREVIOUS). Events behind it never do, not even those of its
-        instant.
-    offset_us
-        TUMBLING: windows begin so much after the multiples of the length since 1970.
-    zone
-        TUMBLING: whose midnights the windows begin at, if their length is of whole days; whose clock shows
-        the multiples, if it is shorter. Empty: UTC.
-    """
-
-    frame: Frame
-    length: int = 0
-    previous: bool = False
-    offset_us: int = 0
-    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +59,7 @@ class WindowColumn:
         Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
         events make a session, or are counted by EVENTS.
     counts
-        Word and bit of the predicate of those whose argument counts (FILTER); None: all that `within` lets in.
+        Word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
     """
 
     name: str
