@@ -211,5 +211,6 @@ def frame_events(ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_k
             frames.last[place - block] = before if is_previous else size
             frames.own[place - block] = 0 if is_previous else size - before
         ring.keys[slot, at.MARK] = mark
+        frames.ends[key - first_key, 0], frames.ends[key - first_key, 1] = low, size
         if not keeps_sums:
             keep_window(ring, frames, slot, low, size)

@@ -70,6 +70,7 @@ class Frames(NamedTuple):
     first: I64  # (events,) the first entry of each window
     last: I64  # (events,) the entry behind its last
     own: U8  # (events,) 1: the last entry of the window is the event itself
+    ends: I64  # (keys, 2) the window behind the last event of each key: its first entry, the one behind its last
 
 
 class Sums(NamedTuple):
@@ -79,6 +80,7 @@ class Sums(NamedTuple):
     squares: I64  # (chunks of a square,)
     digits: I64  # (chunks of a square,) overwritten
     product: I64  # (chunks of a square,) overwritten
+    special: I64  # (3,) how many values are NaN, Infinity, -Infinity
 
 
 N_TOTALS, N_SQUARES = 72, 148
