@@ -15,9 +15,19 @@ from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring, Sums
 from cep.engine.context.kernels.percentiles import N_ROOM, percentile_windows
 from cep.engine.context.kernels.positions import window_places
 from cep.engine.context.kernels.sets import set_windows
-from cep.engine.context.kernels.storage import list_entries, move_entries, trim_entries
+from cep.engine.context.kernels.storage import (
+    gather_marks,
+    list_entries,
+    move_entries,
+    scatter,
+    scatter_marks,
+    trim_entries,
+)
 from cep.engine.context.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_windows
 from cep.engine.context.tumbling import window_begins
+from cep.engine.kernels.columns.order import gather
+from cep.engine.order.ordering import is_sorted
+from cep.engine.prepare.columns import lent
 from cep.engine.state.packing import Packed, packed
 from cep.expression import Type
 from cep.program.windows import Frame, Function, Window, WindowColumn
@@ -120,6 +130,82 @@ class Room:
             self.make(0, 0, 0)
 
 
+class OrderedTable:
+    """Columns and predicates of a batch, in the order of its events; each is brought into order once.
+
+    Parameters
+    ----------
+    rows : (n,) int64
+        The row of each event.
+    n_rows
+        Rows of the table.
+    cells, bits
+        As for `Windows.compute`.
+    """
+
+    def __init__(
+        self,
+        rows: I64,
+        n_rows: int,
+        cells: Callable[[str], tuple[I64, Mask | None]],
+        bits: Callable[[tuple[int, int]], Mask],
+    ) -> None:
+        self._rows, self._n_rows = rows, n_rows
+        self._cells, self._bits = cells, bits
+        self._columns: dict[str, tuple[I64, Mask | None]] = {}
+        self._ordered: dict[str, I64] = {}
+        self._marks: dict[object, U8] = {}
+        self._is_ordered = len(rows) == n_rows and is_sorted(rows)
+
+    def cells(self, name: str) -> tuple[I64, U8]:
+        """Return the cells of a column, and which are known; empty: all."""
+        if name not in self._ordered:
+            values = lent(self._column(name)[0])
+            ordered = values
+            if not self._is_ordered:
+                ordered = np.empty(len(self._rows), np.int64)
+                gather(values, self._rows, ordered)
+            self._ordered[name] = ordered
+        return self._ordered[name], self.known(name)
+
+    def known(self, name: str) -> U8:
+        """Return which values of a column are known; empty: all."""
+        known = self._column(name)[1]
+        return np.zeros(0, np.uint8) if known is None else self._in_order(name, known)
+
+    def bits(self, place: tuple[int, int]) -> U8:
+        """Return for which events a predicate holds."""
+        return self._marks[place] if place in self._marks else self._in_order(place, self._bits(place))
+
+    def _column(self, name: str) -> tuple[I64, Mask | None]:
+        if name not in self._columns:
+            self._columns[name] = self._cells(name)
+        return self._columns[name]
+
+    def _in_order(self, of: object, mask: Mask) -> U8:
+        if of not in self._marks:
+            marks = lent(np.ascontiguousarray(mask).view(np.uint8))
+            ordered = marks
+            if not self._is_ordered:
+                ordered = np.empty(len(self._rows), np.uint8)
+                gather_marks(marks, self._rows, ordered)
+            self._marks[of] = ordered
+        return self._marks[of]
+
+    def by_row(self, values: I64, known: U8) -> tuple[I64, Mask | None]:
+        """Return a column that is in order by row of the table, and which are known; None: all."""
+        all_known = bool(known.all())
+        if self._is_ordered:
+            return values, None if all_known else known.view(np.bool_)
+        of_rows = np.zeros(self._n_rows, np.int64)
+        scatter(values, self._rows, of_rows)
+        if all_known and len(self._rows) == self._n_rows:
+            return of_rows, None
+        is_known = np.zeros(self._n_rows, np.uint8)
+        scatter_marks(known, self._rows, is_known)
+        return of_rows, is_known.view(np.bool_)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRing:
     """What one window holds, compact. It serves the columns of these names."""
@@ -178,34 +264,24 @@ class WindowRing:
 
     # ------------------------------------------------------------ events
 
-    def compute(
-        self,
-        batch: Batch,
-        n_rows: int,
-        cells: Callable[[str], tuple[I64, Mask | None]],
-        bits: Callable[[tuple[int, int]], Mask],
-        room: Room,
-    ) -> dict[str, tuple[I64, Mask | None]]:
+    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to what is kept.
 
         Parameters
         ----------
         batch
             The events in order. There is a slot for each of its keys.
-        n_rows
-            Rows of the table.
-        cells, bits
-            As for `Windows.compute`.
+        table
+            Their columns.
         room
             Memory to work in.
         """
-        reads = self._reads(cells, bits)
+        reads = self._reads(table)
         if self.window.frame is Frame.TUMBLING:
             batch = batch._replace(begins_us=window_begins(self.window, batch.time_us))
+        n = len(batch.time_us)
         n_out = 2 if self.is_set else len(self.columns)
-        is_whole = len(batch.rows) == n_rows
-        out = (np.empty if is_whole else np.zeros)((n_out, n_rows), np.int64)
-        known = (np.empty if is_whole else np.zeros)((n_out, n_rows), np.uint8)
+        out, known = np.empty((n_out, n), np.int64), np.empty((n_out, n), np.uint8)
         sizes = np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1
         ends = np.cumsum(sizes)
         first = 0
@@ -220,30 +296,26 @@ class WindowRing:
             self._compute_block(batch, reads, room, first, behind, out, known)
             first = behind
         room.shrink()
-        found: dict[str, tuple[I64, Mask | None]] = {}
+        found = {}
         for number, column in enumerate(self.columns):
             row = _SETS[column.function] if self.is_set else number
-            is_known = known[row].view(np.bool_)
-            found[column.name] = out[row], None if is_whole and is_known.all() else is_known
+            found[column.name] = table.by_row(out[row], known[row])
         return found
 
-    def _reads(
-        self, cells: Callable[[str], tuple[I64, Mask | None]], bits: Callable[[tuple[int, int]], Mask]
-    ) -> Reads:
+    def _reads(self, table: OrderedTable) -> Reads:
         one = self.columns[0]
-        nothing, none = np.zeros(0, np.int64), np.zeros(0, np.uint8)
-        values, known = (nothing, None) if one.argument is None else cells(one.argument)
-        within = None if one.within is None else bits(one.within)
+        none = np.zeros(0, np.uint8)
+        values, known = np.zeros(0, np.int64), none
+        if one.argument is not None:
+            values, known = table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+        within = none if one.within is None else table.bits(one.within)
         counting = within
         if one.counts is not None:
-            counting = bits(one.counts) if within is None else bits(one.counts) & within
+            counting = table.bits(one.counts)
+            if len(within):
+                counting = counting & within
         counts_all = self.window.frame in (Frame.EVENTS, Frame.SESSION)
-        return Reads(
-            values=values if self.reads_values else nothing,
-            within=none if within is None or not counts_all else _as_u8(within),
-            counting=none if counting is None else _as_u8(counting),
-            known=none if known is None else _as_u8(known),
-        )
+        return Reads(values, within if counts_all else none, counting, known)
 
     def _ring(self) -> Ring:
         return Ring(self.spec, self._keys, self._entries, self._meta)
@@ -403,11 +475,6 @@ _SPARSE = 4
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000
 """Times of years that zones know."""
-
-
-def _as_u8(mask: Mask) -> U8:
-    array: U8 = np.array(mask, np.bool_).view(np.uint8) if mask.strides == (0,) else mask.view(np.uint8)
-    return array
 
 
 def _are_sums(entries: I64) -> bool:

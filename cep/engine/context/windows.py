@@ -15,7 +15,7 @@ import numpy as np
 
 from cep.arrays import I32, I64, Mask
 from cep.engine.context.kernels.layout import Batch
-from cep.engine.context.rings import Room, StoredRing, WindowRing, family, is_sliding
+from cep.engine.context.rings import OrderedTable, Room, StoredRing, WindowRing, family, is_sliding
 from cep.engine.kernels.columns.order import count_keys
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
@@ -80,13 +80,13 @@ class Windows:
         batch = Batch(
             time_us=lent(order.time_us),
             begins_us=np.zeros(0, np.int64),
-            rows=lent(order.rows),
             starts=starts,
             slots=slots.astype(np.int64),
         )
+        table = OrderedTable(lent(order.rows), n_rows, cells, bits)
         found: dict[str, tuple[I64, Mask | None]] = {}
         for ring in self._rings:
-            found |= ring.compute(batch, n_rows, cells, bits, self._room)
+            found |= ring.compute(batch, table, self._room)
         return found
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:

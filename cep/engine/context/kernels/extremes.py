@@ -27,9 +27,9 @@ def extreme_windows(
         Room: entries, and their sort keys.
     is_max : bool
         Whether the greatest is asked for.
-    out : (rows,) int64
-        By row of the table; written.
-    known : (rows,) uint8
+    out : (n,) int64
+        By event, in order; written.
+    known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
         The first key and the one behind the last.
@@ -56,7 +56,6 @@ def extreme_windows(
                     queue[0, tail], queue[1, tail] = end, sort
                     tail += 1
                 end += 1
-            row = batch.rows[place]
             is_known = head < tail
-            known[row] = is_known
-            out[row] = frames.values[queue[0, head]] if is_known else 0
+            known[place] = is_known
+            out[place] = frames.values[queue[0, head]] if is_known else 0

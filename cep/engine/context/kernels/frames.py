@@ -185,8 +185,8 @@ def frame_events(ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_k
                 frames.values[size] = ring.entries[entry, at.VALUE]
                 size += 1
         for place in range(batch.starts[key], batch.starts[key + 1]):
-            row, time_us, begin_us = batch.rows[place], batch.time_us[place], 0
-            is_within = all_within or reads.within[row] != 0
+            time_us, begin_us = batch.time_us[place], 0
+            is_within = all_within or reads.within[place] != 0
             if frame == at.TUMBLING:
                 begin_us = batch.begins_us[place]
                 mark = begin_us
@@ -198,12 +198,12 @@ def frame_events(ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_k
                 mark += 1
             if frame == at.SESSION and is_within:
                 mark = time_us
-            if all_counting or reads.counting[row] != 0:
-                is_known = all_known or reads.known[row] != 0
+            if all_counting or reads.counting[place] != 0:
+                is_known = all_known or reads.known[place] != 0
                 if is_known or with_null:
                     moment = mark if frame == at.EVENTS else time_us
                     frames.words[size] = 2 * moment + np.int64(is_known)
-                    frames.values[size] = reads.values[row] if has_values else 0
+                    frames.values[size] = reads.values[place] if has_values else 0
                     size += 1
                     if frame == at.TIME or frame == at.ALL:
                         mark = time_us

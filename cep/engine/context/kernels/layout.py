@@ -47,18 +47,17 @@ class Batch(NamedTuple):
 
     time_us: I64  # (n,) microseconds since 1970
     begins_us: I64  # (n,) when the tumbling window of each event begins; empty for other frames
-    rows: I64  # (n,) the row of each event in its table
     starts: I64  # (keys + 1,) the events of key k take places ``starts[k]`` to ``starts[k + 1]``
     slots: I64  # (keys,) the row of each key in `Ring.keys`
 
 
 class Reads(NamedTuple):
-    """What a window reads, by row of the table. Where something holds for all rows, its array is empty."""
+    """What a window reads, in order. Where something holds for all events, its array is empty."""
 
-    values: I64  # (rows,) doubles by their bits; empty: none are read
-    within: U8  # (rows,) 1: the window sees the event
-    counting: U8  # (rows,) 1: it sees the event, and the event's value counts
-    known: U8  # (rows,) 1: the value is not NULL
+    values: I64  # (n,) doubles by their bits; empty: none are read
+    within: U8  # (n,) 1: the window sees the event
+    counting: U8  # (n,) 1: it sees the event, and the event's value counts
+    known: U8  # (n,) 1: the value is not NULL
 
 
 class Frames(NamedTuple):

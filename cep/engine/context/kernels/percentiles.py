@@ -81,9 +81,9 @@ def percentile_windows(
         Overwritten.
     part : float
         From 0 to 1.
-    out : (rows,) int64
-        Doubles by their bits, by row of the table; written.
-    known : (rows,) uint8
+    out : (n,) int64
+        Doubles by their bits, by event, in order; written.
+    known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
         The first key and the one behind the last.
@@ -120,8 +120,7 @@ def percentile_windows(
                     _add(room, n, room[_RANK, end - base], 1)
                     n_values += 1
                 end += 1
-            row = batch.rows[place]
-            known[row] = n_values > 0
+            known[place] = n_values > 0
             result = 0.0
             if n_values > 0:
                 position = part * (n_values - 1)
@@ -133,4 +132,4 @@ def percentile_windows(
                     if room[_SORT, rank] != room[_SORT, above_rank]:
                         above = _as_number(frames.values[room[_ENTRY, above_rank]], is_double)
                         result = (lower + 1 - position) * result + (position - lower) * above
-            out[row] = bits_of(result)
+            out[place] = bits_of(result)

@@ -24,9 +24,9 @@ def window_places(
         FIRST_VALUE, LAST_VALUE or LAG.
     n_back : int
         LAG: the value of so many events before this one.
-    out : (rows,) int64
-        By row of the table; written.
-    known : (rows,) uint8
+    out : (n,) int64
+        By event, in order; written.
+    known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
         The first key and the one behind the last.
@@ -39,7 +39,6 @@ def window_places(
             entry = last - 1
         elif function == at.LAG:
             entry = last - frames.own[place - block] - n_back
-        row = batch.rows[place]
         is_there = first <= entry < last
-        known[row] = is_there and frames.words[entry] & 1 != 0
-        out[row] = frames.values[entry] if is_there else 0
+        known[place] = is_there and frames.words[entry] & 1 != 0
+        out[place] = frames.values[entry] if is_there else 0

@@ -65,9 +65,9 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
         Room for the entries of a key; `own` has room for a mark of each.
     table : (n,) int64
         Room for a power of two of places, twice as many as a key has entries.
-    out : (2, rows) int64
-        By row of the table: how many, and whether the event's own value is there; written.
-    known : (2, rows) uint8
+    out : (2, n) int64
+        By event, in order: how many, and whether the event's own value is there; written.
+    known : (2, n) uint8
         1: no NULL; written.
     keys : (2,) int64
         The first key and the one behind the last.
@@ -92,8 +92,8 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
             table[_place_of(table, mask, values, values[entry])] = entry
         low, n_distinct = 0, size
         for place in range(batch.starts[key], batch.starts[key + 1]):
-            row, time_us, begin_us = batch.rows[place], batch.time_us[place], 0
-            is_within = all_within or reads.within[row] != 0
+            time_us, begin_us = batch.time_us[place], 0
+            is_within = all_within or reads.within[place] != 0
             if frame == at.TUMBLING:
                 begin_us = batch.begins_us[place]
                 mark = begin_us
@@ -107,14 +107,14 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
                 mark += 1
             if frame == at.SESSION and is_within:
                 mark = time_us
-            is_known = all_known or reads.known[row] != 0
+            is_known = all_known or reads.known[place] != 0
             n_before, is_seen = n_distinct, False
             if is_known:
-                value = _alike(reads.values[row], is_double)
+                value = _alike(reads.values[place], is_double)
                 found = _place_of(table, mask, values, value)
                 latest = table[found]
                 is_seen = latest >= low
-                if all_counting or reads.counting[row] != 0:
+                if all_counting or reads.counting[place] != 0:
                     if latest >= low:
                         is_latest[latest] = 0
                     else:
@@ -128,10 +128,10 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
                         mark = time_us
                     if not is_previous:
                         is_seen = True
-            out[0, row] = n_before if is_previous else n_distinct
-            known[0, row] = 1
-            out[1, row] = is_seen
-            known[1, row] = is_known
+            out[0, place] = n_before if is_previous else n_distinct
+            known[0, place] = 1
+            out[1, place] = is_seen
+            known[1, place] = is_known
         ring.keys[slot, at.MARK] = mark
         target = make_segment(ring, slot, n_distinct)
         for entry in range(low, size):

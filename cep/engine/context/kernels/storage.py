@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cep.arrays import I64
+from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import kernel
 
@@ -103,3 +103,54 @@ def begin_windows(time_us: I64, segments: I64, length_us: int, offset_us: int, i
             if segment + 1 < segments.shape[0]:
                 end = min(end, segments[segment + 1, 0])
         begins[place] = begin
+
+
+@kernel
+def scatter(values: I64, rows: I64, to: I64) -> None:
+    """Copy values to some rows.
+
+    Parameters
+    ----------
+    values : (n,) int64
+        The values.
+    rows : (n,) int64
+        Rows of `to`, each at most once.
+    to : (m,) int64
+        Written at `rows`.
+    """
+    for place in range(rows.shape[0]):
+        to[rows[place]] = values[place]
+
+
+@kernel
+def gather_marks(marks: U8, rows: I64, to: U8) -> None:
+    """Copy the marks of some rows.
+
+    Parameters
+    ----------
+    marks : (m,) uint8
+        The marks.
+    rows : (n,) int64
+        Rows of `marks`.
+    to : (n,) uint8
+        ``marks[rows]``; written.
+    """
+    for place in range(rows.shape[0]):
+        to[place] = marks[rows[place]]
+
+
+@kernel
+def scatter_marks(marks: U8, rows: I64, to: U8) -> None:
+    """Copy marks to some rows.
+
+    Parameters
+    ----------
+    marks : (n,) uint8
+        The marks.
+    rows : (n,) int64
+        Rows of `to`, each at most once.
+    to : (m,) uint8
+        Written at `rows`.
+    """
+    for place in range(rows.shape[0]):
+        to[rows[place]] = marks[place]

@@ -174,9 +174,9 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
         Room.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
-    out : (columns, rows) int64
-        By row of the table; written.
-    known : (columns, rows) uint8
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
         1: no NULL; written.
     keys : (3,) int64
         The first key in `frames`, the first one to compute, and the one behind the last.
@@ -226,7 +226,6 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
                             low, high = min(low, chunk), max(high, chunk + 2)
             if place == behind:
                 break
-            row = batch.rows[place]
             double_sum = _sum(sums, low, high, scale) if with_double and n > 0 else 0.0
             for column in range(functions.shape[0]):
                 function, result, is_known = functions[column], n, n > 0
@@ -244,8 +243,8 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
                     is_known = n > 1
                     if is_known:
                         result = bits_of(_variance(sums, low, high, scale, n, function == at.STDDEV))
-                out[column, row] = result
-                known[column, row] = is_known
+                out[column, place] = result
+                known[column, place] = is_known
         if keeps_sums:
             _store(ring, batch.slots[key], sums, n, low, high)
         _clear(sums, low, high)

@@ -113,7 +113,7 @@ def _rounded(exact: Fraction | int) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def _sum(values: Sequence[float]) -> float:
