@@ -387,7 +387,8 @@ class ExpressionReader(Cursor):
             Span(token.start, token.end),
             "a run does not keep all values",
             "let each event of v differ from those before it, (LAST(v.x, 1) IS NULL OR x <> LAST(v.x, 1)) "
-            "and so on with 2, 3, ..., and count the events: COUNT(v.*)",
+            "and so on with 2, 3, ..., and count the events: COUNT(v.*); "
+            "or count those of all events: COUNT(DISTINCT x) OVER LAST 10 MINUTES",
         )
 
     def case(self) -> ast.Expression:

@@ -83,6 +83,12 @@ _ARG_IS_REGISTER = frozenset(
 _ARG2_IS_REGISTER = frozenset((Update.SQUARES_F,))
 
 
+def window_meanings(program: Program) -> dict[str, bytes]:
+    """Return what each windowed column of `program` means, in 16 bytes, by its name."""
+    digests = _Expressions(program, ())
+    return {window.name: digests.of_column(window.name)[:FINGERPRINT_BYTES] for window in program.windows}
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return what the stored state of `program` means."""
     digests = _Expressions(program, ())

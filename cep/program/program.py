@@ -24,7 +24,7 @@ from cep.expression import (
     substitute,
     walk,
 )
-from cep.program.fingerprint import identity_of
+from cep.program.fingerprint import identity_of, window_meanings
 from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
 from cep.program.records import RuleTables
 from cep.program.windows import COUNT_ALL, WindowColumn
@@ -351,6 +351,11 @@ class Program:
     def identity(self) -> ProgramIdentity:
         """What gives stored state its meaning, rule by rule."""
         return identity_of(self)
+
+    @cached_property
+    def window_meanings(self) -> dict[str, bytes]:
+        """What each windowed column means, in 16 bytes: columns are called otherwise if rules are added."""
+        return window_meanings(self)
 
     @property
     def fingerprint(self) -> bytes:

@@ -41,12 +41,15 @@ class Shared:
 
     def word_for(self, predicates: dict[Expression, None]) -> int:
         """Return the first word that can take `predicates`; equal ones share a bit."""
-        for number, word in enumerate(self.words):
-            if len(word | predicates) <= MAX_BITS:
-                word.update(predicates)
-                return number
-        self.words.append(dict(predicates))
-        return len(self.words) - 1
+        number = next(
+            (at for at, word in enumerate(self.words) if len(word | predicates) <= MAX_BITS), len(self.words)
+        )
+        if number == len(self.words):
+            self.words.append({})
+        self.words[number].update(predicates)
+        for predicate in predicates:  # their windows may need bits of their own
+            self.over_columns(predicate)
+        return number
 
     def column(self, expression: Expression) -> int:
         """Return the index of the column that holds `expression` for each event."""

@@ -25,7 +25,8 @@ _ANY = (*_ORDERED, Type.BOOLEAN, Type.STRING)
 class WindowFunction:
     """A function with OVER.
 
-    `takes` are the types of its argument, `gives` is its type; None: that of its argument. `parameter` says what a second argument is; empty: there is none.
+    `takes` are the types of its argument, `gives` is its type; None: that of its argument. `parameter` says
+    what a second argument is; empty: there is none.
     """
 
     function: str

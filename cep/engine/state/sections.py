@@ -69,11 +69,20 @@ class RuleSection:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSection:
+    """What a group of windowed columns holds, by what it means (`Program.window_groups`)."""
+
+    meaning: bytes
+    parts: tuple[Packed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StateSections:
     """All live state of a `Matcher`, compact."""
 
     shared: SharedSection
     rules: tuple[RuleSection, ...]
+    windows: tuple[WindowSection, ...] = ()
 
     def identity(self) -> ProgramIdentity:
         """Return what the state means.
@@ -139,7 +148,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
     n_keys = 0 if shared.keys is None else shared.keys.num_rows
     for section, rule in zip(rules, program.rules, strict=True):
         _check_rule(section, rule, n_keys)
-    return StateSections(shared, rules)
+    return StateSections(shared, rules, stored.windows)
 
 
 # ---------------------------------------------------------------- rules in another order
