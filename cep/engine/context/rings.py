@@ -240,9 +240,7 @@ class WindowRing:
             kept = at.SUMS
         elif families == {"extremes"} and not is_sliding(self.window):
             kept = at.EXTREMES
-        elif families == {"places"} and not (
-            is_sliding(self.window) and Function.FIRST_VALUE in functions
-        ):
+        elif families == {"places"} and not (is_sliding(self.window) and Function.FIRST_VALUE in functions):
             kept = at.LAST
             n_last = max(
                 [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
@@ -307,7 +305,9 @@ class WindowRing:
         none = np.zeros(0, np.uint8)
         values, known = np.zeros(0, np.int64), none
         if one.argument is not None:
-            values, known = table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+            values, known = (
+                table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+            )
         within = none if one.within is None else table.bits(one.within)
         counting = within
         if one.counts is not None:
@@ -428,7 +428,9 @@ class WindowRing:
         holds = lengths > 0
         keys[:, 0] = lengths
         # The mark of a key that holds nothing does not matter.
-        keys[:, 1] = np.where(holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1))
+        keys[:, 1] = np.where(
+            holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1)
+        )
         names = tuple(column.name for column in self.columns)
         return StoredRing(names, packed(keys), packed(self._entries, order))
 

@@ -31,7 +31,10 @@ def _sorted(room: I64, n: int) -> None:
                 else:
                     source = right
                     right += 1
-                room[_OTHER_SORT, target], room[_OTHER_ENTRY, target] = room[_SORT, source], room[_ENTRY, source]
+                room[_OTHER_SORT, target], room[_OTHER_ENTRY, target] = (
+                    room[_SORT, source],
+                    room[_ENTRY, source],
+                )
         for target in range(n):
             room[_SORT, target], room[_ENTRY, target] = room[_OTHER_SORT, target], room[_OTHER_ENTRY, target]
         width *= 2

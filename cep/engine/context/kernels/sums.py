@@ -100,7 +100,9 @@ def _store(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> No
 
 
 @inlined
-def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int, low: int, high: int) -> int:
+def _change(
+    sums: Sums, value: int, is_double: bool, with_squares: bool, step: int, low: int, high: int
+) -> int:
     """Add a value (`step` is 1) or remove it (-1); return its chunk, or -1 if it has none."""
     if is_double:
         if is_special(value):
