@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import assert_never
 
 
@@ -84,6 +84,62 @@ class Aggregate:
     type: Type
 
 
+class Frame(IntEnum):
+    """How the events of a window are delimited."""
+
+    TIME = 0  # ``LAST d``, ``PREVIOUS d``: at most `Window.length` microseconds before the event
+    EVENTS = 1  # ``LAST n EVENTS``, ``PREVIOUS n EVENTS``
+    TUMBLING = 2  # since the start of the event's tumbling window
+    SESSION = 3  # since the last pause of more than `Window.length` microseconds
+    ALL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which events of the key a window has: those up to an event that lie in its frame.
+
+    Parameters
+    ----------
+    frame
+        The kind.
+    length
+        Microseconds of TIME, TUMBLING and SESSION; events of EVENTS; else 0.
+    previous
+        Whether the event itself does not count (PREVIOUS). Events behind it never do, not even those of its
+        instant.
+    offset_us
+        TUMBLING: windows begin so much after the multiples of the length since 1970.
+    zone
+        TUMBLING: whose midnights the windows begin at, if their length is of whole days; whose clock shows
+        the multiples, if it is shorter. Empty: UTC.
+    """
+
+    frame: Frame
+    length: int = 0
+    previous: bool = False
+    offset_us: int = 0
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A value over the events of the key in a window before the event under test: ``AVG(x) OVER LAST d``.
+
+    `function` is the name of a `cep.program.windows.Function`. `argument` and `condition` (FILTER) are
+    expressions over the columns of one event, with nothing windowed inside. `argument` is None only for
+    ``COUNT(*)``. `parameter` is the n of LAG and the part of PERCENTILE. `stream` is the stream whose events
+    are meant; empty where the rule reads only one.
+    """
+
+    function: str
+    argument: Expression | None
+    condition: Expression | None
+    window: Window
+    parameter: float
+    stream: str
+    type: Type
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """`function` applied to `args`. `FUNCTIONS` lists the functions."""
@@ -93,7 +149,7 @@ class Call:
     type: Type
 
 
-Expression = Literal | Column | RegisterRef | RoleTest | Aggregate | Call
+Expression = Literal | Column | RegisterRef | RoleTest | Aggregate | Windowed | Call
 
 FUNCTIONS: dict[str, str] = {
     # Both sides have the same type, because the analyzer inserts `double` where it is needed.
@@ -195,6 +251,8 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return args
         case Aggregate(argument=argument):
             return () if argument is None else (argument,)
+        case Windowed(argument=argument, condition=condition):
+            return tuple(part for part in (argument, condition) if part is not None)
         case Literal() | Column() | RegisterRef() | RoleTest():
             return ()
         case _:
@@ -209,7 +267,9 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def rebuild(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """Return `expression` with `change` applied to each part that is not a call. An aggregate is one part."""
+    """Return `expression` with `change` applied to each part that is not a call. An aggregate,
+    windowed or not, is one part.
+    """
     if isinstance(expression, Call):
         args = tuple(rebuild(arg, change) for arg in expression.args)
         return Call(expression.function, args, expression.type)
@@ -233,6 +293,11 @@ def substitute_roles(expression: Expression, replacements: Mapping[int, Expressi
 def is_local(expression: Expression) -> bool:
     """Return whether `expression` reads only the event under test."""
     return not any(isinstance(node, Aggregate) for node in walk(expression))
+
+
+def is_windowed(expression: Expression) -> bool:
+    """Return whether `expression` reads a window, so that it has a value only once events are in order."""
+    return any(isinstance(node, Windowed) for node in walk(expression))
 
 
 def column_names(expression: Expression) -> tuple[str, ...]:

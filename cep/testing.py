@@ -283,6 +283,7 @@ class LetterRule:
     streams: tuple[str, ...] = (LETTERS.name,)
     on: Mapping[str, str] = field(default_factory=dict)
     by: Mapping[str, str] = field(default_factory=dict)
+    let: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -312,6 +313,7 @@ class LetterRule:
             f"PATTERN {self.pattern}",
             f"WITHIN {self.within}" if self.within else "",
             f"SUBSET {self.subset}" if self.subset else "",
+            f"LET {self.let}" if self.let else "",
             "DEFINE " + ",\n  ".join(map(self._definition, self.variables)) if self.variables else "",
             "MEASURES " + ", ".join(wanted) if wanted else "",
             f"MATCH {self.match}" if self.match else "",

@@ -1,7 +1,7 @@
 """Letter examples in documents: fenced ``cases`` blocks as data.
 
 A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
-``within``, ``match``, ``skip``, ``measures``, ``report``, ``subset``, ``from``, ``partition by``,
+``within``, ``let``, ``match``, ``skip``, ``measures``, ``report``, ``subset``, ``from``, ``partition by``,
 ``stream``, ``where v``, ``define v``, ``on v`` and ``by v`` are settings; each ``events`` is followed by its
 ``matches``, with ``;`` between them.
 """
@@ -46,7 +46,7 @@ def read_cases(document: str, text: str) -> Iterator[LetterCase]:
         match word.split():
             case ["pattern"]:
                 rule, stream, events = LetterRule(rest), LETTERS, ""
-            case ["within" | "match" | "skip" | "measures" | "report" | "subset" as setting]:
+            case ["within" | "match" | "skip" | "measures" | "report" | "subset" | "let" as setting]:
                 rule = replace(rule, **{setting: rest})
             case ["from"]:
                 rule = replace(rule, streams=tuple(rest.replace(",", " ").split()))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,9 @@ from cep.expression import Type
 from cep.program.identity import RuleIdentity
 from cep.program.opcodes import SelectionCode
 from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, RuleProgram, bits_column
+
+if TYPE_CHECKING:
+    from cep.engine.context.columns import Context
 
 END_OF_TIME_US = np.iinfo(np.int64).max // 2
 """A watermark beyond every event: the input is complete."""
@@ -236,10 +240,16 @@ class Matcher:
         self._keys: list[pa.Array] = [
             pa.array([], program.event_schema.field(name).type) for name in program.key_columns
         ]
-        kept_schema = pa.schema([program.event_schema.field(name) for name in program.kept_columns])
-        self._kept = KeptEvents(np.zeros(0, np.int64), kept_schema.empty_table())
+        self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
         self._lookahead = Lookahead(program)
+        self._context: Context | None = None
+        if program.windows:
+            from cep.engine.context.columns import (
+                Context,
+            )  # loads kernels that other programs have no use for
+
+            self._context = Context(program)
 
     @property
     def _n_slots(self) -> int:
@@ -360,7 +370,10 @@ class Matcher:
         order = order_events(self.program, table)
         for stream, n_copies in enumerate(order.n_duplicates):
             self.counters.duplicates_of[stream] += n_copies
-        blocks = event_blocks(self.program, table, order, self._slots(table, order), self._strings)
+        slots = self._slots(table, order)
+        if self._context is not None:
+            table = self._context.extend(table, order, slots, self._n_slots, self._strings)
+        blocks = event_blocks(self.program, table, order, slots, self._strings)
         n_rows = len(order.rows)
         bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
         for word, of_word in enumerate(bits):
@@ -421,10 +434,14 @@ class Matcher:
         for state in self._rules:
             state.set_slots(self._n_slots)
             live |= state.live(self.watermark_us)
+        if self._context is not None:
+            live |= self._context.windows.live(self._n_slots, self.watermark_us)
         return live
 
     def _forget(self) -> None:
         """Drop keys without runs and strings that no run refers to, once they are the larger part."""
+        if self._context is not None:
+            self._context.windows.expire(self.watermark_us)
         live = self._live_slots()
         if self._n_slots > 64 + 2 * int(live.sum()):
             self._keep_slots(live)
@@ -444,6 +461,8 @@ class Matcher:
         for state in self._rules:
             state.pool = state.pool.with_keys(live)
             state.suppression.keep_slots(live)
+        if self._context is not None:
+            self._context.windows.keep_slots(live)
 
     def _keep_strings(self) -> None:
         self._strings.keep(
@@ -453,6 +472,7 @@ class Matcher:
                 for number, register in enumerate(state.rule.registers)
                 if register.type is Type.STRING
             ]
+            + ([] if self._context is None else self._context.windows.string_cells())
         )
 
     # ------------------------------------------------------------ snapshot
@@ -479,7 +499,8 @@ class Matcher:
             kept=self._kept if len(self._kept.positions) else None,
         )
         rules = zip(self._rules, identity.rules, strict=True)
-        sections = StateSections(shared, tuple(self._section(state, rule) for state, rule in rules))
+        windows = () if self._context is None else self._context.sections()
+        sections = StateSections(shared, tuple(self._section(state, rule) for state, rule in rules), windows)
         return codec.encode(sections, identity.fingerprint)
 
     def _section(self, state: _RuleState, identity: RuleIdentity) -> RuleSection:
@@ -525,6 +546,8 @@ class Matcher:
             matcher._kept = shared.kept
         for state, section in zip(matcher._rules, stored.rules, strict=True):
             matcher._restore_rule(state, section)
+        if matcher._context is not None:
+            matcher._context.restore(stored.windows, matcher._n_slots)
         return matcher
 
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:

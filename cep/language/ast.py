@@ -177,8 +177,59 @@ class Cast:
     span: Span = field(compare=False)
 
 
+class OverKind(StrEnum):
+    """Which events before an event a window has, as written."""
+
+    LAST = "LAST"
+    PREVIOUS = "PREVIOUS"
+    TUMBLING = "TUMBLING"
+    SESSION = "SESSION"
+    ALL = "ALL"
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What is written after OVER.
+
+    `length_us` is its time, or `count` its number of events; ALL has neither. TUMBLING may have `offset_us`
+    and `zone`.
+    """
+
+    kind: OverKind
+    span: Span = field(compare=False)
+    length_us: int | None = None
+    count: int | None = None
+    offset_us: int | None = None
+    zone: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """``NAME([DISTINCT] args) [FILTER (WHERE condition)] OVER window``."""
+
+    name: Name
+    args: tuple[Expression, ...]
+    is_distinct: bool
+    condition: Expression | None
+    over: Over
+    span: Span = field(compare=False)
+
+
 Expression = (
-    Constant | Column | Events | Function | Unary | Binary | Junction | Between | In | Like | Is | Case | Cast
+    Constant
+    | Column
+    | Events
+    | Function
+    | Windowed
+    | Unary
+    | Binary
+    | Junction
+    | Between
+    | In
+    | Like
+    | Is
+    | Case
+    | Cast
 )
 
 
@@ -373,6 +424,15 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Let:
+    """``name [ON stream] = expression``: a value that each event has."""
+
+    name: Name
+    expression: Expression
+    stream: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """``expression AS name``."""
 
@@ -484,3 +544,4 @@ class Rule:
     span: Span = field(compare=False)
     report: Report = Report()
     subsets: tuple[Subset, ...] = ()
+    lets: tuple[Let, ...] = ()

@@ -416,7 +416,7 @@ def goes_on(word: Token, after: Token) -> bool:
             return after.word == "FOR"
         case "TITLE":
             return after.kind is Lexeme.TEXT
-        case "SEVERITY":
+        case "SEVERITY" | "LET":
             return is_name
         case "TAGS":
             return is_name or after.kind is Lexeme.TEXT

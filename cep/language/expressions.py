@@ -23,6 +23,11 @@ MAX_DEPTH = 100
 
 _COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MEMBERSHIPS = ("BETWEEN", "IN", "LIKE", "RLIKE", "REGEXP")
+_OVER_HELP = (
+    "write OVER LAST 10 MINUTES, OVER PREVIOUS 100 EVENTS, OVER TUMBLING 1 DAY, OVER SESSION 5 MINUTES "
+    "or OVER ALL"
+)
+_FILTER_HELP = "write: COUNT(*) FILTER (WHERE amount > 5) OVER LAST 10 MINUTES"
 _CASE_HELP = "write: CASE WHEN amount > 5 THEN 1 ELSE 0 END"
 
 
@@ -317,6 +322,7 @@ class ExpressionReader(Cursor):
         name = ast.Name(token.word, Span(token.start, token.end))
         self.deeper(self.take())
         args: list[ast.Expression] = []
+        distinct: Token | None = None
         if self.is_sign("*"):
             star = self.take()
             if name.text != "COUNT":
@@ -325,24 +331,83 @@ class ExpressionReader(Cursor):
             args.append(ast.Events(None, Span(star.start, star.end)))
         elif not self.is_sign(")"):
             if self.now.word == "DISTINCT" and self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED):
-                self.refuse_distinct(name.text)
+                distinct = self.take()
             args.append(self.expression())
             while self.accept_sign(","):
                 args.append(self.expression())
         self.expect_sign(")", "an operator, `,` or `)`")
         self.nesting -= 1
+        if self.now.word == "OVER" or (self.now.word == "FILTER" and self.ahead().text == "("):
+            return self.windowed(name, tuple(args), is_distinct=distinct is not None)
+        if distinct is not None:
+            self.refuse_distinct(name.text, distinct)
         return ast.Function(name, tuple(args), self.span_from(name.span.start))
 
-    def refuse_distinct(self, function: str) -> NoReturn:
+    def windowed(
+        self, name: ast.Name, args: tuple[ast.Expression, ...], *, is_distinct: bool
+    ) -> ast.Expression:
+        """Read ``[FILTER (WHERE condition)] OVER window`` behind a function."""
+        condition = None
+        if self.accept_word("FILTER"):
+            self.deeper(self.take())
+            self.accept_word("WHERE") or self.unexpected("WHERE", _FILTER_HELP)
+            condition = self.expression()
+            self.expect_sign(")", "an operator or `)`")
+            self.nesting -= 1
+        self.accept_word("OVER") or self.unexpected("OVER", _FILTER_HELP)
+        over = self.over()
+        return ast.Windowed(name, args, is_distinct, condition, over, self.span_from(name.span.start))
+
+    def over(self) -> ast.Over:
+        """Read which events a window has."""
+        start = self.now.start
+        word = self.accept_word(*ast.OverKind)
+        if self.is_sign("("):
+            self.skip_parentheses()
+            self.fail(
+                "E0114",
+                "a window is not written in parentheses",
+                self.span_from(start),
+                "SQL's frame of rows",
+                "events are those of the rule's key, in order: for ROWS BETWEEN 9 PRECEDING AND CURRENT ROW "
+                "write OVER LAST 10 EVENTS, for RANGE INTERVAL '1' HOUR PRECEDING write OVER LAST 1 HOUR",
+            )
+        if word is None:
+            self.unexpected("LAST, PREVIOUS, TUMBLING, SESSION or ALL", _OVER_HELP)
+        kind = ast.OverKind(word.word)
+        length_us = count = offset_us = zone = None
+        if kind in (ast.OverKind.LAST, ast.OverKind.PREVIOUS) and self.ahead().word in ("EVENT", "EVENTS"):
+            count = self.integer("a number of events")
+            self.take()
+        elif kind is not ast.OverKind.ALL:
+            length_us = self.duration()
+        if kind is ast.OverKind.TUMBLING and self.accept_word("OFFSET"):
+            offset_us = self.duration()
+        if kind is ast.OverKind.TUMBLING and self.accept_word("ZONE"):
+            if self.now.kind is not Lexeme.TEXT:
+                self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
+            zone = text_of(self.take())
+        return ast.Over(kind, self.span_from(start), length_us, count, offset_us, zone)
+
+    def skip_parentheses(self) -> None:
+        """Take everything up to the parenthesis that closes the one that is next."""
+        depth = 0
+        while not self.is_at_end():
+            token = self.take()
+            depth += (token.text == "(") - (token.text == ")")
+            if depth == 0:
+                return
+
+    def refuse_distinct(self, function: str, token: Token) -> NoReturn:
         """Refuse ``COUNT(DISTINCT v.x)``."""
-        token = self.now
         self.fail(
             "E0114",
             f"{function} has no DISTINCT",
             Span(token.start, token.end),
             "a run does not keep all values",
             "let each event of v differ from those before it, (LAST(v.x, 1) IS NULL OR x <> LAST(v.x, 1)) "
-            "and so on with 2, 3, ..., and count the events: COUNT(v.*)",
+            "and so on with 2, 3, ..., and count the events: COUNT(v.*); "
+            "or count those of all events: COUNT(DISTINCT x) OVER LAST 10 MINUTES",
         )
 
     def case(self) -> ast.Expression:
@@ -375,6 +440,8 @@ def parts_of(node: ast.Expression) -> tuple[ast.Expression, ...]:
             return ()
         case ast.Function(args=args):
             return args
+        case ast.Windowed(args=args, condition=condition):
+            return args if condition is None else (*args, condition)
         case (
             ast.Unary(operand=operand)
             | ast.In(operand=operand)

@@ -43,6 +43,7 @@ _FORMS = {
     "PATTERN": "PATTERN a -> b",
     "WITHIN": "WITHIN 10 MINUTES or WITHIN 20 EVENTS",
     "SUBSET": "SUBSET u = (a, b)",
+    "LET": "LET usual = AVG(amount) OVER PREVIOUS 100 EVENTS",
     "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
     "MEASURES": "MEASURES COUNT(a.*) AS n, b.amount AS loss",
     "MATCH": "MATCH EARLIEST or MATCH ALL",
@@ -51,7 +52,7 @@ _FORMS = {
     **REPORT_FORMS,
 }
 _CLAUSES_SHOWN = (
-    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, SUBSET, DEFINE, MEASURES, MATCH, "
+    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, SUBSET, LET, DEFINE, MEASURES, MATCH, "
     "AFTER MATCH, ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
 )
 
@@ -199,6 +200,7 @@ class _RuleReader:
         self.pattern: ast.Pattern | None = None
         self.window: ast.Window | ast.EventWindow | None = None
         self.subsets: tuple[ast.Subset, ...] = ()
+        self.lets: tuple[ast.Let, ...] = ()
         self.definitions: tuple[ast.Definition, ...] = ()
         self.measures: tuple[ast.Measure, ...] = ()
         self.mode: ast.Mode | None = None
@@ -218,6 +220,7 @@ class _RuleReader:
             "PATTERN": self.read_pattern,
             "WITHIN": self.read_window,
             "SUBSET": self.read_subsets,
+            "LET": self.read_lets,
             "DEFINE": self.read_definitions,
             "MEASURES": self.read_measures,
             "MATCH": self.read_mode,
@@ -441,6 +444,19 @@ class _RuleReader:
         self.subsets = tuple(found)
         self.may_follow = "`,`"
 
+    def read_lets(self) -> None:
+        parser = self.parser
+        found = []
+        while True:
+            name = parser.name("the name of a value")
+            stream = parser.name("the name of a stream") if parser.accept_word("ON") else None
+            parser.expect_sign("=")
+            found.append(ast.Let(name, parser.condition(), stream))
+            if not parser.accept_sign(","):
+                break
+        self.lets = tuple(found)
+        self.may_follow = "an operator, `,`"
+
     def read_definitions(self) -> None:
         parser = self.parser
         found = []
@@ -572,6 +588,7 @@ class _RuleReader:
             span=span,
             report=self.report.report,
             subsets=self.subsets,
+            lets=self.lets,
         )
 
 

@@ -36,6 +36,13 @@ def print_rule(rule: ast.Rule) -> str:
     if rule.subsets:
         items = [f"{_name(s.name)} = ({', '.join(_name(name) for name in s.members)})" for s in rule.subsets]
         lines.append(f"SUBSET {', '.join(items)}")
+    if rule.lets:
+        items = [
+            f"{_name(let.name)}{'' if let.stream is None else f' ON {_name(let.stream)}'} = "
+            f"{print_expression(let.expression)}"
+            for let in rule.lets
+        ]
+        lines += ["LET", ",\n".join(f"  {item}" for item in items)]
     if rule.definitions:
         heads = [_definition_head(definition) for definition in rule.definitions]
         width = max(map(len, heads))
@@ -182,6 +189,8 @@ def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a ca
             return "*" if variable is None else f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
             return f"{name.text}({', '.join(print_expression(arg) for arg in args)})"
+        case ast.Windowed():
+            return _windowed(node)
         case ast.Cast(operand=operand, kind=kind):
             return f"CAST({print_expression(operand)} AS {kind.text.upper()})"
         case ast.Unary(operator="not", operand=operand):
@@ -221,7 +230,29 @@ def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a ca
             assert_never(node)
 
 
-_SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Case | ast.Cast
+_SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Windowed | ast.Case | ast.Cast
+
+
+def _windowed(node: ast.Windowed) -> str:
+    args = ", ".join(print_expression(arg) for arg in node.args)
+    text = f"{node.name.text}({'DISTINCT ' if node.is_distinct else ''}{args})"
+    if node.condition is not None:
+        text += f" FILTER (WHERE {print_expression(node.condition)})"
+    return f"{text} OVER {print_over(node.over)}"
+
+
+def print_over(over: ast.Over) -> str:
+    """Return the text of a window."""
+    text = over.kind.value
+    if over.count is not None:
+        text += f" {over.count} {'EVENT' if over.count == 1 else 'EVENTS'}"
+    if over.length_us is not None:
+        text += f" {print_duration(over.length_us)}"
+    if over.offset_us is not None:
+        text += f" OFFSET {print_duration(over.offset_us)}"
+    if over.zone is not None:
+        text += f" ZONE {_quote(over.zone.text)}"
+    return text
 
 
 def _operand(node: ast.Expression) -> str:

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 import numpy as np
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, column_names
+from cep.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Windowed,
+    column_names,
+)
 from cep.program.identity import (
     FINGERPRINT_BYTES,
     ProgramIdentity,
@@ -31,6 +41,7 @@ from cep.schema.stream import Field, Stream
 
 if TYPE_CHECKING:
     from cep.program.program import Program, RuleProgram
+    from cep.program.windows import WindowColumn
 
 _Value: TypeAlias = "str | bytes | int | bool | Field | Iterable[_Value]"
 
@@ -72,6 +83,12 @@ _ARG_IS_REGISTER = frozenset(
 _ARG2_IS_REGISTER = frozenset((Update.SQUARES_F,))
 
 
+def window_meanings(program: Program) -> dict[str, bytes]:
+    """Return what each windowed column of `program` means, in 16 bytes, by its name."""
+    digests = _Expressions(program, ())
+    return {window.name: digests.of_column(window.name)[:FINGERPRINT_BYTES] for window in program.windows}
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return what the stored state of `program` means."""
     digests = _Expressions(program, ())
@@ -89,9 +106,15 @@ def identity_of(program: Program) -> ProgramIdentity:
         predicates=tuple(
             tuple(digests.of(predicate).hex()[:16] for predicate in word) for word in program.predicates
         ),
-        derived=tuple((name, digests.of(expression).hex()[:16]) for name, expression in program.derived),
+        derived=tuple((name, digests.of_column(name).hex()[:16]) for name in _made_columns(program)),
     )
     return ProgramIdentity(shared, tuple(_RuleIdentifier(program, rule).identity() for rule in program.rules))
+
+
+def _made_columns(program: Program) -> list[str]:
+    """Return the names of columns that no stream has."""
+    named = [name for name, _ in (*program.derived, *program.computed)]
+    return [*named, *(window.name for window in program.windows)]
 
 
 def _shared_fingerprint(program: Program) -> bytes:
@@ -228,12 +251,18 @@ class _RuleIdentifier:
                         code.append([op, self._held(arg)])
                     case _:
                         code.append([op, arg])
-            yield [variable, [self.columns.of(predicate) for predicate in self._local(number)], code]
+            yield [variable, [self.columns.of_bit(place) for place in self._local(number)], code]
 
-    def _local(self, variable: int) -> list[Expression]:
-        """Return the local predicate of a variable, or nothing."""
+    def _local(self, variable: int) -> list[tuple[int, int]]:
+        """Return word and bit of the local predicate of a variable, or nothing."""
         mask = int(self.rule.tables.variable_mask[variable])
-        return [] if mask == 0 else [self.program.predicates[self.rule.word][mask.bit_length() - 1]]
+        return [] if mask == 0 else [(self.rule.word, mask.bit_length() - 1)]
+
+    def _expressions_of(self, place: tuple[int, int]) -> list[Expression]:
+        """Return the parts of a predicate."""
+        word, bit = place
+        rest = [rest for *at, rest in self.program.refined if tuple(at) == place]
+        return [self.program.predicates[word][bit], *rest]
 
     def _fields_read(self) -> list[tuple[Stream, Field]]:
         """Return the declared columns that the rule reads."""
@@ -246,14 +275,33 @@ class _RuleIdentifier:
         }
         if self.rule.all_rows:
             names |= set(program.kept_columns)
-        derived = dict(program.derived)
         variables = range(len(self.rule.variables))
-        expressions = [expression for number in variables for expression in self._local(number)]
+        places = [place for number in variables for place in self._local(number)]
+        expressions = [expression for place in places for expression in self._expressions_of(place)]
         expressions += [expression for _, expression in self.rule.measures]
         names |= {name for expression in expressions for name in column_names(expression)}
-        names |= {name for column in names & derived.keys() for name in column_names(derived[column])}
+        names = self._and_what_they_are_made_of(names)
         found = {name: source for name in sorted(names) if (source := program.source_of(name)) is not None}
         return list(found.values())
+
+    def _and_what_they_are_made_of(self, names: set[str]) -> set[str]:
+        """Return `names` and the columns that derived, computed and windowed ones among them read."""
+        derived = dict((*self.program.derived, *self.program.computed))
+        windows = {window.name: window for window in self.program.windows}
+        found, pending = set(names), list(names)
+        while pending:
+            name = pending.pop()
+            expressions: list[Expression] = [derived[name]] if name in derived else []
+            inner: set[str] = set()
+            if name in windows:
+                window = windows[name]
+                inner |= {window.argument} if window.argument is not None else set()
+                for place in (window.within, window.counts):
+                    expressions += [] if place is None else self._expressions_of(place)
+            inner |= {column for expression in expressions for column in column_names(expression)}
+            pending += inner - found
+            found |= inner
+        return found
 
 
 def _state_names(rule: RuleProgram) -> Iterator[str]:
@@ -284,7 +332,8 @@ class _Expressions:
     def __init__(self, program: Program, registers: Sequence[bytes]) -> None:
         self.program = program
         self.registers = registers
-        self.derived = dict(program.derived)
+        self.derived = dict((*program.derived, *program.computed))
+        self.windows = {window.name: window for window in program.windows}
         self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; kept alive by being in here
 
     def of(self, expression: Expression) -> bytes:
@@ -295,7 +344,28 @@ class _Expressions:
 
     def of_column(self, name: str) -> bytes:
         """Return the digest of a column of the program's events."""
+        if name in self.windows:
+            return _digest(["window", *self._of_window(self.windows[name])])
         return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])
+
+    def _of_window(self, column: WindowColumn) -> list[_Value]:
+        """Return what a windowed column is, without its place in the program."""
+        window = column.window
+        return [
+            [column.function.name, repr(column.parameter), str(column.type), str(column.argument_type)],
+            [window.frame.name, window.length, window.previous, window.offset_us, window.zone],
+            b"" if column.argument is None else self.of_column(column.argument),
+            *(self.of_bit(place) for place in (column.within, column.counts)),
+        ]
+
+    def of_bit(self, place: tuple[int, int] | None) -> bytes:
+        """Return the digest of a predicate by its word and bit, with what windows add to it; None: always."""
+        if place is None:
+            return b""
+        word, bit = place
+        early = self.of(self.program.predicates[word][bit])
+        late = [self.of(rest) for *at, rest in self.program.refined if tuple(at) == place]
+        return _digest(["refined", early, late]) if late else early
 
     def _of(self, expression: Expression) -> bytes:
         match expression:
@@ -311,6 +381,8 @@ class _Expressions:
             case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):
                 of = [] if argument is None else [self.of(argument)]
                 return _digest(["aggregate", kind, variable, of, offset])
+            case Windowed():
+                raise AssertionError("windows are columns of a program")
             case Call(function=function, args=args, type=kind):
                 return _digest(["call", function, [self.of(arg) for arg in args], str(kind)])
             case _:

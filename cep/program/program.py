@@ -24,9 +24,10 @@ from cep.expression import (
     substitute,
     walk,
 )
-from cep.program.fingerprint import identity_of
+from cep.program.fingerprint import identity_of, window_meanings
 from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
 from cep.program.records import RuleTables
+from cep.program.windows import COUNT_ALL, WindowColumn
 from cep.schema.arrow_types import ARROW_TYPES, reported_type
 from cep.schema.stream import Field, Role, Stream, qualified
 
@@ -122,6 +123,10 @@ class Program:
     `derived` are named expressions over one event, computed before matching. `columns` are the
     columns (of the stream or derived) that registers and bytecode read; strings among them are
     given to the kernels as codes. `listed` are those that lists (ARRAY_AGG) are made of.
+
+    `windows` are computed once events are in order, then `computed`, named expressions over an event and its
+    windows. A predicate that reads them is in `predicates` as far as it does not, and `refined` has its word,
+    its bit and the rest. `context_columns` are what all this reads of a prepared event.
     """
 
     streams: tuple[Stream, ...]
@@ -132,6 +137,10 @@ class Program:
     columns: tuple[str, ...]
     rules: tuple[RuleProgram, ...]
     listed: tuple[str, ...] = ()
+    windows: tuple[WindowColumn, ...] = ()
+    computed: tuple[tuple[str, Expression], ...] = ()
+    refined: tuple[tuple[int, int, Expression], ...] = ()
+    context_columns: tuple[str, ...] = ()
 
     @cached_property
     def has_all_rows(self) -> bool:
@@ -190,7 +199,10 @@ class Program:
     @cached_property
     def needs_every_event(self) -> bool:
         """Whether no event may be dropped before matching."""
-        return any(rule.needs_every_event for rule in self.rules)
+        return any(rule.needs_every_event for rule in self.rules) or any(
+            window.within is None and (window.counts is None or window.window.frame in COUNT_ALL)
+            for window in self.windows
+        )
 
     @cached_property
     def has_timeouts(self) -> bool:
@@ -224,7 +236,8 @@ class Program:
     @cached_property
     def _own_types(self) -> dict[str, Type]:
         """Types of columns that no stream has."""
-        types = {name: expression.type for name, expression in self.derived}
+        types = {name: expression.type for name, expression in (*self.derived, *self.computed)}
+        types |= {window.name: window.type for window in self.windows}
         if len(self.streams) > 1:
             types[STREAM_COLUMN] = Type.BIGINT
         if self.repeats_events:
@@ -291,8 +304,15 @@ class Program:
         names = dict.fromkeys(
             (*self.key_columns, *counted, *self.tie_columns, *self.columns, *self.kept_columns)
         )
-        fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names]
+        names |= dict.fromkeys(self.context_columns)
+        late = {window.name for window in self.windows} | {name for name, _ in self.computed}
+        fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names if name not in late]
         return pa.schema(fields)
+
+    @cached_property
+    def kept_schema(self) -> pa.Schema:
+        """The `kept_columns`."""
+        return pa.schema([pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in self.kept_columns])
 
     @cached_property
     def match_schema(self) -> pa.Schema:
@@ -331,6 +351,11 @@ class Program:
     def identity(self) -> ProgramIdentity:
         """What gives stored state its meaning, rule by rule."""
         return identity_of(self)
+
+    @cached_property
+    def window_meanings(self) -> dict[str, bytes]:
+        """What each windowed column means, in 16 bytes: columns are called otherwise if rules are added."""
+        return window_meanings(self)
 
     @property
     def fingerprint(self) -> bytes:

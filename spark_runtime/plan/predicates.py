@@ -11,7 +11,7 @@ from typing import assert_never
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type
+from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type, Windowed
 from spark_runtime.plan.functions import (
     TIME_FUNCTIONS,
     WORKER_FUNCTIONS,
@@ -44,8 +44,8 @@ def spark_column(expression: Expression) -> SparkColumn:
             return F.lit(value).cast(_SQL_TYPES[kind])
         case Call():
             return _call(expression)
-        case Aggregate() | RegisterRef() | RoleTest():
-            raise AssertionError("runs are not known here, and tests of roles are replaced before")
+        case Aggregate() | Windowed() | RegisterRef() | RoleTest():
+            raise AssertionError("runs and windows are not known here, tests of roles are replaced before")
         case _:
             assert_never(expression)
 

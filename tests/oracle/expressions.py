@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, assert_never
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type
+from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type, Windowed
+from tests.oracle.windows import column_of
 
 Event = Mapping[str, Any]
 """Column name to value. Timestamps are int microseconds, None is NULL."""
@@ -32,6 +33,9 @@ def evaluate(expression: Expression, event: Event | None, taken: Taken) -> Any:
         case Column(name=name):
             assert event is not None, "a measure has no event under test"
             return event.get(name)  # a column of another stream is NULL
+        case Windowed():
+            assert event is not None, "a measure has no event under test"
+            return event[column_of(expression)]
         case Aggregate():
             return _aggregate(expression, taken.get(expression.variable, ()))
         case Call():

@@ -20,6 +20,7 @@ from tests.oracle.derivations import (
 )
 from tests.oracle.expressions import Event, evaluate
 from tests.oracle.partitions import TIME, columns_of, partition
+from tests.oracle.windows import column_of, value_at, windows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,25 @@ def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequ
     return [
         match
         for key, ordered in partition(rule, read, events).items()
-        for match in _matches_of_key(rule, key, ordered)
+        for match in _matches_of_key(rule, key, _with_windows(rule, ordered))
+    ]
+
+
+def _with_windows(rule: ir.Rule, events: Sequence[Event]) -> list[Event]:
+    """Return the events of a key with the values of the rule's windows."""
+    windows = set(windows_of(rule))
+    times = [event[TIME] for event in events]
+    return [
+        {
+            **event,
+            **{
+                column_of(windowed): value_at(
+                    windowed, events, at, times, lambda part, of: evaluate(part, of, {})
+                )
+                for windowed in windows
+            },
+        }
+        for at, event in enumerate(events)
     ]
 
 

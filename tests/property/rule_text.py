@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from cep.compiler import ir
-from cep.expression import ALL_EVENTS, FUNCTIONS, Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import (
+    ALL_EVENTS,
+    FUNCTIONS,
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Frame,
+    Literal,
+    Type,
+    Windowed,
+    is_windowed,
+    walk,
+)
 from tests.property.strategies import untils_of
 
 _JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
@@ -30,6 +44,9 @@ def rule_text(rule: ir.Rule) -> str:
     if rule.subsets:
         unions = [f"{subset.name} = ({', '.join(subset.members)})" for subset in rule.subsets]
         lines.append("SUBSET " + ", ".join(unions))
+    lets = dict.fromkeys(_lets(rule))
+    if lets:
+        lines.append("LET " + ",\n  ".join(lets))
     if definitions:
         lines.append("DEFINE " + ",\n  ".join(definitions))
     lines.append("MEASURES " + ",\n  ".join(measures))
@@ -43,6 +60,47 @@ def rule_text(rule: ir.Rule) -> str:
     if rule.report.suppress_us:
         lines.append(f"SUPPRESS FOR {rule.report.suppress_us} MICROSECONDS")
     return "\n".join(lines)
+
+
+def _lets(rule: ir.Rule) -> Iterator[str]:
+    """Yield the definitions of what aggregates read of windows."""
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    for expression in expressions:
+        for part in walk(expression):
+            if isinstance(part, Aggregate) and part.argument is not None and is_windowed(part.argument):
+                (stream,) = {node.stream for node in walk(part.argument) if isinstance(node, Windowed)}
+                on = f" ON {stream}" if stream else ""
+                yield f"{_let_name(part.argument)}{on} = {_expression(part.argument)}"
+
+
+def _let_name(expression: Expression) -> str:
+    return f"let_{zlib.crc32(repr(expression).encode()):08x}"
+
+
+def _windowed(windowed: Windowed) -> str:
+    argument = "*" if windowed.argument is None else _expression(windowed.argument)
+    match windowed.function:
+        case "DISTINCT":
+            text = f"COUNT(DISTINCT {argument})"
+        case "LAG" | "PERCENTILE":
+            number = int(windowed.parameter) if windowed.function == "LAG" else windowed.parameter
+            text = f"{windowed.function}({argument}, {number!r})"
+        case name:
+            text = f"{name}({argument})"
+    if windowed.condition is not None:
+        text += f" FILTER (WHERE {_expression(windowed.condition)})"
+    window = windowed.window
+    length = f"{window.length} EVENTS" if window.frame is Frame.EVENTS else f"{window.length} MICROSECONDS"
+    match window.frame:
+        case Frame.ALL:
+            return f"{text} OVER ALL"
+        case Frame.TUMBLING:
+            return f"{text} OVER TUMBLING {length} OFFSET {window.offset_us} MICROSECONDS"
+        case Frame.SESSION:
+            return f"{text} OVER SESSION {length}"
+        case _:
+            return f"{text} OVER {'PREVIOUS' if window.previous else 'LAST'} {length}"
 
 
 def _is_bound(rule: ir.Rule) -> bool:
@@ -141,7 +199,11 @@ def _expression(expression: Expression, prefix: str = "") -> str:
         case Aggregate(kind=kind, variable=name, argument=argument, offset=offset):
             assert argument is not None
             place = f", {offset}" if offset else ""
+            if is_windowed(argument):
+                return f"{kind}({name}.{_let_name(argument)}{place})"
             return f"{kind}({_expression(argument, name + '.')}{place})"
+        case Windowed():
+            return _windowed(expression)
         case Call(function="coalesce", args=(Column(name=name), *_)) if "." in name:  # of any of its streams
             return prefix + name.rpartition(".")[2]
         case Call(function="floor", args=(Call(args=(quotient, _)),), type=Type.INTERVAL):

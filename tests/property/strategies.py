@@ -17,7 +17,18 @@ from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.rewrite import repeat_absences
 from cep.compiler.typing.checker import as_interval
-from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import (
+    ALL_EVENTS,
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Frame,
+    Literal,
+    Type,
+    Window,
+    Windowed,
+)
 from cep.schema.stream import Field, Stream
 from tests.function_calls import EXACT, call, constant
 from tests.regular_expressions import some_pattern
@@ -97,9 +108,68 @@ def _column(kind: Type) -> st.SearchStrategy[Expression]:
 
 
 @st.composite
+def _overs(draw: st.DrawFn) -> Window:
+    """Draw the events of a windowed value."""
+    frame = draw(st.sampled_from(list(Frame)))
+    previous = draw(st.booleans())
+    match frame:
+        case Frame.TIME:
+            length_us = draw(st.sampled_from([0, 1, 2, 3, 5, 9])) * SECOND_US
+            return Window(frame, length_us - draw(st.sampled_from([0, 0, 1])) * (length_us > 0), previous)
+        case Frame.EVENTS:
+            return Window(frame, draw(st.integers(1, 5)), previous)
+        case Frame.SESSION:
+            return Window(frame, draw(st.sampled_from([1, 2, 3])) * SECOND_US)
+        case Frame.TUMBLING:
+            length_us = draw(st.sampled_from([2, 5, 10])) * SECOND_US
+            return Window(frame, length_us, offset_us=draw(st.sampled_from([0, 0, SECOND_US])))
+        case _:
+            return Window(frame)
+
+
+_WINDOWED: dict[Type, list[tuple[str, tuple[str, ...]]]] = {
+    Type.BIGINT: [
+        ("COUNT", ("", "i", "s", "d")),
+        ("DISTINCT", ("i", "t", "s", "d", "b")),
+        ("SUM", ("i", "t", "w")),
+        *((name, ("i", "t")) for name in ("MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LAG")),
+    ],
+    Type.DOUBLE: [
+        ("AVG", ("i", "t", "d")),
+        ("PERCENTILE", ("i", "t", "d")),
+        *((name, ("d",)) for name in ("SUM", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LAG")),
+    ],
+    Type.STRING: [(name, ("s",)) for name in ("FIRST_VALUE", "LAST_VALUE", "LAG")],
+    Type.BOOLEAN: [("SEEN", ("i", "t", "s", "d", "b")), ("LAG", ("b",))],
+    Type.TIMESTAMP: [(name, ("ts",)) for name in ("MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LAG")],
+}
+
+
+@st.composite
+def windowed(draw: st.DrawFn, kind: Type, approximate: bool = False) -> Expression:
+    """Draw a windowed value of type `kind`. `approximate`: its last bits may be compared with mercy."""
+    functions = _WINDOWED[kind]
+    if approximate and kind is Type.DOUBLE:
+        functions = [*functions, ("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+    function, columns = draw(st.sampled_from(functions))
+    column = draw(st.sampled_from(columns))
+    condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if draw(st.booleans()) else None
+    over = draw(_overs())
+    if function == "PERCENTILE" and over.frame is Frame.ALL:
+        over = Window(Frame.EVENTS, 3)
+    parameter = {
+        "LAG": float(draw(st.integers(1, 3))),
+        "PERCENTILE": draw(st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0])),
+    }.get(function, 0.0)
+    return Windowed(function, COLUMNS.get(column), condition, over, parameter, "", kind)
+
+
+@st.composite
 def _argument(draw: st.DrawFn, kind: Type) -> Expression:
-    """Draw the argument of an aggregate: mostly a column, rarely an expression over one event."""
+    """Draw the argument of an aggregate: mostly a column, rarely an expression over one event or a window."""
     column = draw(_column(kind))
+    if draw(st.integers(0, 9)) == 0:
+        return draw(windowed(kind))
     if kind in (Type.BIGINT, Type.DOUBLE) and draw(st.integers(0, 4)) == 0:
         return Call(draw(st.sampled_from("+-*")), (column, draw(_column(kind))), kind)
     return column
@@ -126,29 +196,44 @@ def _aggregate(draw: st.DrawFn, kind: Type, names: list[str], approximate: bool)
     return Aggregate(function, name, argument, offset, kind)
 
 
-def _leaf(kind: Type, names: list[str], *, bare: bool, approximate: bool) -> st.SearchStrategy[Expression]:
+def _leaf(
+    kind: Type, names: list[str], *, bare: bool, approximate: bool, has_windows: bool = True
+) -> st.SearchStrategy[Expression]:
     """Draw a value without an operator, of the event under test (`bare`) or of the variables `names`."""
     leaves = [_literal(kind)]
     if kind is not Type.INTERVAL:
-        leaves += [_column(kind)] * 2 if bare else []
+        leaves += [_column(kind)] * 3 if bare else []
+        leaves += [windowed(kind)] if bare and has_windows else []
         leaves += [_aggregate(kind, names, approximate)] * 2 if names else []
     return st.one_of(leaves)
 
 
 @st.composite
 def values(  # noqa: C901, PLR0912 - a case for each type
-    draw: st.DrawFn, kind: Type, names: list[str], *, bare: bool, depth: int, approximate: bool = False
+    draw: st.DrawFn,
+    kind: Type,
+    names: list[str],
+    *,
+    bare: bool,
+    depth: int,
+    approximate: bool = False,
+    has_windows: bool = True,
 ) -> Expression:
     """Draw an expression of type `kind`."""
 
     def again(kind: Type) -> Expression:
-        return draw(values(kind, names, bare=bare, depth=depth - 1, approximate=approximate))
+        return draw(
+            values(kind, names, bare=bare, depth=depth - 1, approximate=approximate, has_windows=has_windows)
+        )
 
-    leaf = _leaf(kind, names, bare=bare, approximate=approximate)
+    def condition(depth: int) -> Expression:
+        return draw(conditions(names, bare=bare, depth=depth, has_windows=has_windows))
+
+    leaf = _leaf(kind, names, bare=bare, approximate=approximate, has_windows=has_windows)
     if kind is Type.STRING and depth > 0 and draw(st.integers(0, 3)) == 0:
         parts = (again(kind), again(kind))
         if draw(st.booleans()):
-            return Call("case", (draw(conditions(names, bare=bare, depth=0)), *parts), kind)
+            return Call("case", (condition(0), *parts), kind)
         return Call("coalesce", parts, kind)
     if depth <= 0 or kind is Type.STRING or draw(st.integers(0, 2)) == 0:
         if kind is Type.INTERVAL and depth > 0:
@@ -156,7 +241,7 @@ def values(  # noqa: C901, PLR0912 - a case for each type
         return draw(leaf)
     match kind:
         case Type.BOOLEAN:
-            return draw(conditions(names, bare=bare, depth=depth - 1))
+            return condition(depth - 1)
         case Type.TIMESTAMP:
             return Call(draw(st.sampled_from("+-")), (again(kind), again(Type.INTERVAL)), kind)
         case Type.INTERVAL:
@@ -170,8 +255,7 @@ def values(  # noqa: C901, PLR0912 - a case for each type
         case "negate" | "abs":
             return Call(function, (again(kind),), kind)
         case "case":
-            condition = draw(conditions(names, bare=bare, depth=depth - 1))
-            return Call(function, (condition, again(kind), again(kind)), kind)
+            return Call(function, (condition(depth - 1), again(kind), again(kind)), kind)
         case "call":
             shape = draw(st.sampled_from([shape for shape in _OF_NUMBERS if shape[1] is kind]))
             args = [
@@ -225,11 +309,17 @@ _COMPARISONS = ["=", "<>", "<", "<=", ">", ">="]
 
 
 @st.composite
-def conditions(draw: st.DrawFn, names: list[str], *, bare: bool, depth: int) -> Expression:
+def conditions(
+    draw: st.DrawFn, names: list[str], *, bare: bool, depth: int, has_windows: bool = True
+) -> Expression:
     """Draw a predicate over the event under test and over the events taken as the variables `names`."""
     shape = draw(st.integers(0, 9))
+    if shape == 7 and bare and has_windows:
+        return draw(windowed(Type.BOOLEAN))
     if depth > 0 and shape < 4:
-        parts = [draw(conditions(names, bare=bare, depth=depth - 1)) for _ in range(2)]
+        parts = [
+            draw(conditions(names, bare=bare, depth=depth - 1, has_windows=has_windows)) for _ in range(2)
+        ]
         function = ("and", "and", "or", "not")[shape]
         return Call(function, tuple(parts[:1] if function == "not" else parts), Type.BOOLEAN)
     kind = draw(
@@ -239,7 +329,7 @@ def conditions(draw: st.DrawFn, names: list[str], *, bare: bool, depth: int) -> 
         kind = Type.BIGINT
 
     def one() -> Expression:
-        return draw(values(kind, names, bare=bare, depth=1))
+        return draw(values(kind, names, bare=bare, depth=1, has_windows=has_windows))
 
     if shape == 9:
         return Call(draw(st.sampled_from(["is_null", "is_not_null"])), (one(),), Type.BOOLEAN)
@@ -255,7 +345,7 @@ def local_expressions(draw: st.DrawFn) -> Expression:
     """Draw any expression over one event, including functions of text."""
     kind = draw(st.sampled_from([Type.BOOLEAN, Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING]))
     if kind is not Type.STRING and draw(st.booleans()):
-        return draw(values(kind, [], bare=True, depth=3))
+        return draw(values(kind, [], bare=True, depth=3, has_windows=False))
     text = draw(_texts(2))
     match kind:
         case Type.BIGINT:
@@ -301,7 +391,7 @@ def _texts(draw: st.DrawFn, depth: int) -> Expression:
     function = draw(st.sampled_from(["lower", "upper", "coalesce", "case", "least", "greatest"]))
     parts = tuple(draw(_texts(depth - 1)) for _ in range(1 if function in ("lower", "upper") else 2))
     if function == "case":
-        parts = (draw(conditions([], bare=True, depth=0)), *parts)
+        parts = (draw(conditions([], bare=True, depth=0, has_windows=False)), *parts)
     return Call(function, parts, Type.STRING)
 
 

@@ -20,7 +20,7 @@ from cep.diagnostics.diagnostic import render
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
-from cep.expression import Aggregate, Call, Column, Expression
+from cep.expression import Aggregate, Call, Column, Expression, Literal, Windowed
 from cep.schema.stream import Role, Stream, qualified
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.partitions import event_of
@@ -59,6 +59,14 @@ def in_streams(expression: Expression, own: tuple[str, ...], streams_of: Streams
             return columns[0] if len(columns) == 1 else Call("coalesce", columns, kind)
         case Aggregate(variable=variable, argument=argument) if argument is not None:
             return replace(expression, argument=in_streams(argument, streams_of[variable], streams_of))
+        case Windowed(type=kind):
+            if len(own) != 1:  # a window is over one stream
+                return Literal(None, kind)
+            parts = {
+                name: None if part is None else in_streams(part, own, streams_of)
+                for name, part in (("argument", expression.argument), ("condition", expression.condition))
+            }
+            return replace(expression, stream=own[0], **parts)
         case Call(function=function, args=args, type=kind):
             return Call(function, tuple(in_streams(arg, own, streams_of) for arg in args), kind)
         case _:

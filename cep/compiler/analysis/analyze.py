@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cep.compiler import ir
 from cep.compiler.analysis.conditions import type_conditions
+from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.names import resolve_names, resolve_skip
 from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, type_measures
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
@@ -70,7 +71,7 @@ def _typed_rule(
     if not is_sound(rule, report):
         return None  # what is said about conditions would be guesswork
     warn_of_pattern(rule, partitioning.role_of, report)
-    names = resolve_names(rule, partitioning, report)
+    names = with_lets(resolve_names(rule, partitioning, report), report)
     skip = resolve_skip(names, report)
     variables = type_conditions(names, report)
     measures = type_measures(names, columns, report)

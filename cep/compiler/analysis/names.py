@@ -21,6 +21,7 @@ from cep.compiler.pattern_shape import (
 from cep.compiler.typing.checker import Scope
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
+from cep.expression import Expression
 from cep.language import ast
 
 _SKIP = {
@@ -48,6 +49,7 @@ class Names:
     definitions: Mapping[str, ast.Definition] = field(default_factory=dict)
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     untils: Mapping[ast.Repetition, str] = field(default_factory=dict)
+    lets: Mapping[tuple[str, str], Expression] = field(default_factory=dict)
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern that `name` stands for."""
@@ -69,6 +71,7 @@ class Names:
             partitioning.stream_of,
             is_qualified=partitioning.has_several_streams,
             subsets=self.subsets,
+            lets=self.lets,
         )
 
 

@@ -6,8 +6,19 @@ import struct
 from collections.abc import Mapping
 from typing import assert_never
 
-from cep.compiler.lowering.registers import Shared
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type, children
+from cep.compiler.lowering.shared import Shared
+from cep.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Type,
+    Windowed,
+    children,
+)
 from cep.program.opcodes import Code, computation_of
 
 
@@ -62,7 +73,7 @@ class Assembler:
                 self._literal(expression)
             case RegisterRef(number=number):
                 self.emit(Code.REGISTER, number)
-            case Column():
+            case Column() | Windowed():
                 self.emit(Code.COLUMN, self.shared.column(expression))
             case Call() if not self.reads_registers(expression):
                 self.emit(Code.COLUMN, self.shared.column(expression))

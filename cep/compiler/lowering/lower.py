@@ -23,9 +23,10 @@ from cep.compiler.limits import (
     too_many_registers,
 )
 from cep.compiler.lowering.bytecode import Assembler
-from cep.compiler.lowering.registers import Registers, Shared
+from cep.compiler.lowering.registers import Registers
 from cep.compiler.lowering.relevance import reasons_for_every_event
 from cep.compiler.lowering.remembered import remember_strings
+from cep.compiler.lowering.shared import Shared, conjunction, conjuncts
 from cep.errors import Diagnostic
 from cep.expression import Aggregate, Call, Expression, RoleTest, Type, is_local
 from cep.program.opcodes import Code, Mode, OverflowCode, SelectionCode, SkipCode
@@ -71,8 +72,8 @@ def split_predicate(predicate: Expression | None) -> PredicateParts:
         return PredicateParts(None, None)
     parts = list(conjuncts(predicate))
     return PredicateParts(
-        _conjunction([part for part in parts if is_local(part)]),
-        _conjunction([part for part in parts if not is_local(part)]),
+        conjunction([part for part in parts if is_local(part)]),
+        conjunction([part for part in parts if not is_local(part)]),
     )
 
 
@@ -84,21 +85,6 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     has_role = RoleTest(variable.role)
     local = has_role if parts.local is None else Call("and", (has_role, parts.local), Type.BOOLEAN)
     return PredicateParts(local, parts.correlated)
-
-
-def conjuncts(expression: Expression) -> Iterable[Expression]:
-    """Yield what the top-level ANDs of `expression` connect."""
-    if isinstance(expression, Call) and expression.function == "and":
-        for arg in expression.args:
-            yield from conjuncts(arg)
-    else:
-        yield expression
-
-
-def _conjunction(parts: list[Expression]) -> Expression | None:
-    if len(parts) > 1:
-        return Call("and", tuple(parts), Type.BOOLEAN)
-    return parts[0] if parts else None
 
 
 def lower(
@@ -120,7 +106,7 @@ def lower(
     programs = []
     problems: list[Diagnostic] = []
     for (names, key, roles), members in groups.items():
-        shared = Shared(tuple(streams[name] for name in names), optimize)
+        shared = Shared(tuple(streams[name] for name in names), roles, optimize)
         compiled = []
         for rule, automaton in members:
             match _lower_rule(rule, automaton, shared):
@@ -133,11 +119,15 @@ def lower(
                 streams=shared.streams,
                 key=key,
                 roles=roles,
-                predicates=tuple(tuple(word) for word in shared.words),
+                predicates=shared.early_predicates(),
                 derived=tuple((name, expression) for expression, name in shared.derived.items()),
                 columns=tuple(shared.columns),
                 rules=tuple(compiled),
                 listed=tuple(shared.listed),
+                windows=tuple(shared.windows.values()),
+                computed=tuple((name, expression) for expression, name in shared.computed.items()),
+                refined=shared.refined(),
+                context_columns=shared.context_columns(),
             )
         )
     return tuple(programs), tuple(problems)

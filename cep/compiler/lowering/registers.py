@@ -3,48 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from cep.compiler.lowering.shared import Shared
 from cep.expression import Column, Expression, RegisterRef, Type
 from cep.program.opcodes import Update
-from cep.program.program import MAX_BITS, Register
-from cep.schema.stream import Stream
-
-
-@dataclass
-class Shared:
-    """What the rules of one program have in common."""
-
-    streams: tuple[Stream, ...]
-    optimize: bool = True
-    words: list[dict[Expression, None]] = field(default_factory=list)
-    derived: dict[Expression, str] = field(default_factory=dict)
-    columns: dict[str, int] = field(default_factory=dict)
-    listed: dict[str, None] = field(default_factory=dict)
-
-    def word_for(self, predicates: dict[Expression, None]) -> int:
-        """Return the first word that can take `predicates`; equal ones share a bit."""
-        for number, word in enumerate(self.words):
-            if len(word | predicates) <= MAX_BITS:
-                word.update(predicates)
-                return number
-        self.words.append(dict(predicates))
-        return len(self.words) - 1
-
-    def column(self, expression: Expression) -> int:
-        """Return the index of the column that holds `expression` for each event."""
-        return self.columns.setdefault(self._name(expression), len(self.columns))
-
-    def listed_column(self, expression: Expression) -> Column:
-        """Return the column that holds `expression` for each event that is reported."""
-        name = self._name(expression)
-        self.listed[name] = None
-        return Column(name, expression.type)
-
-    def _name(self, expression: Expression) -> str:
-        if isinstance(expression, Column):
-            return expression.name
-        return self.derived.setdefault(expression, f"_d{len(self.derived)}")
+from cep.program.program import Register
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +155,6 @@ class Registers:
 
 
 def _label(variable: str, argument: Expression) -> str:
-    return f"{variable}.{argument.name}" if isinstance(argument, Column) else f"expression of {variable}"
+    if isinstance(argument, Column):
+        return f"{variable}.{argument.name}" if variable else argument.name
+    return f"expression of {variable}" if variable else "expression"

@@ -43,6 +43,7 @@ class Scope:
         return [name for name, stream in streams if stream.field(column) is not None]
 
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lets: Mapping[tuple[str, str], Expression] = field(default_factory=dict)  # by stream and name
 
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""
@@ -65,6 +66,7 @@ class Checker(ABC):
         self.report = report
         self.reads: list[Read] = []
         self._inside: list[Read] | None = None  # variables met in the aggregate being read
+        self._in_window = False  # whether a part of a window is being read
 
     @abstractmethod
     def infer_any(self, node: ast.Expression) -> Expression | None:
@@ -206,6 +208,7 @@ class Checker(ABC):
         call = Call(function, tuple(args), kind)
         if (
             self.scope.subject is None
+            or self._in_window
             or self._inside is not None
             or not any(value.type is Type.STRING for value in (call, *args) if not isinstance(value, Literal))
             or is_local(call)

@@ -30,6 +30,7 @@ def written_out(node: ast.Expression) -> int:
             | ast.Column()
             | ast.Events()
             | ast.Function()
+            | ast.Windowed()
             | ast.Unary()
             | ast.Binary()
             | ast.Junction()

@@ -114,10 +114,15 @@ MAX_PLACES = 15
 """Of ROUND: a DOUBLE has no more digits that are sure."""
 
 _OTHER_FUNCTIONS = {
-    **dict.fromkeys(("PREV", "LAG"), "LAST(v.x, 1) is the event before the last one taken as v"),
+    **dict.fromkeys(
+        ("PREV", "LAG"),
+        "LAST(v.x, 1) is the event before the last one taken as v, LAG(x, 1) OVER ALL the one before this",
+    ),
+    "SEEN": "say in which events: SEEN(x) OVER PREVIOUS 90 DAYS",
+    **dict.fromkeys(("MEDIAN", "PERCENTILE"), "it needs OVER: MEDIAN(x) OVER PREVIOUS 200 EVENTS"),
     **dict.fromkeys(("NEXT", "LEAD"), "give the next event a variable of its own"),
-    "FIRST_VALUE": "write FIRST(v.x)",
-    "LAST_VALUE": "write LAST(v.x)",
+    "FIRST_VALUE": "write FIRST(v.x), or FIRST_VALUE(x) OVER LAST 1 HOUR",
+    "LAST_VALUE": "write LAST(v.x), or LAST_VALUE(x) OVER PREVIOUS 1 HOUR",
     "CLASSIFIER": "COUNT(v.*) > 0 says whether v was taken",
     "MATCH_NUMBER": "every match has its own match_id",
     "LOG": "write LN(x), LOG2(x) or LOG10(x)",
@@ -135,7 +140,8 @@ _OTHER_FUNCTIONS = {
     **dict.fromkeys(("ISNOTNULL", "NOTNULL", "IS_NOT_NULL"), "write x IS NOT NULL"),
     **dict.fromkeys(("LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"), "write LENGTH(s)"),
     **dict.fromkeys(("STRPOS", "CHARINDEX", "INDEXOF"), "write INSTR(s, t)"),
-    **dict.fromkeys(("VARIANCE", "VAR_SAMP", "STD", "STDEV", "STDDEV_SAMP"), "write STDDEV(v.x)"),
+    **dict.fromkeys(("VAR_SAMP", "STD", "STDEV", "STDDEV_SAMP"), "write STDDEV(v.x)"),
+    "VARIANCE": "write STDDEV(v.x), or VARIANCE(x) OVER PREVIOUS 200 EVENTS",
     **dict.fromkeys(("MEAN", "AVERAGE"), "write AVG(v.x)"),
     **dict.fromkeys(
         ("HAVERSINE", "ST_DISTANCE", "ST_DISTANCESPHERE", "GEO_DISTANCE"),

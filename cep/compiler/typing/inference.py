@@ -13,9 +13,10 @@ from cep.compiler.aggregates import AGGREGATES, AggregateFunction, is_list
 from cep.compiler.typing.checker import NULL, Read, shown, too_long
 from cep.compiler.typing.functions import FunctionChecker
 from cep.compiler.typing.operators import OperatorChecker
+from cep.compiler.typing.windows import WindowChecker
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
-from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type
+from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type, is_windowed
 from cep.language import ast
 from cep.schema.stream import Stream, qualified
 from cep.schema.time_literals import MAX_DURATION_US
@@ -24,7 +25,7 @@ MAX_OFFSET = 63
 """Of LAST: each event back is a register of every run."""
 
 
-class Inference(FunctionChecker, OperatorChecker):
+class Inference(FunctionChecker, OperatorChecker, WindowChecker):
     """Types the expressions of one scope."""
 
     def value(self, node: ast.Expression) -> Expression | None:
@@ -54,10 +55,18 @@ class Inference(FunctionChecker, OperatorChecker):
             case ast.Function() if is_list(node.name.text):
                 self._refuse_list(node)
                 return None
+            case ast.Function() if node.name.text in AGGREGATES and self._in_window:
+                self.refuse_inside(node.name.text, node.span)
+                return None
             case ast.Function() if node.name.text in AGGREGATES:
                 return self._aggregate(AGGREGATES[node.name.text], node)
             case ast.Function():
                 return self.function(node)
+            case ast.Windowed():
+                found = self.windowed(node)
+                if found is None or self.scope.subject is not None or self._inside is not None:
+                    return found
+                return self._at_last_event(found, node.span)
             case ast.Unary(operator="not", operand=operand):
                 inner = self.condition(operand)
                 return None if inner is None else self.call("not", [inner], Type.BOOLEAN, node.span)
@@ -160,6 +169,19 @@ class Inference(FunctionChecker, OperatorChecker):
             return []
         return list({self.scope.stream_of[name].name: self.scope.stream_of[name] for name in names}.values())
 
+    def _at_last_event(self, value: Expression, span: Span) -> Expression | None:
+        """Return a value of single events as a measure has it: that of the last event of the match."""
+        if not self.scope.is_qualified:
+            return Aggregate("LAST", ALL_EVENTS, value, 0, value.type)
+        self.problem(
+            "E0209",
+            "a window of which event?",
+            span,
+            "the last event of a match may be of any stream",
+            "name it by LET, and write the name with its variable",
+        )
+        return None
+
     def _field_of_any(self, name: ast.Name, streams: list[Stream]) -> Expression | None:
         """Return COALESCE over the column in each of `streams`: an event has those of its own stream."""
         fields = [self._field(name, stream) for stream in streams]
@@ -168,12 +190,16 @@ class Inference(FunctionChecker, OperatorChecker):
         values = self.unify(fields, [name.span] * len(fields))
         return None if not values else Call("coalesce", tuple(values), values[0].type)
 
-    def _field(self, name: ast.Name, stream: Stream) -> Column | None:
+    def _field(self, name: ast.Name, stream: Stream) -> Expression | None:
         field = stream.field(name.text)
         if field is not None:
             is_qualified = self.scope.is_qualified
             return Column(qualified(stream.name, field.name) if is_qualified else field.name, field.type)
+        value = self.scope.lets.get((stream.name, name.text))
+        if value is not None:
+            return value
         names = [field.name for field in stream.fields]
+        names += [other for of, other in self.scope.lets if of == stream.name]
         help_text = did_you_mean(name.text, names, "columns")
         if name.text in (*self.scope.taken, *self.scope.absent):
             help_text = f"`{name.text}` is a variable: write {name.text}.{self.some_column()}"
@@ -192,8 +218,8 @@ class Inference(FunctionChecker, OperatorChecker):
             streams = (stream, *self.scope.stream_of.values())
             stream = next((other for other in streams if other.field(node.name.text) is not None), stream)
         found = self._field(node.name, stream)
-        if found is None:
-            return None
+        if found is None or self._in_window:
+            return found
         variables = self.scope.variables_with(node.name.text)
         names = ", ".join(f"{variable}.{node.name.text}" for variable in variables[:5])
         if self._inside is not None:
@@ -205,6 +231,8 @@ class Inference(FunctionChecker, OperatorChecker):
                 f"write one of: {names}",
             )
             return None
+        if self.scope.subject is None and is_windowed(found):
+            return self._at_last_event(found, node.span)
         if self.scope.subject is None:
             self.problem(
                 "E0209",
@@ -243,6 +271,9 @@ class Inference(FunctionChecker, OperatorChecker):
         return False
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:
+        if self._in_window and not self.scope.is_of_subject(variable.text):
+            self._refuse_variable(variable.text, node.span)
+            return None
         known = self._variable(variable)
         if not known and self.scope.is_qualified:
             return None  # a column of which stream?
@@ -259,6 +290,15 @@ class Inference(FunctionChecker, OperatorChecker):
             return found
         self.reads.append(Read(variable.text, node.span))
         return Aggregate("LAST", variable.text, found, 0, found.type)
+
+    def _refuse_variable(self, variable: str, span: Span) -> None:
+        self.problem(
+            "E0218",
+            f"`{variable}` inside a window",
+            span,
+            "a window is over the events of the key, taken or not",
+            "name columns of its events alone; compare its value with the variable's outside",
+        )
 
     def _aggregate(self, function: AggregateFunction, node: ast.Function) -> Expression | None:
         name = function.name

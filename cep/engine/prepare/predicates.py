@@ -33,6 +33,7 @@ from cep.expression import (
     RegisterRef,
     RoleTest,
     Type,
+    Windowed,
     walk,
 )
 from cep.program.opcodes import computation_of
@@ -171,8 +172,8 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():
             return _apply(expression, tuple(evaluate(arg, batch) for arg in expression.args))
-        case Aggregate():
-            raise AssertionError("aggregates are replaced by registers before")
+        case Aggregate() | Windowed():
+            raise AssertionError("aggregates are replaced by registers and columns before")
         case _:
             assert_never(expression)
 

@@ -5,7 +5,8 @@ rest (u32), then the shared section and a section for each rule. A section is it
 a block is its length (u64) and its bytes:
 
 - shared: fingerprint, what it means (`SharedIdentity`, compressed JSON), numbers, waiting events, keys and
-  strings (Arrow IPC), positions and columns of the events that runs report;
+  strings (Arrow IPC), positions and columns of the events that runs report; for each group of windows what
+  it means, then blocks of packed columns, each behind its length;
 - of a rule: name, fingerprint, what it means (`RuleIdentity`), counters, then as packed columns (`packing`)
   its keys, its open runs, until when its matches are suppressed, and the nodes that lead to events.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.packing import packed, packed_in
-from cep.engine.state.sections import RuleSection, SharedSection, StateSections, damaged
+from cep.engine.state.sections import RuleSection, SharedSection, StateSections, WindowSection, damaged
 from cep.errors import StateError
 from cep.program.identity import FINGERPRINT_BYTES
 
@@ -53,7 +54,8 @@ class Header(NamedTuple):
 def encode(sections: StateSections, fingerprint: bytes) -> bytes:
     """Return `sections` of the program with this `fingerprint` as bytes."""
     parts: list[Part] = []
-    for blocks in (_shared_blocks(sections.shared), *map(_rule_blocks, sections.rules)):
+    shared = [*_shared_blocks(sections.shared), *_window_blocks(sections.windows)]
+    for blocks in (shared, *map(_rule_blocks, sections.rules)):
         lengths = [sum(memoryview(part).nbytes for part in block) for block in blocks]
         parts.append(_LENGTH.pack(sum(lengths) + _LENGTH.size * len(lengths)))
         for length, block in zip(lengths, blocks, strict=True):
@@ -77,6 +79,16 @@ def _shared_blocks(shared: SharedSection) -> list[_Block]:
         [] if kept is None else packed(kept.positions.reshape(-1, 1)).parts(),
         _table_bytes(None if kept is None else kept.columns),
     ]
+
+
+def _window_blocks(windows: Sequence[WindowSection]) -> Iterator[_Block]:
+    for window in windows:
+        yield [window.meaning]
+        parts: list[Part] = []
+        for packed_part in window.parts:
+            block = packed_part.parts()
+            parts += (_LENGTH.pack(sum(memoryview(part).nbytes for part in block)), *block)
+        yield parts
 
 
 def _rule_blocks(rule: RuleSection) -> list[_Block]:
@@ -128,7 +140,11 @@ def decode(data: bytes | memoryview) -> StateSections:
         raise damaged("its checksum does not fit")
     try:
         shared, *rules = [_split(section) for section in _split(body)]
-        return StateSections(_shared_section(*shared), tuple(_rule_section(*blocks) for blocks in rules))
+        return StateSections(
+            _shared_section(*shared[:_SHARED_BLOCKS]),
+            tuple(_rule_section(*blocks) for blocks in rules),
+            tuple(_window_sections(shared[_SHARED_BLOCKS:])),
+        )
     except (
         ValueError,
         IndexError,
@@ -140,6 +156,15 @@ def decode(data: bytes | memoryview) -> StateSections:
         MemoryError,
     ) as error:
         raise damaged("its sections cannot be read") from error
+
+
+_SHARED_BLOCKS = 8
+"""Blocks of the shared section before those of windows."""
+
+
+def _window_sections(blocks: Sequence[memoryview]) -> Iterator[WindowSection]:
+    for meaning, parts in zip(blocks[::2], blocks[1::2], strict=True):
+        yield WindowSection(bytes(meaning), tuple(map(packed_in, _split(parts))))
 
 
 def _shared_section(

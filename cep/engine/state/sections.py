@@ -69,11 +69,20 @@ class RuleSection:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSection:
+    """What a group of windowed columns holds, by what it means (`Program.window_groups`)."""
+
+    meaning: bytes
+    parts: tuple[Packed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StateSections:
     """All live state of a `Matcher`, compact."""
 
     shared: SharedSection
     rules: tuple[RuleSection, ...]
+    windows: tuple[WindowSection, ...] = ()
 
     def identity(self) -> ProgramIdentity:
         """Return what the state means.
@@ -139,7 +148,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
     n_keys = 0 if shared.keys is None else shared.keys.num_rows
     for section, rule in zip(rules, program.rules, strict=True):
         _check_rule(section, rule, n_keys)
-    return StateSections(shared, rules)
+    return StateSections(shared, rules, stored.windows)
 
 
 # ---------------------------------------------------------------- rules in another order
@@ -181,8 +190,7 @@ def _with_names(kept: KeptEvents, then: SharedIdentity, now: SharedIdentity, pro
     """Return kept events with the columns of `program`."""
     before = _names_then(then, now)
     columns = [_column(kept.columns, before.get(name, name)) for name in program.kept_columns]
-    schema = pa.schema([program.event_schema.field(name) for name in program.kept_columns])
-    return KeptEvents(kept.positions, _table(columns, schema))
+    return KeptEvents(kept.positions, _table(columns, program.kept_schema))
 
 
 def _names_then(then: SharedIdentity, now: SharedIdentity) -> dict[str, str]:
@@ -209,9 +217,8 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
 def _has_columns(shared: SharedSection, program: Program) -> bool:
     """Return whether waiting and kept events have the columns of `program`, in its order."""
     schema = program.event_schema
-    kept_schema = pa.schema([schema.field(name) for name in program.kept_columns])
     return (shared.waiting is None or bool(shared.waiting.schema.equals(schema))) and (
-        shared.kept is None or bool(shared.kept.columns.schema.equals(kept_schema))
+        shared.kept is None or bool(shared.kept.columns.schema.equals(program.kept_schema))
     )
 
 

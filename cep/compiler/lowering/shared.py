@@ -1,0 +1,163 @@
+"""What the rules of one program have in common: predicate words, columns, windows. Equal ones are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+
+from cep.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    RoleTest,
+    Type,
+    Windowed,
+    column_names,
+    is_windowed,
+    rebuild,
+)
+from cep.program.program import MAX_BITS
+from cep.program.windows import Function, WindowColumn
+from cep.schema.stream import Role, Stream
+
+_TRUE = Literal(True, Type.BOOLEAN)
+
+
+@dataclass
+class Shared:
+    """What the rules of one program have in common."""
+
+    streams: tuple[Stream, ...]
+    roles: tuple[Role, ...] = ()
+    optimize: bool = True
+    words: list[dict[Expression, None]] = field(default_factory=list)
+    derived: dict[Expression, str] = field(default_factory=dict)
+    computed: dict[Expression, str] = field(default_factory=dict)
+    windows: dict[Windowed, WindowColumn] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, None] = field(default_factory=dict)
+
+    def word_for(self, predicates: dict[Expression, None]) -> int:
+        """Return the first word that can take `predicates`; equal ones share a bit."""
+        number = next(
+            (at for at, word in enumerate(self.words) if len(word | predicates) <= MAX_BITS), len(self.words)
+        )
+        if number == len(self.words):
+            self.words.append({})
+        self.words[number].update(predicates)
+        for predicate in predicates:  # their windows may need bits of their own
+            self.over_columns(predicate)
+        return number
+
+    def column(self, expression: Expression) -> int:
+        """Return the index of the column that holds `expression` for each event."""
+        return self.columns.setdefault(self.name(expression), len(self.columns))
+
+    def listed_column(self, expression: Expression) -> Column:
+        """Return the column that holds `expression` for each event that is reported."""
+        name = self.name(expression)
+        self.listed[name] = None
+        return Column(name, expression.type)
+
+    def name(self, expression: Expression) -> str:
+        """Return the name of the column that holds `expression`."""
+        if isinstance(expression, Column):
+            return expression.name
+        if isinstance(expression, Windowed):
+            return self.window(expression).name
+        if is_windowed(expression):
+            expression = self.over_columns(expression)
+            return self.computed.setdefault(expression, f"_c{len(self.computed)}")
+        return self.derived.setdefault(expression, f"_d{len(self.derived)}")
+
+    def over_columns(self, expression: Expression) -> Expression:
+        """Return `expression` with each windowed aggregate as the column that holds it."""
+
+        def read(leaf: Expression) -> Expression:
+            return Column(self.window(leaf).name, leaf.type) if isinstance(leaf, Windowed) else leaf
+
+        return rebuild(expression, read)
+
+    def window(self, windowed: Windowed) -> WindowColumn:
+        """Return the column that holds a windowed aggregate."""
+        if windowed not in self.windows:
+            argument, condition = windowed.argument, windowed.condition
+            within = self._of_stream(windowed.stream)
+            counts = conjunction([part for part in (within, condition) if part is not None])
+            self.windows[windowed] = WindowColumn(
+                name=f"_w{len(self.windows)}",
+                type=windowed.type,
+                function=Function[windowed.function],
+                argument=None if argument is None else self.name(argument),
+                argument_type=None if argument is None else argument.type,
+                window=windowed.window,
+                parameter=windowed.parameter,
+                within=self._place(within),
+                counts=self._place(counts),
+            )
+        return self.windows[windowed]
+
+    def _of_stream(self, name: str) -> Expression | None:
+        """Return the predicate of the events of a stream; None: all events are of it."""
+        if not name:
+            return None
+        tests = [RoleTest(number) for number, role in enumerate(self.roles) if role.stream == name]
+        return reduce(lambda a, b: Call("or", (a, b), Type.BOOLEAN), tests[1:], tests[0])  # type: ignore[arg-type, return-value]
+
+    def _place(self, predicate: Expression | None) -> tuple[int, int] | None:
+        """Return word and bit of a predicate."""
+        if predicate is None:
+            return None
+        word = self.word_for({predicate: None})
+        return word, list(self.words[word]).index(predicate)
+
+    def early_predicates(self) -> tuple[tuple[Expression, ...], ...]:
+        """Return what can be said of each predicate before events are in order: it is implied by it."""
+        return tuple(tuple(_without_windows(predicate) for predicate in word) for word in self.words)
+
+    def refined(self) -> tuple[tuple[int, int, Expression], ...]:
+        """Return word, bit and the rest of each predicate that reads a window."""
+        return tuple(
+            (word, bit, self.over_columns(rest))
+            for word, predicates in enumerate(self.words)
+            for bit, predicate in enumerate(predicates)
+            if (rest := _with_windows(predicate)) is not None
+        )
+
+    def context_columns(self) -> tuple[str, ...]:
+        """Return the columns of prepared events that windows, and what is computed from them, read."""
+        own = {window.name for window in self.windows.values()} | set(self.computed.values())
+        names = [window.argument for window in self.windows.values() if window.argument is not None]
+        expressions = [*self.computed, *(rest for _, _, rest in self.refined())]
+        names += [name for expression in expressions for name in column_names(expression)]
+        return tuple(name for name in dict.fromkeys(names) if name not in own)
+
+
+def conjuncts(expression: Expression) -> Iterable[Expression]:
+    """Yield what the top-level ANDs of `expression` connect."""
+    if isinstance(expression, Call) and expression.function == "and":
+        for arg in expression.args:
+            yield from conjuncts(arg)
+    else:
+        yield expression
+
+
+def conjunction(parts: list[Expression]) -> Expression | None:
+    """Return the conjunction of `parts`; None: there are none."""
+    if len(parts) > 1:
+        return Call("and", tuple(parts), Type.BOOLEAN)
+    return parts[0] if parts else None
+
+
+def _without_windows(predicate: Expression) -> Expression:
+    if not is_windowed(predicate):
+        return predicate
+    return conjunction([part for part in conjuncts(predicate) if not is_windowed(part)]) or _TRUE
+
+
+def _with_windows(predicate: Expression) -> Expression | None:
+    if not is_windowed(predicate):
+        return None
+    return conjunction([part for part in conjuncts(predicate) if is_windowed(part)])

@@ -1,0 +1,235 @@
+"""Windowed aggregates, typed: ``AVG(x) FILTER (WHERE c) OVER LAST 1 HOUR``."""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cep.compiler.typing.checker import NULL, NUMBERS, Checker, shown, too_long
+from cep.diagnostics.diagnostic import did_you_mean
+from cep.errors import Span
+from cep.expression import Expression, Frame, Type, Window, Windowed, is_windowed
+from cep.language import ast
+from cep.schema.time_literals import MAX_DURATION_US
+
+MAX_EVENTS = 1_000_000
+"""Of LAST n EVENTS, PREVIOUS n EVENTS and of LAG: a key may have to remember so many."""
+
+_STAR = ast.Events(None, Span(0, 0))
+_ORDERED = (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL)
+_ANY = (*_ORDERED, Type.BOOLEAN, Type.STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """A function with OVER.
+
+    `takes` are the types of its argument, `gives` is its type; None: that of its argument. `parameter` says
+    what a second argument is; empty: there is none.
+    """
+
+    function: str
+    takes: tuple[Type, ...]
+    gives: Type | None = None
+    parameter: str = ""
+
+
+WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
+    "COUNT": WindowFunction("COUNT", (*_ANY, Type.OPAQUE), Type.BIGINT),
+    "SUM": WindowFunction("SUM", (*NUMBERS, Type.INTERVAL)),
+    "AVG": WindowFunction("AVG", NUMBERS, Type.DOUBLE),
+    "MIN": WindowFunction("MIN", _ORDERED),
+    "MAX": WindowFunction("MAX", _ORDERED),
+    "STDDEV": WindowFunction("STDDEV", NUMBERS, Type.DOUBLE),
+    "VARIANCE": WindowFunction("VARIANCE", NUMBERS, Type.DOUBLE),
+    "FIRST_VALUE": WindowFunction("FIRST_VALUE", _ANY),
+    "LAST_VALUE": WindowFunction("LAST_VALUE", _ANY),
+    "LAG": WindowFunction("LAG", _ANY, parameter="a whole number of events from 1"),
+    "MEDIAN": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE),
+    "PERCENTILE": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE, "a number from 0 to 1"),
+    "SEEN": WindowFunction("SEEN", _ANY, Type.BOOLEAN),
+}
+"""Every function that can stand before OVER, by its name in rules."""
+
+ONLY_WINDOWED = frozenset(WINDOW_FUNCTIONS) - {"COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV"}
+"""Those that stand nowhere else."""
+
+
+class WindowChecker(Checker):
+    """Types what has OVER."""
+
+    def windowed(self, node: ast.Windowed) -> Expression | None:
+        """Return the windowed aggregate, or None: reported."""
+        if self._in_window:
+            self.refuse_inside("a window", node.span)
+            return None
+        name = node.name.text
+        function = WINDOW_FUNCTIONS.get(name)
+        if function is None:
+            self.problem(
+                "E0204",
+                f"{name} has no OVER",
+                node.name.span,
+                "not a function of windows",
+                did_you_mean(name, tuple(WINDOW_FUNCTIONS), "functions of windows"),
+            )
+            return None
+        if node.is_distinct and name != "COUNT":
+            self.problem(
+                "E0217",
+                f"{name} has no DISTINCT",
+                node.name.span,
+                "only COUNT counts distinct values",
+                f"write COUNT(DISTINCT x) OVER ... or {name}(x) OVER ...",
+            )
+            return None
+        window = self._window(node.over)
+        read = self._argument_of(function, node)
+        condition = self._filter(node.condition)
+        if window is None or read is None or (node.condition is not None and condition is None):
+            return None
+        argument, parameter = read
+        if function.function == "PERCENTILE" and window.frame is Frame.ALL:
+            self.problem(
+                "E0217",
+                f"{name} OVER ALL",
+                node.over.span,
+                "every value of the key would have to be kept for ever",
+                f"write {name}(x) OVER LAST 30 DAYS, or OVER PREVIOUS 1000 EVENTS",
+            )
+            return None
+        kind = function.gives or (argument.type if argument is not None else Type.BIGINT)
+        what = "DISTINCT" if node.is_distinct else function.function
+        stream = self.scope.stream.name if self.scope.is_qualified else ""
+        return Windowed(what, argument, condition, window, parameter, stream, kind)
+
+    def in_window(
+        self, read: Callable[[ast.Expression], Expression | None], node: ast.Expression
+    ) -> Expression | None:
+        """Return what `read` makes of a part of a window: it reads single events of the key."""
+        inside, self._inside, self._in_window = self._inside, None, True
+        found = read(node)
+        self._inside, self._in_window = inside, False
+        if found is not None and found is not NULL and is_windowed(found):  # by a name of LET
+            self.refuse_inside("a window", node.span)
+            return None
+        return found
+
+    def refuse_inside(self, what: str, span: Span) -> None:
+        """Report something in a window that is no value of a single event."""
+        self.problem(
+            "E0218",
+            f"{what} inside a window",
+            span,
+            "cannot be nested",
+            "a window is over columns of single events",
+        )
+
+    def _filter(self, node: ast.Expression | None) -> Expression | None:
+        return None if node is None else self.in_window(self.condition, node)
+
+    def _argument_of(
+        self, function: WindowFunction, node: ast.Windowed
+    ) -> tuple[Expression | None, float] | None:
+        """Return the argument and the parameter of a window's function; of ``COUNT(*)`` no argument."""
+        name, args = node.name.text, node.args
+        if name == "COUNT" and not node.is_distinct and args and args[0] == _STAR and len(args) == 1:
+            return None, 0.0
+        needs = 2 if function.parameter and name != "LAG" else 1
+        most = 2 if function.parameter else 1
+        if not needs <= len(args) <= most:
+            shown_needs = f"{needs} or {most}" if needs < most else str(needs)
+            self.problem(
+                "E0205",
+                f"{name} takes {shown_needs} argument{'' if shown_needs == '1' else 's'}, not {len(args)}",
+                node.span,
+                f"{len(args)} given",
+                f"give {name} {shown_needs} argument{'' if shown_needs == '1' else 's'}",
+            )
+            return None
+        value = self.in_window(self.infer_any, args[0])
+        if value is None:
+            return None
+        if (
+            value is NULL
+            or value.type not in function.takes
+            or (node.is_distinct and value.type is Type.OPAQUE)
+        ):
+            kinds = ", ".join(shown(kind) for kind in function.takes if kind is not Type.OPAQUE)
+            if value is NULL:
+                self.of_types(name, [value], [args[0].span], function.takes)
+            else:
+                self.refuse_type(name, value.type, args[0].span, kinds)
+            return None
+        if name == "MEDIAN":
+            return value, 0.5
+        if len(args) == 1:
+            return value, 1.0 if name == "LAG" else 0.0
+        parameter = self._parameter(function, args[1])
+        return None if parameter is None else (value, parameter)
+
+    def _parameter(self, function: WindowFunction, node: ast.Expression) -> float | None:
+        is_number = isinstance(node, ast.Constant) and node.kind in (ast.Kind.INTEGER, ast.Kind.DECIMAL)
+        value = node.value if isinstance(node, ast.Constant) and is_number else None
+        if function.function == "LAG":
+            if isinstance(value, int) and 1 <= value <= MAX_EVENTS:
+                return float(value)
+        elif isinstance(value, int | float) and 0 <= value <= 1:
+            return float(value)
+        self.problem(
+            "E0206",
+            f"{function.function} needs {function.parameter} as its second argument",
+            node.span,
+            "not such a number",
+            "write LAG(x, 1)" if function.function == "LAG" else "write PERCENTILE(x, 0.95)",
+        )
+        return None
+
+    def _window(self, over: ast.Over) -> Window | None:
+        previous = over.kind is ast.OverKind.PREVIOUS
+        if over.kind is ast.OverKind.ALL:
+            return Window(Frame.ALL)
+        if over.count is not None:
+            if not 1 <= over.count <= MAX_EVENTS:
+                self.problem(
+                    "E0906",
+                    f"a window of {over.count:,} events; it must be between 1 and {MAX_EVENTS:,}",
+                    over.span,
+                    "out of range",
+                    "use another number, or a window in time",
+                )
+                return None
+            return Window(Frame.EVENTS, over.count, previous)
+        length_us, offset_us = over.length_us or 0, over.offset_us or 0
+        if max(length_us, offset_us) > MAX_DURATION_US:
+            self.report(too_long(self.scope.source, over.span))
+            return None
+        if length_us == 0 and over.kind in (ast.OverKind.TUMBLING, ast.OverKind.SESSION):
+            self.problem("E0217", "a window of no time", over.span, "no time at all", "write a longer time")
+            return None
+        match over.kind:
+            case ast.OverKind.SESSION:
+                return Window(Frame.SESSION, length_us)
+            case ast.OverKind.TUMBLING:
+                zone = "" if over.zone is None else over.zone.text
+                if over.zone is not None and not _is_zone(zone):
+                    self.problem(
+                        "E0217",
+                        f"there is no time zone '{zone}'",
+                        over.zone.span,
+                        "not in the database of time zones",
+                        "write a name such as 'Europe/Berlin' or 'UTC'",
+                    )
+                    return None
+                return Window(Frame.TUMBLING, length_us, offset_us=offset_us % length_us, zone=zone)
+            case _:
+                return Window(Frame.TIME, length_us, previous)
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True

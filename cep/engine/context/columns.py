@@ -1,0 +1,152 @@
+"""What an event knows of its past: columns that are computed once events are in order, before runs see them.
+
+The columns of windows come first (`cep.engine.context.windows`), then what is computed of them, then the rest
+of the predicates that read either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I32, I64
+from cep.engine.context.rings import StoredRing
+from cep.engine.context.windows import Windows
+from cep.engine.order.ordering import OrderedEvents
+from cep.engine.prepare.columns import lent, whole
+from cep.engine.prepare.predicates import Batch, Vector, all_rows, evaluate, from_arrow, is_all
+from cep.engine.state.sections import WindowSection, damaged
+from cep.engine.state.strings import StringPool
+from cep.expression import Type
+from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.program import Program, bits_column
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Context:
+    """What earlier events left for the windows of a program, and the columns that later ones get from it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.windows = Windows(program.windows)
+
+    def extend(
+        self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, strings: StringPool
+    ) -> pa.Table:
+        """Return prepared events with their windowed and computed columns, and all bits.
+
+        Parameters
+        ----------
+        table
+            n prepared events (`Program.event_schema`), in any order. They are added to what there is.
+        order
+            The events in order; those that are not in it get NULL.
+        slots : (keys of `order`,) int32
+            The slot of each key.
+        n_slots
+            The number of slots.
+        strings
+            Texts by code.
+        """
+        program = self.program
+
+        def cells(name: str) -> tuple[I64, Mask | None]:
+            return _cells(whole(table.column(name)), program.type_of(name), strings)
+
+        def holds(place: tuple[int, int]) -> Mask:
+            word, bit = place
+            found: Mask = (np.asarray(table.column(bits_column(word))) >> np.int64(bit) & 1).astype(np.bool_)
+            return found
+
+        found = self.windows.compute(order, slots, n_slots, table.num_rows, cells, holds)
+        for column in program.windows:
+            values, known = found[column.name]
+            table = table.append_column(column.name, _arrow(values, known, column.type, strings))
+        for name, expression in program.computed:
+            table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
+        return _refined(program, table)
+
+    def sections(self) -> tuple[WindowSection, ...]:
+        """Return what is left of earlier events, for a snapshot."""
+        meanings = self.program.window_meanings
+        return tuple(
+            WindowSection(
+                b"".join(sorted(meanings[name] for name in ring.columns)), (ring.keys, ring.entries)
+            )
+            for ring in self.windows.stored()
+        )
+
+    def restore(self, sections: Sequence[WindowSection], n_slots: int) -> None:
+        """Take over what `sections` returned, perhaps of a program with its rules in another order.
+
+        Raises
+        ------
+        StateError
+            It is damaged (E0702).
+        """
+        names = {meaning: name for name, meaning in self.program.window_meanings.items()}
+        try:
+            rings = [
+                StoredRing(
+                    tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)),
+                    *section.parts,
+                )
+                for section in sections
+            ]
+            self.windows.restore(rings, n_slots)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise damaged("its windows do not fit its rules") from error
+
+
+def _parts(data: bytes, size: int) -> list[bytes]:
+    return [data[first : first + size] for first in range(0, len(data), size)]
+
+
+def _refined(program: Program, table: pa.Table) -> pa.Table:
+    """Return `table` with the bits of predicates that read windows cleared where these do not hold."""
+    if not program.refined:
+        return table
+    batch = Batch(table)
+    words: dict[int, I64] = {}
+    for word, bit, rest in program.refined:
+        if word not in words:
+            words[word] = np.asarray(table.column(bits_column(word))).copy()
+        vector = evaluate(rest, batch)
+        holds = vector.values if is_all(vector.known) else vector.values & vector.known
+        words[word] &= np.where(holds, np.int64(-1), ~_bit(bit))
+    for word, values in words.items():
+        place = table.column_names.index(bits_column(word))
+        table = table.set_column(place, table.schema.field(place), pa.array(values))
+    return table
+
+
+def _bit(number: int) -> np.int64:
+    return np.uint64(1 << number).astype(np.int64)
+
+
+def _cells(column: pa.Array, kind: Type, strings: StringPool) -> tuple[I64, Mask | None]:
+    """Return the values of a column as 64-bit cells, and which are known; None: all."""
+    if kind is Type.STRING:
+        known = np.asarray(pc.is_valid(column))
+        return strings.encode(column), None if known.all() else known
+    vector = from_arrow(column, kind)
+    values = vector.values
+    cells = values.view(np.int64) if kind is Type.DOUBLE else np.ascontiguousarray(values, np.int64)
+    return lent(cells), None if is_all(vector.known) else np.asarray(vector.known)
+
+
+def _arrow(values: I64, known: Mask | None, kind: Type, strings: StringPool) -> pa.Array:
+    """Return cells as an Arrow column."""
+    if kind is Type.STRING:
+        return strings.decode(values, np.ones(len(values), np.bool_) if known is None else known)
+    typed = values
+    if kind is Type.DOUBLE:
+        typed = values.view(np.float64)
+    elif kind is Type.BOOLEAN:
+        typed = values.astype(np.bool_)
+    return Vector(typed, all_rows(len(values)) if known is None else known, kind).to_arrow()

@@ -1,0 +1,86 @@
+"""The memory that the kernels of windows share: the arrays, and names for their columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cep.arrays import I64, U8
+
+# Columns of `Ring.keys`. MARK: of a tumbling window its start, of a session the time of its last event, of the
+# last n events how many events there were so far, else the time of the newest entry.
+START, LENGTH, CAPACITY, MARK = range(4)
+KEY_WIDTH = 4
+
+WORD, VALUE = 0, 1
+"""Columns of `Ring.entries`. WORD: twice the time (or the number) of the event, and 1 if the value is no NULL."""
+
+# Places in `Ring.spec`.
+FRAME, SPAN, PREVIOUS, KEPT, N_LAST, WITH_FIRST, IS_DOUBLE, WITH_NULL = range(8)
+N_SPEC = 8
+
+# Kinds of frames.
+TIME, EVENTS, TUMBLING, SESSION, ALL = range(5)
+
+# What is kept of the window behind the last event of a batch: all of it; its last events, and its first one;
+# its least and its greatest value; sums.
+WHOLE, LAST, EXTREMES, SUMS = range(4)
+
+# What is computed of sums and of positions.
+COUNT, SUM, AVG, VARIANCE, STDDEV = range(5)
+FIRST_VALUE, LAST_VALUE, LAG = range(3)
+
+NEVER = -(1 << 61)
+"""A time before all events: differences to it have 64 bits, and it can be doubled."""
+
+
+class Ring(NamedTuple):
+    """What earlier events left: the entries of each key lie together, oldest first."""
+
+    spec: I64  # (N_SPEC,) which window
+    keys: I64  # (slots, KEY_WIDTH) where the entries of a key are
+    entries: I64  # (capacity, 2) an entry is a row
+    meta: I64  # (1,) rows of `entries` that were given to a key
+
+
+class Batch(NamedTuple):
+    """The events of a batch, in order."""
+
+    time_us: I64  # (n,) microseconds since 1970
+    begins_us: I64  # (n,) when the tumbling window of each event begins; empty for other frames
+    starts: I64  # (keys + 1,) the events of key k take places ``starts[k]`` to ``starts[k + 1]``
+    slots: I64  # (keys,) the row of each key in `Ring.keys`
+
+
+class Reads(NamedTuple):
+    """What a window reads, in order. Where something holds for all events, its array is empty."""
+
+    values: I64  # (n,) doubles by their bits; empty: none are read
+    within: U8  # (n,) 1: the window sees the event
+    counting: U8  # (n,) 1: it sees the event, and the event's value counts
+    known: U8  # (n,) 1: the value is not NULL
+
+
+class Frames(NamedTuple):
+    """The windows of the events of a block of keys, as ranges of what these keys kept and got."""
+
+    words: I64  # (entries,) as WORD; key by key: what it kept, then its new events that count
+    values: I64  # (entries,)
+    bases: I64  # (keys,) the first entry of each key
+    first: I64  # (events,) the first entry of each window
+    last: I64  # (events,) the entry behind its last
+    own: U8  # (events,) 1: the last entry of the window is the event itself
+    ends: I64  # (keys, 2) the window behind the last event of each key: its first entry, the one behind its last
+
+
+class Sums(NamedTuple):
+    """Room for the exact sums of one key. Zeros, before and after each call."""
+
+    totals: I64  # (chunks of a double,)
+    squares: I64  # (chunks of a square,)
+    digits: I64  # (chunks of a square,) overwritten
+    product: I64  # (chunks of a square,) overwritten
+    special: I64  # (3,) how many values are NaN, Infinity, -Infinity
+
+
+N_TOTALS, N_SQUARES = 72, 148
+"""Chunks that hold any sum of doubles, and any sum of their squares, with room for what is carried."""

@@ -1,0 +1,490 @@
+"""One window over one argument: what earlier events left of it, and what is computed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cep.arrays import I64, U8, Mask
+from cep.engine.context.kernels import layout as at
+from cep.engine.context.kernels.extremes import extreme_windows
+from cep.engine.context.kernels.frames import frame_events
+from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring, Sums
+from cep.engine.context.kernels.percentiles import N_ROOM, percentile_windows
+from cep.engine.context.kernels.positions import window_places
+from cep.engine.context.kernels.sets import set_windows
+from cep.engine.context.kernels.storage import (
+    gather_marks,
+    list_entries,
+    move_entries,
+    scatter,
+    scatter_marks,
+    trim_entries,
+)
+from cep.engine.context.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_windows
+from cep.engine.context.tumbling import window_begins
+from cep.engine.kernels.columns.order import gather
+from cep.engine.order.ordering import is_sorted
+from cep.engine.prepare.columns import lent
+from cep.engine.state.packing import Packed, packed
+from cep.expression import Type
+from cep.program.windows import Frame, Function, Window, WindowColumn
+
+_FRAMES = {
+    Frame.TIME: at.TIME,
+    Frame.EVENTS: at.EVENTS,
+    Frame.TUMBLING: at.TUMBLING,
+    Frame.SESSION: at.SESSION,
+    Frame.ALL: at.ALL,
+}
+_SUMS = {
+    Function.COUNT: at.COUNT,
+    Function.SUM: at.SUM,
+    Function.AVG: at.AVG,
+    Function.VARIANCE: at.VARIANCE,
+    Function.STDDEV: at.STDDEV,
+}
+_EXTREMES = (Function.MIN, Function.MAX)
+_PLACES = {
+    Function.FIRST_VALUE: at.FIRST_VALUE,
+    Function.LAST_VALUE: at.LAST_VALUE,
+    Function.LAG: at.LAG,
+}
+_SETS = {Function.DISTINCT: 0, Function.SEEN: 1}
+
+_BLOCK = 1 << 15
+"""Entries and events that are looked at together: they stay in the cache."""
+
+_MOST_ROOM = 1 << 20
+"""Entries for which room is kept from batch to batch."""
+
+_TRIMS = 4
+"""How often a key that has no events is trimmed in the length of a window."""
+
+_FURTHEST = 1 << 61
+
+
+def family(function: Function) -> str:
+    """Return which functions are computed of the same of what is kept, where that is not the whole window."""
+    if function in _SUMS:
+        return "sums"
+    if function in _SETS:
+        return "sets"
+    if function in _EXTREMES:
+        return "extremes"
+    return "places" if function in _PLACES else "percentiles"
+
+
+def is_sliding(window: Window) -> bool:
+    """Return whether events leave the window one by one. Any other one ends as a whole, or never."""
+    return window.frame in (Frame.TIME, Frame.EVENTS)
+
+
+class Room:
+    """Memory that kernels work in, from block to block. Its content means nothing."""
+
+    def __init__(self) -> None:
+        self._n_entries = self._n_events = self._n_keys = 0
+        self.make(0, 0, 0)
+        self.sums = Sums(
+            totals=np.zeros(at.N_TOTALS, np.int64),
+            squares=np.zeros(at.N_SQUARES, np.int64),
+            digits=np.zeros(at.N_SQUARES, np.int64),
+            product=np.zeros(at.N_SQUARES, np.int64),
+            special=np.zeros(3, np.int64),
+        )
+
+    def make(self, n_entries: int, n_events: int, n_keys: int) -> None:
+        """Make room for so many entries, events and keys of a block."""
+        if n_entries > self._n_entries or n_events > self._n_events or n_keys > self._n_keys:
+            self._n_entries = max(n_entries, 2 * _BLOCK)
+            self._n_events, self._n_keys = max(n_events, 2 * _BLOCK), max(n_keys, 2 * _BLOCK)
+            self.frames = Frames(
+                words=np.empty(self._n_entries, np.int64),
+                values=np.empty(self._n_entries, np.int64),
+                bases=np.empty(self._n_keys, np.int64),
+                first=np.empty(self._n_events, np.int64),
+                last=np.empty(self._n_events, np.int64),
+                own=np.empty(max(self._n_events, self._n_entries), np.uint8),
+                ends=np.empty((self._n_keys, 2), np.int64),
+            )
+            self._more: dict[tuple[int, ...], I64] = {}
+
+    def more(self, *shape: int) -> I64:
+        """Return more room: the same for the same shape."""
+        if shape not in self._more:
+            self._more[shape] = np.empty(shape, np.int64)
+        return self._more[shape]
+
+    @property
+    def n_entries(self) -> int:
+        """For how many entries of a block there is room."""
+        return self._n_entries
+
+    def shrink(self) -> None:
+        """Give up room for a key that had very many entries."""
+        if max(self._n_entries, self._n_events, self._n_keys) > _MOST_ROOM:
+            self._n_entries = self._n_events = self._n_keys = 0
+            self.make(0, 0, 0)
+
+
+class OrderedTable:
+    """Columns and predicates of a batch, in the order of its events; each is brought into order once.
+
+    Parameters
+    ----------
+    rows : (n,) int64
+        The row of each event.
+    n_rows
+        Rows of the table.
+    cells, bits
+        As for `Windows.compute`.
+    """
+
+    def __init__(
+        self,
+        rows: I64,
+        n_rows: int,
+        cells: Callable[[str], tuple[I64, Mask | None]],
+        bits: Callable[[tuple[int, int]], Mask],
+    ) -> None:
+        self._rows, self._n_rows = rows, n_rows
+        self._cells, self._bits = cells, bits
+        self._columns: dict[str, tuple[I64, Mask | None]] = {}
+        self._ordered: dict[str, I64] = {}
+        self._marks: dict[object, U8] = {}
+        self._is_ordered = len(rows) == n_rows and is_sorted(rows)
+
+    def cells(self, name: str) -> tuple[I64, U8]:
+        """Return the cells of a column, and which are known; empty: all."""
+        if name not in self._ordered:
+            values = lent(self._column(name)[0])
+            ordered = values
+            if not self._is_ordered:
+                ordered = np.empty(len(self._rows), np.int64)
+                gather(values, self._rows, ordered)
+            self._ordered[name] = ordered
+        return self._ordered[name], self.known(name)
+
+    def known(self, name: str) -> U8:
+        """Return which values of a column are known; empty: all."""
+        known = self._column(name)[1]
+        return np.zeros(0, np.uint8) if known is None else self._in_order(name, known)
+
+    def bits(self, place: tuple[int, int]) -> U8:
+        """Return for which events a predicate holds."""
+        return self._marks[place] if place in self._marks else self._in_order(place, self._bits(place))
+
+    def _column(self, name: str) -> tuple[I64, Mask | None]:
+        if name not in self._columns:
+            self._columns[name] = self._cells(name)
+        return self._columns[name]
+
+    def _in_order(self, of: object, mask: Mask) -> U8:
+        if of not in self._marks:
+            marks = lent(np.ascontiguousarray(mask).view(np.uint8))
+            ordered = marks
+            if not self._is_ordered:
+                ordered = np.empty(len(self._rows), np.uint8)
+                gather_marks(marks, self._rows, ordered)
+            self._marks[of] = ordered
+        return self._marks[of]
+
+    def by_row(self, values: I64, known: U8) -> tuple[I64, Mask | None]:
+        """Return a column that is in order by row of the table, and which are known; None: all."""
+        all_known = bool(known.all())
+        if self._is_ordered:
+            return values, None if all_known else known.view(np.bool_)
+        of_rows = np.zeros(self._n_rows, np.int64)
+        scatter(values, self._rows, of_rows)
+        if all_known and len(self._rows) == self._n_rows:
+            return of_rows, None
+        is_known = np.zeros(self._n_rows, np.uint8)
+        scatter_marks(known, self._rows, is_known)
+        return of_rows, is_known.view(np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRing:
+    """What one window holds, compact. It serves the columns of these names."""
+
+    columns: tuple[str, ...]
+    keys: Packed  # (slots, 2) how many entries, the mark
+    entries: Packed  # (entries, 2) key by key
+
+
+class WindowRing:
+    """The columns that one ring serves.
+
+    Parameters
+    ----------
+    columns
+        At least one, with one window, `within`, `counts` and argument; of one family, unless the window keeps
+        all of its events.
+    """
+
+    def __init__(self, columns: Sequence[WindowColumn]) -> None:
+        self.columns = tuple(sorted(columns, key=lambda column: column.function not in _SUMS))
+        one = self.columns[0]
+        self.window = one.window
+        families = {family(column.function) for column in self.columns}
+        functions = {column.function for column in self.columns}
+        self.is_set = families == {"sets"}
+        self.argument = one.argument
+        self.reads_values = functions != {Function.COUNT}
+        self.holds_strings = one.argument_type is Type.STRING and self.reads_values
+        kept, n_last = at.WHOLE, 0
+        if families == {"sums"} and not is_sliding(self.window):
+            kept = at.SUMS
+        elif families == {"extremes"} and not is_sliding(self.window):
+            kept = at.EXTREMES
+        elif families == {"places"} and not (is_sliding(self.window) and Function.FIRST_VALUE in functions):
+            kept = at.LAST
+            n_last = max(
+                [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
+            )
+        self.spec = np.zeros(at.N_SPEC, np.int64)
+        self.spec[at.FRAME] = _FRAMES[self.window.frame]
+        self.spec[at.SPAN] = min(self.window.length, _FURTHEST)
+        self.spec[at.PREVIOUS] = self.window.previous
+        self.spec[at.KEPT] = kept
+        self.spec[at.N_LAST] = n_last
+        self.spec[at.WITH_FIRST] = Function.FIRST_VALUE in functions
+        self.spec[at.IS_DOUBLE] = one.argument_type is Type.DOUBLE
+        self.spec[at.WITH_NULL] = "places" in families
+        self._first_mark = 0 if self.window.frame is Frame.EVENTS else at.NEVER
+        self._bound = self._trimmed = at.NEVER
+        self._keys = np.zeros((0, at.KEY_WIDTH), np.int64)
+        self._entries = np.zeros((0, 2), np.int64)
+        self._meta = np.zeros(1, np.int64)
+
+    # ------------------------------------------------------------ events
+
+    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns by row of the table, and add the events to what is kept.
+
+        Parameters
+        ----------
+        batch
+            The events in order. There is a slot for each of its keys.
+        table
+            Their columns.
+        room
+            Memory to work in.
+        """
+        reads = self._reads(table)
+        if self.window.frame is Frame.TUMBLING:
+            batch = batch._replace(begins_us=window_begins(self.window, batch.time_us))
+        n = len(batch.time_us)
+        n_out = 2 if self.is_set else len(self.columns)
+        out, known = np.empty((n_out, n), np.int64), np.empty((n_out, n), np.uint8)
+        sizes = np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1
+        ends = np.cumsum(sizes)
+        first = 0
+        while first < len(sizes):
+            done = int(ends[first - 1]) if first else 0
+            behind = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), first + 1)
+            n_entries = int(ends[behind - 1]) - done
+            n_events = int(batch.starts[behind] - batch.starts[first])
+            room.make(n_entries, n_events, behind - first)
+            if self.spec[at.KEPT] != at.SUMS:
+                self._make_room(n_entries + (n_entries >> 1) + 1)
+            self._compute_block(batch, reads, room, first, behind, out, known)
+            first = behind
+        room.shrink()
+        found = {}
+        for number, column in enumerate(self.columns):
+            row = _SETS[column.function] if self.is_set else number
+            found[column.name] = table.by_row(out[row], known[row])
+        return found
+
+    def _reads(self, table: OrderedTable) -> Reads:
+        one = self.columns[0]
+        none = np.zeros(0, np.uint8)
+        values, known = np.zeros(0, np.int64), none
+        if one.argument is not None:
+            values, known = (
+                table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+            )
+        within = none if one.within is None else table.bits(one.within)
+        counting = within
+        if one.counts is not None:
+            counting = table.bits(one.counts)
+            if len(within):
+                counting = counting & within
+        counts_all = self.window.frame in (Frame.EVENTS, Frame.SESSION)
+        return Reads(values, within if counts_all else none, counting, known)
+
+    def _ring(self) -> Ring:
+        return Ring(self.spec, self._keys, self._entries, self._meta)
+
+    def _compute_block(
+        self, batch: Batch, reads: Reads, room: Room, first: int, behind: int, out: I64, known: U8
+    ) -> None:
+        frames, keys = room.frames, np.array([first, behind], np.int64)
+        if self.is_set:
+            table = room.more(1 << (2 * room.n_entries).bit_length())
+            set_windows(self._ring(), batch, reads, frames, table, out, known, keys)
+            return
+        frame_events(self._ring(), batch, reads, frames, first, behind)
+        sums = [number for number, column in enumerate(self.columns) if column.function in _SUMS]
+        if sums:
+            self._compute_sums(batch, room, keys, sums, out, known)
+        for number, column in enumerate(self.columns):
+            to = out[number], known[number]
+            if column.function in _EXTREMES:
+                queue = room.more(2, room.n_entries)
+                is_max = column.function is Function.MAX
+                extreme_windows(self._ring(), batch, frames, queue, is_max, *to, keys)
+            elif column.function in _PLACES:
+                window_places(batch, frames, _PLACES[column.function], int(column.parameter), *to, keys)
+            elif column.function is Function.PERCENTILE:
+                places = room.more(N_ROOM, room.n_entries + 1)
+                part = float(column.parameter)
+                percentile_windows(self._ring(), batch, frames, places, part, *to, keys)
+
+    def _compute_sums(
+        self, batch: Batch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
+    ) -> None:
+        functions = np.array([_SUMS[self.columns[number].function] for number in numbers], np.int64)
+        of_sums, of_known = out[: len(numbers)], known[: len(numbers)]  # they come first
+        first, behind = keys.tolist()
+        done = first
+        while True:
+            part = np.array([first, done, behind], np.int64)
+            done = sum_windows(
+                self._ring(), batch, room.frames, room.sums, functions, of_sums, of_known, part
+            )
+            if done == behind:
+                return
+            self._make_room(_ROOM_OF_SUMS)
+
+    def _make_room(self, needed: int) -> None:
+        """Make room for so many entries behind the last one."""
+        if self._meta[0] + needed > len(self._entries):
+            live = int(self._keys[:, at.LENGTH].sum())
+            entries = np.empty((2 * (live + needed), 2), np.int64)
+            self._meta[0] = move_entries(self._keys, self._entries, entries)
+            self._entries = entries
+
+    # ------------------------------------------------------------ keys
+
+    def set_slots(self, n_slots: int) -> None:
+        """Make room for `n_slots` keys."""
+        added = n_slots - len(self._keys)
+        if added > 0:
+            keys = np.zeros((added, at.KEY_WIDTH), np.int64)
+            keys[:, at.MARK] = self._first_mark
+            self._keys = np.concatenate((self._keys, keys))
+
+    def keep_slots(self, live: Mask) -> None:
+        """Forget the keys that are not in `live`."""
+        self._keys = self._keys[live]
+
+    def bound(self, watermark_us: int) -> int:
+        """Return the least mark of a key, or time of an entry, that an event after the watermark can see."""
+        match self.window.frame:
+            case Frame.TIME | Frame.SESSION:
+                return max(watermark_us + 1 - int(self.spec[at.SPAN]), at.NEVER)
+            case Frame.TUMBLING:
+                if not _FIRST_US < watermark_us < _LAST_US:
+                    return at.NEVER if watermark_us < 0 else _LAST_US
+                return int(window_begins(self.window, np.array([watermark_us + 1], np.int64))[0])
+            case _:
+                return at.NEVER
+
+    def live(self, watermark_us: int) -> Mask:
+        """Return which keys hold something that an event after the watermark can see."""
+        live: Mask = (self._keys[:, at.LENGTH] > 0) & (self._keys[:, at.MARK] >= self.bound(watermark_us))
+        return live
+
+    def expire(self, watermark_us: int) -> None:
+        """Let go what no event after the watermark can see. Entries go now and then, not each time."""
+        self._bound = max(self._bound, self.bound(watermark_us))
+        if self._bound - self._trimmed > self.window.length // _TRIMS:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Drop what is older than the bound."""
+        self._trimmed = self._bound
+        self._keys[self._keys[:, at.MARK] < self._bound, at.LENGTH] = 0
+        if self.window.frame is Frame.TIME:
+            trim_entries(self._keys, self._entries, self._bound)
+        if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + _BLOCK):
+            self._make_room(len(self._entries))
+
+    # ------------------------------------------------------------ snapshots
+
+    def stored(self) -> StoredRing:
+        """Return what is held."""
+        if self.window.frame not in (Frame.EVENTS, Frame.ALL):
+            self._trim()
+        lengths = self._keys[:, at.LENGTH]
+        order = np.empty(int(lengths.sum()), np.int64)
+        list_entries(self._keys, order)
+        keys = np.zeros((len(self._keys), 2), np.int64)
+        holds = lengths > 0
+        keys[:, 0] = lengths
+        # The mark of a key that holds nothing does not matter.
+        keys[:, 1] = np.where(
+            holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1)
+        )
+        names = tuple(column.name for column in self.columns)
+        return StoredRing(names, packed(keys), packed(self._entries, order))
+
+    def restore(self, stored: StoredRing, n_slots: int) -> None:
+        """Hold what was stored.
+
+        Raises
+        ------
+        ValueError
+            It cannot have been stored by this window.
+        """
+        if (stored.keys.n_rows, len(stored.keys.low), len(stored.entries.low)) != (n_slots, 2, 2):
+            raise ValueError("the entries of a window do not fit its keys")
+        keys = stored.keys.matrix()
+        lengths = keys[:, 0]
+        if (lengths < 0).any() or int(lengths.sum()) != stored.entries.n_rows:
+            raise ValueError("the entries of a window do not fit its keys")
+        entries = stored.entries.matrix()
+        if self.spec[at.KEPT] == at.SUMS and not _are_sums(entries):
+            raise ValueError("what a window holds are no sums")
+        self._keys = np.zeros((n_slots, at.KEY_WIDTH), np.int64)
+        self._keys[:, at.LENGTH] = self._keys[:, at.CAPACITY] = lengths
+        self._keys[:, at.START] = np.cumsum(lengths) - lengths
+        self._keys[:, at.MARK] = np.where(lengths > 0, keys[:, 1], self._first_mark)
+        self._entries = entries
+        self._meta[0] = len(entries)
+
+    def string_cells(self) -> tuple[I64, Mask]:
+        """Return the cells of the entries, in place, and which of them hold the code of a text."""
+        order = np.empty(int(self._keys[:, at.LENGTH].sum()), np.int64)
+        list_entries(self._keys, order)
+        used = self._entries[: int(self._meta[0])]
+        holds = np.zeros(len(used), np.bool_)
+        holds[order] = used[order, at.WORD] & 1 != 0
+        return used[:, at.VALUE], holds
+
+    @property
+    def n_entries(self) -> int:
+        """How many entries all keys hold; each takes 16 bytes."""
+        return int(self._keys[:, at.LENGTH].sum())
+
+
+_SPARSE = 4
+_ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
+_FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000
+"""Times of years that zones know."""
+
+
+def _are_sums(entries: I64) -> bool:
+    words, values = entries[:, at.WORD], entries[:, at.VALUE]
+    chunks = values[words == CHUNKS]
+    is_chunk = (words >= OF_TOTALS) & (words < OF_TOTALS + at.N_TOTALS)
+    is_square = (words >= OF_SQUARES) & (words < OF_SQUARES + at.N_SQUARES)
+    return bool(
+        ((words >= 0) & (words < 5) | is_chunk | is_square).all()
+        and ((chunks & 255 < at.N_TOTALS - 2) & (chunks >> 8 <= chunks & 255) & (chunks >= 0)).all()
+    )

@@ -1,0 +1,73 @@
+"""Windowed aggregates of a program: columns that each event gets from the events of its key before it.
+
+The compiler writes them, `cep.engine.context` computes them once events are in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cep.expression import Frame, Type, Window
+
+__all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn"]
+
+
+COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
+"""Frames that depend on events whose argument does not count (FILTER), too."""
+
+
+class Function(IntEnum):
+    """What is computed of the events of a window."""
+
+    COUNT = 0  # of rows, or of an argument's values that are not NULL
+    SUM = 1
+    AVG = 2
+    MIN = 3
+    MAX = 4
+    VARIANCE = 5  # of a sample
+    STDDEV = 6  # of a sample
+    DISTINCT = 7  # COUNT(DISTINCT x)
+    SEEN = 8  # whether the argument of this event is among those of the window
+    FIRST_VALUE = 9
+    LAST_VALUE = 10
+    LAG = 11  # `WindowColumn.parameter` events before this one
+    PERCENTILE = 12  # `WindowColumn.parameter` from 0 to 1, between two values on the line between them
+
+
+@dataclass(frozen=True, slots=True)
+class WindowColumn:
+    """A column that is computed from a window.
+
+    Parameters
+    ----------
+    name
+        What the column is called.
+    type
+        Its type.
+    function
+        What is computed.
+    argument
+        Column of a prepared batch; None: ``COUNT(*)``.
+    argument_type
+        The type of `argument`.
+    parameter
+        Of LAG and PERCENTILE.
+    window
+        Which events.
+    within
+        Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
+        events make a session, or are counted by EVENTS.
+    counts
+        Word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
+    """
+
+    name: str
+    type: Type
+    function: Function
+    argument: str | None
+    argument_type: Type | None
+    window: Window
+    parameter: float = 0
+    within: tuple[int, int] | None = None
+    counts: tuple[int, int] | None = None

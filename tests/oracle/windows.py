@@ -1,0 +1,192 @@
+"""Windowed aggregates, computed anew for each event (docs/semantics.md, "Windowed values")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cep.compiler import ir
+from cep.expression import Expression, Frame, Type, Window, Windowed, walk
+
+Event = Any
+Evaluate = Callable[[Expression, Event], Any]
+
+_INT64 = range(-(2**63), 2**63)
+_DAY_US = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def windows_of(rule: ir.Rule) -> Iterator[Windowed]:
+    """Yield the windowed aggregates of a rule."""
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    for expression in expressions:
+        yield from (node for node in walk(expression) if isinstance(node, Windowed))
+
+
+def column_of(windowed: Windowed) -> str:
+    """Return the column of an event of a partition that has the value of a windowed aggregate."""
+    return f"#{windowed!r}"
+
+
+def value_at(
+    windowed: Windowed, events: Sequence[Event], at: int, times: Sequence[int], evaluate: Evaluate
+) -> Any:
+    """Return the value of `windowed` for event `at` of a key whose events are `events`, in order."""
+    is_of_stream = [not windowed.stream or event["#stream"] == windowed.stream for event in events]
+    seen = [number for number in range(at + 1) if is_of_stream[number]]
+    inside = [
+        number
+        for number in _framed(windowed.window, seen, at, times)
+        if _counts(windowed, events[number], evaluate)
+    ]
+    if windowed.function == "LAG":
+        before = [number for number in inside if number < at]
+        back = int(windowed.parameter)
+        return _argument(windowed, events[before[-back]], evaluate) if back <= len(before) else None
+    if windowed.function == "COUNT" and windowed.argument is None:
+        return len(inside)
+    values = [_argument(windowed, events[number], evaluate) for number in inside]
+    if windowed.function in ("FIRST_VALUE", "LAST_VALUE"):
+        return None if not values else values[0 if windowed.function == "FIRST_VALUE" else -1]
+    known = [value for value in values if value is not None]
+    if windowed.function == "SEEN":
+        own = _argument(windowed, events[at], evaluate)
+        return None if own is None else any(_same(own) == _same(value) for value in known)
+    return _aggregate(windowed, known)
+
+
+def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) -> list[int]:
+    """Return which of the events `seen`, up to event `at`, are in its window."""
+    before = [number for number in seen if number < at] if window.previous else list(seen)
+    match window.frame:
+        case Frame.ALL:
+            return before
+        case Frame.EVENTS:
+            return before[-window.length :]
+        case Frame.TIME:
+            return [number for number in before if times[at] - times[number] <= window.length]
+        case Frame.TUMBLING:
+            return [number for number in before if times[number] >= _start(window, times[at])]
+        case Frame.SESSION:
+            chain: list[int] = []
+            last_us = times[at]
+            for number in reversed(before):
+                if last_us - times[number] > window.length:
+                    break
+                chain.insert(0, number)
+                last_us = times[number]
+            return chain
+
+
+def _start(window: Window, time_us: int) -> int:
+    """Return when the tumbling window of a time began."""
+    shifted = time_us - window.offset_us
+    if not window.zone:
+        return time_us - shifted % window.length
+    zone = ZoneInfo(window.zone)
+    if window.length % _DAY_US == 0:
+        # The last midnight of the right day whose shifted instant is not after the time.
+        days = window.length // _DAY_US
+        day = (_EPOCH + timedelta(microseconds=shifted)).astimezone(zone).date()
+        first = day - timedelta(days=(day - date(1970, 1, 1)).days % days)
+        return _midnight_us(first, zone) + window.offset_us
+    local = (_EPOCH + timedelta(microseconds=shifted)).astimezone(zone)
+    wall_us = (local.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+    return time_us - wall_us % window.length
+
+
+def _midnight_us(day: date, zone: ZoneInfo) -> int:
+    local = datetime(day.year, day.month, day.day, tzinfo=zone)
+    return (local.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _counts(windowed: Windowed, event: Event, evaluate: Evaluate) -> bool:
+    return windowed.condition is None or evaluate(windowed.condition, event) is True
+
+
+def _argument(windowed: Windowed, event: Event, evaluate: Evaluate) -> Any:
+    assert windowed.argument is not None
+    return evaluate(windowed.argument, event)
+
+
+def _same(value: Any) -> Any:
+    """Return something that is equal for values that are: NaN equals NaN, -0.0 equals 0.0."""
+    return ("NaN",) if value != value else value
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    return (True, 0) if value != value else (False, value)
+
+
+def _aggregate(windowed: Windowed, known: list[Any]) -> Any:
+    match windowed.function:
+        case "COUNT":
+            return len(known)
+        case "DISTINCT":
+            return len({_same(value) for value in known})
+    if not known:
+        return None
+    match windowed.function:
+        case "SUM" if windowed.type is not Type.DOUBLE:
+            total = sum(known)
+            return total if total in _INT64 else None
+        case "SUM":
+            return exact_sum(known)
+        case "AVG":
+            return (
+                _number(sum(known)) / len(known)
+                if isinstance(known[0], int)
+                else exact_sum(known) / len(known)
+            )
+        case "MIN":
+            return min(known, key=_rank)
+        case "MAX":
+            return max(known, key=_rank)
+        case "VARIANCE" | "STDDEV":
+            variance = _variance([float(value) for value in known])
+            if variance is None or windowed.function == "VARIANCE":
+                return variance
+            return math.sqrt(variance)
+        case "PERCENTILE":
+            return _percentile(sorted((float(value) for value in known), key=_rank), windowed.parameter)
+        case _:
+            raise AssertionError(windowed.function)
+
+
+def exact_sum(values: Sequence[float]) -> float:
+    """Return the sum of doubles as if it were rounded once."""
+    if any(value != value for value in values) or {math.inf, -math.inf} <= set(values):
+        return math.nan
+    if any(map(math.isinf, values)):
+        return next(value for value in values if math.isinf(value))
+    return _number(sum(map(Fraction, values), Fraction(0)))
+
+
+def _number(exact: int | Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+def _variance(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    exact = [Fraction(value) for value in values]
+    mean = sum(exact, Fraction(0)) / len(exact)
+    return _number(sum(((value - mean) ** 2 for value in exact), Fraction(0)) / (len(exact) - 1))
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float:
+    place = part * (len(ordered) - 1)
+    low = math.floor(place)
+    if low == place or ordered[low] == ordered[min(low + 1, len(ordered) - 1)]:
+        return ordered[low]
+    return ordered[low] + (ordered[low + 1] - ordered[low]) * (place - low)
