@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from cep.commands.group import EXIT_PROBLEMS
+from cep.commands.group import EXIT_PROBLEMS, show
 from cep.commands.options import quiet_option, streams_option
-from cep.commands.problems import show
 from cep.diagnostics.diagnostic import to_json
 
 

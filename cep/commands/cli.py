@@ -10,6 +10,7 @@ import click
 
 from cep.commands.check import check
 from cep.commands.completion import completion
+from cep.commands.doctor import doctor
 from cep.commands.explain import explain
 from cep.commands.group import ErrorReportingGroup
 from cep.commands.match import match
@@ -31,5 +32,5 @@ def main(debug: bool) -> None:
     """Event pattern rules: check them, run them over files, run them on Spark."""
 
 
-for verb in (check, match, explain, run, spool, rules, warm, completion):
+for verb in (check, match, explain, run, doctor, spool, rules, warm, completion):
     main.add_command(verb)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from cep.commands.group import show
 from cep.commands.options import streams_option
-from cep.commands.problems import show
 
 
 @click.command()

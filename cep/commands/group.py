@@ -1,14 +1,15 @@
-"""The group of all verbs. It turns errors into text and exit codes."""
+"""The group of all verbs. It turns errors into text and exit codes, and shows the problems of rules."""
 
 from __future__ import annotations
 
 import errno
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 import click
 
-from cep.commands.problems import shown
+from cep.diagnostics.diagnostic import Diagnostic, in_order, render
 from cep.errors import CepError, RuleError
 
 EXIT_PROBLEMS = 1
@@ -45,3 +46,14 @@ class ErrorReportingGroup(click.Group):
                 err=True,
             )
             ctx.exit(EXIT_INTERNAL)
+
+
+def show(problems: Sequence[Diagnostic], err: bool = True) -> None:
+    """Show `problems`, if there are any, and an empty line after them."""
+    if problems:
+        click.echo(shown(problems, sys.stderr if err else sys.stdout) + "\n", err=err)
+
+
+def shown(problems: Sequence[Diagnostic], stream: TextIO) -> str:
+    """Return problems as text for `stream`. The text has colours if `stream` is a terminal."""
+    return render(in_order(problems), color=stream.isatty())

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from cep.commands.group import EXIT_PASSED_OVER
+from cep.commands.group import EXIT_PASSED_OVER, show
 from cep.commands.options import progress_option, quiet_option, streams_option
-from cep.commands.problems import show
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import InputError

@@ -236,6 +236,7 @@ SPARK: dict[str, str] = {
     "E0845": "more source partitions than a pipeline may have",
     "E0846": "a device clock, and a source that has no order",
     "E0847": "too many events wait for a source partition, and a pause would not help",
+    "E0848": "a source or a sink that does not answer in time",
     "E0850": "no broker of Kafka answers",
     "E0851": "a topic or a partition that is not there",
     "E0852": "a broker of Kafka refuses access",

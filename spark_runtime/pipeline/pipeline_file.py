@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,16 +18,21 @@ from cep.documents.schema_file import load_streams, read_streams
 from cep.documents.source_file import read_source
 from cep.documents.yaml_document import MAX_BYTES, Document
 from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.late_events import declared_schema
 from cep.formats.registry import FORMATS
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
-from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.operator.output import DEAD, LATE, MATCH, late_kind
 from spark_runtime.settings import Settings, one_of, path_of
-from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, sink_names
+from spark_runtime.sinks.protocol import AnySink, Output
+from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, SinkType, sink_names
+from spark_runtime.sources.protocol import Source as EventSource
+from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
-from spark_runtime.sources.spec import SourceSpec
+from spark_runtime.sources.spec import SourceContext, SourceSpec
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
 
 _SETTINGS = (
@@ -93,6 +98,44 @@ class Pipeline:
     watermark: Follows = Follows.SLOWEST
     waiting: WaitingLimit = field(default_factory=WaitingLimit)
     end_waits_after_us: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a stream that waits for what comes."""
+        return self.is_stream and self.trigger != AVAILABLE_NOW
+
+    def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
+        """Yield the sink of each output, with its settings; nothing is written yet."""
+        matches = Output(MATCH, self.rules.match_schema)
+        yield from ((spec, spec.open(matches, context)) for spec in self.sinks)
+        streams = self.rules.streams
+        if self.late is not None:
+            for name, stream in streams.items():
+                folder = "" if len(streams) == 1 else f"stream={name}"
+                late = Output(late_kind(name), declared_schema(stream), stream, folder)
+                yield self.late, self.late.open(late, context)
+        if self.dead_letter is not None:
+            dead = Output(DEAD, DEAD_LETTER_SCHEMA)
+            yield self.dead_letter, self.dead_letter.open(dead, context)
+
+    def opened_source(self, entry: SourceEntry, log: str) -> EventSource | SparkSource:
+        """Return a source; nothing is read yet. `log` is its own file in the checkpoint, or empty.
+
+        Raises
+        ------
+        InputError
+            Only Spark can read it, and its stream needs more.
+        """
+        stream = self.rules.streams[entry.stream]
+        keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST
+        source = entry.spec.open(SourceContext(stream, keys, self.is_stream, self.is_live, by_time, log))
+        if not isinstance(source, EventSource) and stream.device_clock is not None:
+            raise InputError(
+                "E0846",
+                f"stream `{entry.stream}` has a `device_clock`, and only Spark can read its source",
+                "copy the files to a disk of this machine, and keep the checkpoint on one",
+            )
+        return source
 
 
 def load_pipeline(path: str | Path) -> Pipeline:

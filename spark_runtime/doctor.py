@@ -1,0 +1,131 @@
+"""What would keep a pipeline from running, found without Spark: `cep doctor`.
+
+Each source and each sink is asked by itself, at the same time, so one that does not answer hides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from cep.errors import CepError
+from spark_runtime.pipeline.checkpoint_files import is_remote
+from spark_runtime.pipeline.pipeline_file import Pipeline, SourceEntry, load_pipeline
+from spark_runtime.sessions.java import find_java
+from spark_runtime.sessions.local_session import check_pyspark
+from spark_runtime.sinks.registry import SinkContext
+from spark_runtime.sources.protocol import Source
+
+MOST_SECONDS = 10.0
+"""How long a source or a sink may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was asked, and what came out.
+
+    Parameters
+    ----------
+    what
+        Such as ``source transactions (kafka)``.
+    problem
+        The error; None: it is as it should be.
+    seconds
+        How long the answer took.
+    note
+        What there is to say of a thing that is as it should be.
+    """
+
+    what: str
+    problem: CepError | None
+    seconds: float
+    note: str = ""
+
+
+def examine_machine() -> Iterator[Finding]:
+    """Yield what Spark needs here: PySpark, Java."""
+    yield _asked("PySpark", check_pyspark)
+    yield _asked("Java", lambda: find_java().command)
+
+
+def examine_pipeline(path: str | Path) -> Iterator[Finding]:
+    """Yield what is found of a pipeline file: itself, its checkpoint, its sources and sinks.
+
+    Raises
+    ------
+    RuleError
+        The file, its rules or its streams are wrong, with every problem.
+    """
+    pipeline = load_pipeline(path)
+    n_rules = len(pipeline.rules.rules)
+    yield Finding("pipeline file", None, 0.0, f"{n_rules} rule{'' if n_rules == 1 else 's'}")
+    if pipeline.is_stream and not is_remote(pipeline.checkpoint):
+        folder = Path(pipeline.checkpoint)
+        note = "the run goes on from here" if (folder / "offsets").exists() else "the run begins anew"
+        yield Finding("checkpoint", None, 0.0, note)
+    yield from _at_the_same_time([*_of_sources(pipeline), *_of_sinks(pipeline)])
+
+
+_Question = tuple[str, Callable[[], object]]
+
+
+def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
+    for entry in pipeline.sources:
+        yield f"source {entry.stream} ({entry.name})", lambda entry=entry: _check_source(pipeline, entry)  # type: ignore[misc]
+
+
+def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
+    source = pipeline.opened_source(entry, "")
+    if isinstance(source, Source):
+        source.check()
+        return ""
+    return "only Spark can ask it"
+
+
+def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
+    context = SinkContext(pipeline.rules, is_local=True, console=Console(quiet=True))
+    for spec, sink in pipeline.opened_sinks(context):
+        name = type(spec).__name__.removesuffix("Spec").removesuffix("Sink").lower()
+        yield f"sink of {sink.output.kind} ({name})", sink.check
+
+
+def _at_the_same_time(questions: list[_Question]) -> Iterator[Finding]:
+    """Yield an answer to each question, in their order; at most `MOST_SECONDS` from now."""
+    answers: dict[int, Finding] = {}
+
+    def ask(number: int, what: str, question: Callable[[], object]) -> None:
+        answers[number] = _asked(what, question)
+
+    # Daemons: one that never answers must not keep the command from ending.
+    threads = [
+        threading.Thread(target=ask, args=(number, *question), daemon=True)
+        for number, question in enumerate(questions)
+    ]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for number, (thread, (what, _)) in enumerate(zip(threads, questions, strict=True)):
+        thread.join(max(0.0, started + MOST_SECONDS - time.monotonic()))
+        yield answers.get(number) or Finding(what, _no_answer(), time.monotonic() - started)
+
+
+def _asked(what: str, question: Callable[[], object]) -> Finding:
+    started = time.monotonic()
+    try:
+        note = question()
+    except CepError as error:
+        return Finding(what, error, time.monotonic() - started)
+    return Finding(what, None, time.monotonic() - started, note if isinstance(note, str) else "")
+
+
+def _no_answer() -> CepError:
+    return CepError(
+        "E0848",
+        f"no answer within {MOST_SECONDS:g} seconds",
+        "look whether the server is up, and whether a firewall lies between",
+    )

@@ -1,0 +1,113 @@
+"""`cep doctor`: what would keep a pipeline from running."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cep.commands.cli
+import spark_runtime.doctor
+from cep.errors import InputError, SetupError
+from spark_runtime.sinks import console
+from spark_runtime.sources.folders.folder import FolderSource
+
+RULE = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 1 HOUR DEFINE a AS x > 1, b AS x > a.x\n"
+STREAMS = "streams: {s: {event_time: ts, schema: {k: string, ts: timestamp, x: bigint}}}\n"
+PIPELINE = """
+rules: [r.cep]
+source: {stream: s, format: json, path: events}
+sinks:
+  - {format: json, path: alerts}
+  - {format: console}
+checkpoint: checkpoint
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    (tmp_path / "r.cep").write_text(RULE)
+    (tmp_path / "streams.yaml").write_text(STREAMS)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "1.json").write_text('{"k": "a", "ts": "2024-01-01T00:00:00Z", "x": 2}\n')
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    return tmp_path / "pipeline.yaml"
+
+
+def doctor(*args: str | Path) -> tuple[int, list[str]]:
+    result = CliRunner().invoke(cep.commands.cli.main, ["doctor", *map(str, args)])
+    return result.exit_code, result.output.splitlines()
+
+
+def test_a_sound_pipeline_has_no_problem_and_nothing_is_made(pipeline: Path) -> None:
+    before = sorted(pipeline.parent.rglob("*"))
+    code, lines = doctor(pipeline)
+    assert code == 0
+    assert lines[0] == "ok      PySpark"
+    assert lines[1].startswith("ok      Java")
+    assert lines[2:] == [
+        "ok      pipeline file  1 rule",
+        "ok      checkpoint  the run begins anew",
+        "ok      source s (json)",
+        "ok      sink of match (files)",
+        "ok      sink of match (console)",
+    ]
+    assert sorted(pipeline.parent.rglob("*")) == before
+
+
+def test_each_problem_is_told_with_its_help(pipeline: Path) -> None:
+    (pipeline.parent / "events" / "1.json").unlink()
+    (pipeline.parent / "events").rmdir()
+    (pipeline.parent / "alerts").write_text("a file, where the folder is to be")
+    code, lines = doctor(pipeline)
+    assert code == 1
+    problems = [line for line in lines if line.startswith("PROBLEM")]
+    assert problems == ["PROBLEM source s (json)", "PROBLEM sink of match (files)"]
+    assert "        error[E" in lines[lines.index(problems[0]) + 1]
+    assert "ok      sink of match (console)" in lines
+
+
+def test_a_wrong_pipeline_file_is_shown_as_cep_run_shows_it(pipeline: Path) -> None:
+    pipeline.write_text(PIPELINE.replace("rules:", "rulez:"))
+    code, lines = doctor(pipeline)
+    assert code == 1
+    assert any("rulez" in line for line in lines)
+
+
+def test_what_does_not_answer_hides_nothing(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_runtime.doctor, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(FolderSource, "check", lambda self: time.sleep(5))
+    started = time.monotonic()
+    findings = list(spark_runtime.doctor.examine_pipeline(pipeline))
+    assert time.monotonic() - started < 4
+    found = {finding.what: finding.problem for finding in findings}
+    problem = found["source s (json)"]
+    assert problem is not None
+    assert problem.code == "E0848"
+    assert found["sink of match (console)"] is None
+
+
+def test_what_the_machine_lacks_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java() -> None:
+        raise SetupError("E0802", "Spark needs Java: no `java` on PATH", "install Java 17")
+
+    monkeypatch.setattr(spark_runtime.doctor, "find_java", no_java)
+    code, lines = doctor()
+    assert code == 1
+    assert lines[1:] == [
+        "PROBLEM Java",
+        "        error[E0802]: Spark needs Java: no `java` on PATH",
+        "        help: install Java 17",
+    ]
+
+
+def test_a_sink_that_refuses_is_a_problem(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: object) -> None:
+        raise InputError("E0852", "it must not be written", "give this user the right to write it")
+
+    monkeypatch.setattr(console.ConsoleSink, "check", refused)
+    code, lines = doctor(pipeline)
+    assert code == 1
+    assert "PROBLEM sink of match (console)" in lines
