@@ -80,7 +80,8 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
 
 
 def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
-    source = pipeline.opened_source(entry, "")
+    has_log = pipeline.is_stream and not is_remote(pipeline.checkpoint)
+    source = pipeline.opened_source(entry, f"{pipeline.checkpoint}/files/none.log" if has_log else "")
     if isinstance(source, Source):
         source.check()
         return ""

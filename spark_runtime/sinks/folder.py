@@ -41,12 +41,7 @@ class FolderSink:
 
     def check(self) -> None:
         """Write a file and remove it."""
-        with writing(self.path):
-            folder = Path(self.path)
-            folder.mkdir(parents=True, exist_ok=True)
-            probe = folder / f".probe-{os.getpid()}"
-            probe.write_bytes(b"x")
-            probe.unlink()
+        _check_folder(self.path)
 
     def begin(self, batch: Batch) -> None:
         """Remove what was left of the micro-batch."""
@@ -107,7 +102,9 @@ class FolderSinkOfSpark:
     wants_rows = True
 
     def check(self) -> None:
-        """Do nothing: Spark says what is wrong as it writes."""
+        """Write a file and remove it, on a disk of this machine. Elsewhere only Spark can tell."""
+        if "://" not in self.path:
+            _check_folder(self.path)
 
     def begin(self, batch: Batch) -> None:
         """Do nothing: Spark replaces the folder as it writes."""
@@ -123,3 +120,13 @@ class FolderSinkOfSpark:
 
     def close(self) -> None:
         """Do nothing: each micro-batch is complete by itself."""
+
+
+def _check_folder(path: str) -> None:
+    """Raise InputError if a folder cannot be written. It is made if it is missing."""
+    with writing(path):
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()
