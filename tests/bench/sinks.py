@@ -1,8 +1,8 @@
 """``python -m tests.bench.sinks``: what sinks that are exactly once cost a micro-batch.
 
 Every event is a match. A pipeline reads a file in each micro-batch, for each sink and with a sink that does
-nothing. What a micro-batch takes more than with that one is what the sink costs, with the way of the rows to the
-driver. Servers run on the same cores, so their work counts, too.
+nothing. What a micro-batch takes more than with that one is what the sink costs, the way to the driver counted.
+Servers run on the same cores, so their work counts, too.
 """
 
 from __future__ import annotations
