@@ -1,7 +1,7 @@
 """``python -m tests.bench.sinks``: what sinks that are exactly once cost a micro-batch.
 
 Every event is a match. A pipeline reads a file in each micro-batch, for each sink and with a sink that does
-nothing. What a micro-batch takes more than with that one is what the sink costs, the way to the driver counted.
+nothing. What a micro-batch takes more than with that one is the cost of the sink, with the way to the driver.
 Servers run on the same cores, so their work counts, too.
 """
 
