@@ -240,13 +240,12 @@ class WindowRing:
             kept = at.SUMS
         elif families == {"extremes"} and not is_sliding(self.window):
             kept = at.EXTREMES
-        elif families == {"places"} and not (
-            is_sliding(self.window) and Function.FIRST_VALUE in functions
-        ):
+        elif families == {"places"} and not (is_sliding(self.window) and Function.FIRST_VALUE in functions):
             kept = at.LAST
             n_last = max(
                 [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
             )
+        self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
         self.spec = np.zeros(at.N_SPEC, np.int64)
         self.spec[at.FRAME] = _FRAMES[self.window.frame]
         self.spec[at.SPAN] = min(self.window.length, _FURTHEST)
@@ -307,7 +306,9 @@ class WindowRing:
         none = np.zeros(0, np.uint8)
         values, known = np.zeros(0, np.int64), none
         if one.argument is not None:
-            values, known = table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+            values, known = (
+                table.cells(one.argument) if self.reads_values else (values, table.known(one.argument))
+            )
         within = none if one.within is None else table.bits(one.within)
         counting = within
         if one.counts is not None:
@@ -330,7 +331,13 @@ class WindowRing:
             return
         frame_events(self._ring(), batch, reads, frames, first, behind)
         sums = [number for number, column in enumerate(self.columns) if column.function in _SUMS]
-        if sums:
+        if self._counts_entries:
+            start, end = batch.starts[first], batch.starts[behind]
+            n = end - start
+            np.subtract(frames.last[:n], frames.first[:n], out=out[0, start:end])
+            out[1:, start:end] = out[0, start:end]
+            known[:, start:end] = 1
+        elif sums:
             self._compute_sums(batch, room, keys, sums, out, known)
         for number, column in enumerate(self.columns):
             to = out[number], known[number]
@@ -428,7 +435,9 @@ class WindowRing:
         holds = lengths > 0
         keys[:, 0] = lengths
         # The mark of a key that holds nothing does not matter.
-        keys[:, 1] = np.where(holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1))
+        keys[:, 1] = np.where(
+            holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1)
+        )
         names = tuple(column.name for column in self.columns)
         return StoredRing(names, packed(keys), packed(self._entries, order))
 

@@ -5,8 +5,8 @@ three digits, which are added to three of the chunks that hold a sum. A chunk ha
 carried until the sum is read (Neal, Fast Exact Summation Using Small and Large Superaccumulators, 2015). To
 remove a value is to subtract its digits. So a sum depends on the values that are in it, and on nothing else.
 
-The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), of squares 2**(32 * k + 2 * scale). `scale` is
-`SCALE` for doubles and 0 for integers.
+The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), of squares 2**(32 * k + 2 * scale). `scale`
+is `SCALE` for doubles and 0 for integers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def as_double(bits: int) -> float:
 @inlined
 def bits_of(value: float) -> int:
     """Return the bits of a double."""
-    return np.float64(value).view(np.int64)
+    return np.float64(value).view(np.int64)  # type: ignore[return-value]
 
 
 @inlined
@@ -206,7 +206,7 @@ def total(sums: Sums, low: int, high: int, scale: int) -> float:
     """
     above = carried(sums.totals, low, high, sums.digits)
     head, exponent = leading(sums.digits, low, high, above)
-    return scaled(np.float64(head), exponent + scale)  # type: ignore[arg-type]
+    return scaled(np.float64(head), exponent + scale)
 
 
 @inlined

@@ -31,7 +31,10 @@ def _sorted(room: I64, n: int) -> None:
                 else:
                     source = right
                     right += 1
-                room[_OTHER_SORT, target], room[_OTHER_ENTRY, target] = room[_SORT, source], room[_ENTRY, source]
+                room[_OTHER_SORT, target], room[_OTHER_ENTRY, target] = (
+                    room[_SORT, source],
+                    room[_ENTRY, source],
+                )
         for target in range(n):
             room[_SORT, target], room[_ENTRY, target] = room[_OTHER_SORT, target], room[_OTHER_ENTRY, target]
         width *= 2
@@ -64,7 +67,7 @@ def _as_number(value: int, is_double: bool) -> float:
 
 
 @kernel
-def percentile_windows(
+def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what is asked
     ring: Ring, batch: Batch, frames: Frames, room: I64, part: float, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the value that `part` of each window is below, between two values on the line between them.
@@ -124,7 +127,7 @@ def percentile_windows(
             result = 0.0
             if n_values > 0:
                 position = part * (n_values - 1)
-                lower = np.int64(np.floor(position))
+                lower = int(np.floor(position))
                 rank = _nth(room, n, top, lower)
                 result = _as_number(frames.values[room[_ENTRY, rank]], is_double)
                 if position > lower:

@@ -70,7 +70,9 @@ def trim_entries(keys: I64, entries: I64, bound: int) -> None:
 
 
 @kernel
-def begin_windows(time_us: I64, segments: I64, length_us: int, offset_us: int, is_days: bool, begins: I64) -> None:
+def begin_windows(
+    time_us: I64, segments: I64, length_us: int, offset_us: int, is_days: bool, begins: I64
+) -> None:
     """Write when the tumbling window of each event begins.
 
     Parameters

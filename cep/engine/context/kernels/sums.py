@@ -100,7 +100,7 @@ def _store(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> No
 
 
 @inlined
-def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int, low: int, high: int) -> int:
+def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
     """Add a value (`step` is 1) or remove it (-1); return its chunk, or -1 if it has none."""
     if is_double:
         if is_special(value):
@@ -153,11 +153,11 @@ def _variance(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bool
             value *= 2.0
         value = np.sqrt(value)
         exponent >>= 1
-    return scaled(value, exponent)  # type: ignore[arg-type]
+    return scaled(value, exponent)
 
 
 @kernel
-def sum_windows(  # noqa: C901, PLR0912 - a case for each function
+def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
     ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
     """Write what is computed of the sums of windows.
@@ -209,21 +209,22 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
                 _clear(sums, low, high)
                 n, low, high = 0, at.N_TOTALS, -1
                 begin = end = first
-            while begin < first or end < last:
-                step, entry = 1, end
-                if begin < first:
-                    step, entry = -1, begin
-                    begin += 1
-                else:
-                    end += 1
-                if keeps_sums and entry == base:
-                    n, low, high = _load(ring, batch.slots[key], sums)
-                elif frames.words[entry] & 1 != 0:
-                    n += step
+            while begin < first:
+                if frames.words[begin] & 1 != 0:
+                    n -= 1
                     if with_totals:
-                        chunk = _change(sums, frames.values[entry], is_double, with_squares, step, low, high)
+                        _change(sums, frames.values[begin], is_double, with_squares, -1)
+                begin += 1
+            while end < last:
+                if keeps_sums and end == base:
+                    n, low, high = _load(ring, batch.slots[key], sums)
+                elif frames.words[end] & 1 != 0:
+                    n += 1
+                    if with_totals:
+                        chunk = _change(sums, frames.values[end], is_double, with_squares, 1)
                         if chunk >= 0:
                             low, high = min(low, chunk), max(high, chunk + 2)
+                end += 1
             if place == behind:
                 break
             double_sum = _sum(sums, low, high, scale) if with_double and n > 0 else 0.0

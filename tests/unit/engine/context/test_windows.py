@@ -188,11 +188,13 @@ def values_of(draw: random.Random, kind: Type) -> Any:
     if kind is Type.STRING:
         return lambda: draw.randrange(6)
     if kind is Type.BIGINT:
-        return draw.choice((
-            lambda: draw.randint(-5, 5),
-            lambda: draw.choice((2**63 - 1, -(2**63), 2**62, -1, 0, 1, 2**32, -(2**32))),
-            lambda: draw.getrandbits(64) - 2**63,
-        ))
+        return draw.choice(
+            (
+                lambda: draw.randint(-5, 5),
+                lambda: draw.choice((2**63 - 1, -(2**63), 2**62, -1, 0, 1, 2**32, -(2**32))),
+                lambda: draw.getrandbits(64) - 2**63,
+            )
+        )
     few = [0.0, -0.0, 1.5, 0.1, -0.1, 3.0]
     return draw.choice((
         lambda: draw.choice(few),
