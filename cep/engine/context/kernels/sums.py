@@ -16,6 +16,7 @@ from cep.engine.context.kernels.exact import (
     carry_over,
     digits_of,
     is_special,
+    leading,
     scaled,
     spread,
     total,
@@ -25,6 +26,9 @@ from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 
 NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
 """Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
+
+MOST_CHUNKS = 8
+"""So many chunks a sum has at most that is a difference of two."""
 
 MOST_KEPT = 5 + at.N_TOTALS + at.N_SQUARES
 _NAN = 0x7FF8 << 48
@@ -250,3 +254,84 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
             _store(ring, batch.slots[key], sums, n, low, high)
         _clear(sums, low, high)
     return keys[2]
+
+
+@kernel
+def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
+    ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, prefixes: I64
+) -> bool:
+    """Write sums and averages of windows that slide, as differences of sums that begin with the block.
+
+    For each event there is no loop over what leaves and what comes, of which the processor cannot guess how
+    long it lasts. It is for numbers that are finite and of similar size, so that few chunks hold their sums.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left. Windows have no NULL.
+    batch : Batch
+        The events of the keys in `frames` only.
+    frames : Frames
+        Their windows.
+    sums : Sums
+        Room.
+    functions : (columns,) int64
+        What each column is: COUNT, SUM, AVG.
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
+        1: no NULL; written.
+    prefixes : (entries + 1, MOST_CHUNKS) int64
+        Overwritten.
+
+    Returns
+    -------
+    Whether the numbers are such ones. Otherwise nothing is written.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    values, totals, digits = frames.values, sums.totals, sums.digits
+    n_keys = batch.slots.shape[0]
+    n_entries = frames.ends[n_keys - 1, 1]
+    low, width, scale = 0, 3, 0
+    if is_double:
+        least, greatest = 0x7FF, 1
+        for entry in range(n_entries):
+            if values[entry] << 1 != 0:
+                exponent = max(values[entry] >> 52 & 0x7FF, 1)
+                least, greatest = min(least, exponent), max(greatest, exponent)
+        if greatest == 0x7FF or (greatest - 1 >> 5) + 3 - (least - 1 >> 5) > MOST_CHUNKS:
+            return False
+        low = least - 1 >> 5
+        width, scale = max((greatest - 1 >> 5) + 3 - low, 3), SCALE + 32 * low
+    for entry in range(n_entries):
+        for chunk in range(width):
+            prefixes[entry, chunk] = totals[chunk]
+        if values[entry] << 1 != 0 or (not is_double and values[entry] != 0):
+            chunk, first_digit, second, third, sign = digits_of(values[entry], is_double)
+            add_digits(totals, chunk - low, sign * first_digit, sign * second, sign * third)
+    for chunk in range(width):
+        prefixes[n_entries, chunk] = totals[chunk]
+        totals[chunk] = 0
+    block = batch.starts[0]
+    for place in range(block, batch.starts[n_keys]):
+        first, last = frames.first[place - block], frames.last[place - block]
+        n = last - first
+        above = 0
+        for chunk in range(width):
+            value = prefixes[last, chunk] - prefixes[first, chunk] + above
+            digits[chunk] = value & _DIGIT
+            above = value >> 32
+        for column in range(functions.shape[0]):
+            function, result, is_known = functions[column], n, n > 0
+            if function == at.COUNT:
+                is_known = True
+            elif function == at.SUM and not is_double:
+                result = digits[1] << 32 | digits[0]
+                is_known = is_known and (above << 32 | digits[2]) == -(digits[1] >> 31)
+            else:
+                head, exponent = leading(digits, 0, width - 1, above)
+                double_sum = scaled(np.float64(head), exponent + scale)
+                result = bits_of(double_sum / max(n, 1) if function == at.AVG else double_sum)
+            out[column, place] = result
+            known[column, place] = is_known
+    return True
