@@ -25,9 +25,9 @@ _U_DIGIT, _U_32 = np.uint64(_DIGIT), np.uint64(32)
 
 
 @inlined
-def as_double(bits: int) -> float:
-    """Return the double with these bits."""
-    return np.int64(bits).view(np.float64)
+def as_double(cell: int) -> float:
+    """Return the double with the bits of a cell."""
+    return np.int64(cell).view(np.float64)
 
 
 @inlined
@@ -37,9 +37,9 @@ def bits_of(value: float) -> int:
 
 
 @inlined
-def is_special(bits: int) -> bool:
+def is_special(cell: int) -> bool:
     """Return whether a double is infinite or NaN."""
-    return bits >> 52 & _SPECIAL == _SPECIAL
+    return cell >> 52 & _SPECIAL == _SPECIAL
 
 
 @inlined

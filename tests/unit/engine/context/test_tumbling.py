@@ -65,9 +65,7 @@ def test_a_day_without_a_midnight_begins_when_clocks_are_set_forward() -> None:
 def test_windows_begin_as_a_search_minute_by_minute_says(
     zone: str, minutes: int, offset_minutes: int
 ) -> None:
-    window = Window(
-        Frame.TUMBLING, minutes * 60_000_000, offset_us=offset_minutes * 60_000_000, zone=zone
-    )
+    window = Window(Frame.TUMBLING, minutes * 60_000_000, offset_us=offset_minutes * 60_000_000, zone=zone)
     draw = np.random.default_rng(minutes)
     changes = ["2024-03-10T05:00+00:00", "2024-11-03T05:00+00:00", "2024-03-31T01:00+00:00",
                "2024-10-27T01:00+00:00", "2024-04-06T15:00+00:00", "2024-10-05T15:30+00:00"]  # fmt: skip
