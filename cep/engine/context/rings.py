@@ -370,7 +370,7 @@ class WindowRing:
         first, behind = keys.tolist()
         if self._adds_up:
             of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
-            prefixes = room.more(room.n_entries + 1, MOST_CHUNKS)
+            prefixes = room.more((room.n_entries + 1) * MOST_CHUNKS)
             if sum_by_prefixes(
                 self._ring(), of_keys, room.frames, room.sums, functions, of_sums, of_known, prefixes
             ):

@@ -151,6 +151,27 @@ def carry_over(chunks: I64, low: int, high: int) -> None:
 
 
 @inlined
+def rounded_to_odd(head: int, exponent: int, digit: int, rest: int) -> tuple[int, int]:
+    """Return a whole number of 54 bits or more of one of 32 or more, and its exponent.
+
+    If bits are left over, its lowest bit is set. As a double it is the number rounded once.
+
+    Parameters
+    ----------
+    head, exponent : int
+        The number that there is, and the power of two that it is to be multiplied by.
+    digit : int
+        The 32 bits behind it.
+    rest : int
+        Not 0: there are more bits behind these.
+    """
+    shift = max(1084 - (bits_of(np.float64(head)) >> 52 & _SPECIAL), 0)  # to 62 bits
+    if digit & (_DIGIT >> shift) != 0 or rest != 0:
+        return head << shift | digit >> (32 - shift) | 1, exponent - shift
+    return head << shift | digit >> (32 - shift), exponent - shift
+
+
+@inlined
 def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
     """Return a whole number of up to 63 bits, and by which power of two it is to be multiplied.
 
@@ -171,16 +192,12 @@ def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
         head = head << 32 | digits[at]
         at -= 1
     exponent = 32 * (at + 1)
-    if at >= low:
-        shift = max(1084 - (bits_of(np.float64(head)) >> 52 & _SPECIAL), 0)  # to 62 bits
-        rest = digits[at] & (_DIGIT >> shift)
-        head = head << shift | digits[at] >> (32 - shift)
-        exponent -= shift
-        for chunk in range(low, at):
-            rest |= digits[chunk]
-        if rest != 0:
-            head |= 1
-    return head, exponent
+    if at < low:
+        return head, exponent
+    rest = 0
+    for chunk in range(low, at):
+        rest |= digits[chunk]
+    return rounded_to_odd(head, exponent, digits[at], rest)
 
 
 @inlined

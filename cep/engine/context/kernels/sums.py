@@ -17,6 +17,7 @@ from cep.engine.context.kernels.exact import (
     digits_of,
     is_special,
     leading,
+    rounded_to_odd,
     scaled,
     spread,
     total,
@@ -281,7 +282,7 @@ def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
         By event, in order; written.
     known : (columns, n) uint8
         1: no NULL; written.
-    prefixes : (entries + 1, MOST_CHUNKS) int64
+    prefixes : ((entries + 1) * MOST_CHUNKS,) int64
         Overwritten.
 
     Returns
@@ -293,6 +294,9 @@ def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
     low, width, scale = 0, 3, 0
+    with_double = False
+    for function in functions:
+        with_double |= function == at.AVG or (is_double and function == at.SUM)
     if is_double:
         least, greatest = 0x7FF, 1
         for entry in range(n_entries):
@@ -303,24 +307,43 @@ def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
             return False
         low = least - 1 >> 5
         width, scale = max((greatest - 1 >> 5) + 3 - low, 3), SCALE + 32 * low
+    # Most numbers of a stream need four chunks: their sums stay in registers.
+    width = 4 if width <= 4 else MOST_CHUNKS
     for entry in range(n_entries):
         for chunk in range(width):
-            prefixes[entry, chunk] = totals[chunk]
+            prefixes[entry * width + chunk] = totals[chunk]
         if values[entry] << 1 != 0 or (not is_double and values[entry] != 0):
             chunk, first_digit, second, third, sign = digits_of(values[entry], is_double)
             add_digits(totals, chunk - low, sign * first_digit, sign * second, sign * third)
     for chunk in range(width):
-        prefixes[n_entries, chunk] = totals[chunk]
+        prefixes[n_entries * width + chunk] = totals[chunk]
         totals[chunk] = 0
     block = batch.starts[0]
     for place in range(block, batch.starts[n_keys]):
         first, last = frames.first[place - block], frames.last[place - block]
         n = last - first
-        above = 0
-        for chunk in range(width):
-            value = prefixes[last, chunk] - prefixes[first, chunk] + above
-            digits[chunk] = value & _DIGIT
-            above = value >> 32
+        head = exponent = above = 0
+        if width == 4:
+            at_last, at_first = 4 * last, 4 * first
+            a = prefixes[at_last] - prefixes[at_first]
+            b = prefixes[at_last + 1] - prefixes[at_first + 1] + (a >> 32)
+            c = prefixes[at_last + 2] - prefixes[at_first + 2] + (b >> 32)
+            head = prefixes[at_last + 3] - prefixes[at_first + 3] + (c >> 32)
+            above, exponent = head, 96
+            a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
+            digits[0], digits[1], digits[2] = a, b, c
+            if with_double:
+                while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
+                    head, c, b, a = head << 32 | c, b, a, 0
+                    exponent -= 32
+                if exponent > 0:
+                    head, exponent = rounded_to_odd(head, exponent, c, b | a)
+        else:
+            for chunk in range(width):
+                value = prefixes[last * width + chunk] - prefixes[first * width + chunk] + above
+                digits[chunk] = value & _DIGIT
+                above = value >> 32
+            head, exponent = leading(digits, 0, width - 1, above)
         for column in range(functions.shape[0]):
             function, result, is_known = functions[column], n, n > 0
             if function == at.COUNT:
@@ -329,7 +352,6 @@ def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
                 result = digits[1] << 32 | digits[0]
                 is_known = is_known and (above << 32 | digits[2]) == -(digits[1] >> 31)
             else:
-                head, exponent = leading(digits, 0, width - 1, above)
                 double_sum = scaled(np.float64(head), exponent + scale)
                 result = bits_of(double_sum / max(n, 1) if function == at.AVG else double_sum)
             out[column, place] = result
