@@ -25,9 +25,11 @@ from cep.expression import (
     Window,
     Windowed,
     is_local,
+    is_windowed,
     walk,
 )
 from cep.program.program import RuleProgram
+from cep.program.windows import COUNT_ALL
 from cep.schema.stream import Role
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or"])
@@ -52,6 +54,7 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     first, *more = _filter(compiled)
     yield f"  events     {first}"
     yield from (f"             {line}" for line in more)
+    yield from _windows(rule)
     yield "predicates"
     for variable in rule.variables:
         yield from _predicate(variable, rule)
@@ -174,7 +177,7 @@ def _filter(compiled: CompiledRule) -> Iterator[str]:
         for variable, mask in zip(rule.variables, compiled.lowered.tables.variable_mask, strict=True)
         if not mask
     ]
-    reasons = reasons_for_every_event(rule, compiled.automaton, undecided)
+    reasons = [*reasons_for_every_event(rule, compiled.automaton, undecided), *_counted_by_windows(compiled)]
     if reasons:
         yield "all are needed, none is dropped before events are brought together by key:"
         yield from (f"  {reason}" for reason in reasons)
@@ -186,6 +189,52 @@ def _filter(compiled: CompiledRule) -> Iterator[str]:
         yield "only those for which some local predicate holds; all others are dropped at the source"
 
 
+def _counted_by_windows(compiled: CompiledRule) -> Iterator[str]:
+    """Yield the windows for which no event may be dropped."""
+    for windowed in _windows_of(compiled.typed):
+        if not windowed.stream and (windowed.condition is None or windowed.window.frame in COUNT_ALL):
+            yield f"{show_expression(windowed)} looks at all"
+    for variable in compiled.typed.variables:
+        parts = [] if variable.predicate is None else list(conjuncts(variable.predicate))
+        if parts and all(is_windowed(part) for part in parts) and any(map(is_local, parts)):
+            yield f"no condition of {variable.name} is on the event alone"
+
+
+def _windows_of(rule: ir.Rule) -> list[Windowed]:
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    found = (node for expression in expressions for node in walk(expression) if isinstance(node, Windowed))
+    return list(dict.fromkeys(found))
+
+
+def _windows(rule: ir.Rule) -> Iterator[str]:
+    """Yield the windows of the rule, and what a key keeps for each."""
+    windows = _windows_of(rule)
+    if windows:
+        yield "windows, computed once events are in order"
+        yield from (f"  {show_expression(windowed)}: a key keeps {_kept(windowed)}" for windowed in windows)
+
+
+def _kept(windowed: Windowed) -> str:
+    frame, length = windowed.window.frame, windowed.window.length
+    events = "each value's last event" if windowed.function in ("DISTINCT", "SEEN") else "events"
+    match frame:
+        case Frame.ALL if windowed.function in ("DISTINCT", "SEEN"):
+            return "each value, for ever"
+        case Frame.ALL:
+            return "a few numbers, for ever"
+        case Frame.EVENTS:
+            return f"{events} of the last {length:,}, 16 bytes each, for ever"
+        case Frame.TIME:
+            return f"{events} of {show_duration(length)}, 16 bytes each"
+        case Frame.TUMBLING:
+            return f"{events} of the open window, 16 bytes each"
+        case Frame.SESSION:
+            return f"{events} of the open session, 16 bytes each"
+        case _:
+            assert_never(frame)
+
+
 def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
     """Yield for each part of a condition that the event alone decides it (local), or what else it reads."""
     lines = []
@@ -195,7 +244,11 @@ def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
     elif variable.predicate is None:
         lines.append("any event")
     parts = [] if variable.predicate is None else list(conjuncts(variable.predicate))
-    lines += [f"local       {show_expression(part)}" for part in parts if is_local(part)]
+    lines += [
+        f"{'windowed' if is_windowed(part) else 'local':<12}{show_expression(part)}"
+        for part in parts
+        if is_local(part)
+    ]
     for part in parts:
         if not is_local(part):
             lines.append(f"correlated  {show_expression(part)}")

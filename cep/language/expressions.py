@@ -362,6 +362,16 @@ class ExpressionReader(Cursor):
         """Read which events a window has."""
         start = self.now.start
         word = self.accept_word(*ast.OverKind)
+        if self.is_sign("("):
+            self.skip_parentheses()
+            self.fail(
+                "E0114",
+                "a window is not written in parentheses",
+                self.span_from(start),
+                "SQL's frame of rows",
+                "events are those of the rule's key, in order: for ROWS BETWEEN 9 PRECEDING AND CURRENT ROW "
+                "write OVER LAST 10 EVENTS, for RANGE INTERVAL '1' HOUR PRECEDING write OVER LAST 1 HOUR",
+            )
         if word is None:
             self.unexpected("LAST, PREVIOUS, TUMBLING, SESSION or ALL", _OVER_HELP)
         kind = ast.OverKind(word.word)
@@ -378,6 +388,15 @@ class ExpressionReader(Cursor):
                 self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
             zone = text_of(self.take())
         return ast.Over(kind, self.span_from(start), length_us, count, offset_us, zone)
+
+    def skip_parentheses(self) -> None:
+        """Take everything up to the parenthesis that closes the one that is next."""
+        depth = 0
+        while not self.is_at_end():
+            token = self.take()
+            depth += (token.text == "(") - (token.text == ")")
+            if depth == 0:
+                return
 
     def refuse_distinct(self, function: str, token: Token) -> NoReturn:
         """Refuse ``COUNT(DISTINCT v.x)``."""

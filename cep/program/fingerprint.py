@@ -106,9 +106,15 @@ def identity_of(program: Program) -> ProgramIdentity:
         predicates=tuple(
             tuple(digests.of(predicate).hex()[:16] for predicate in word) for word in program.predicates
         ),
-        derived=tuple((name, digests.of(expression).hex()[:16]) for name, expression in program.derived),
+        derived=tuple((name, digests.of_column(name).hex()[:16]) for name in _made_columns(program)),
     )
     return ProgramIdentity(shared, tuple(_RuleIdentifier(program, rule).identity() for rule in program.rules))
+
+
+def _made_columns(program: Program) -> list[str]:
+    """Return the names of columns that no stream has."""
+    named = [name for name, _ in (*program.derived, *program.computed)]
+    return [*named, *(window.name for window in program.windows)]
 
 
 def _shared_fingerprint(program: Program) -> bytes:

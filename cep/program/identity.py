@@ -99,7 +99,7 @@ class SharedIdentity:
     roles: tuple[tuple[str, tuple[str, ...]], ...]  # stream, columns of the key
     orders: tuple[StreamOrder, ...]
     predicates: tuple[tuple[str, ...], ...]  # of each word, 16 hex digits for each bit
-    derived: tuple[tuple[str, str], ...]  # name of a derived column, 16 hex digits
+    derived: tuple[tuple[str, str], ...]  # name of a derived, computed or windowed column, 16 hex digits
 
     def to_json(self) -> dict[str, Any]:
         """Return a form for JSON."""

@@ -155,4 +155,6 @@ class Registers:
 
 
 def _label(variable: str, argument: Expression) -> str:
-    return f"{variable}.{argument.name}" if isinstance(argument, Column) else f"expression of {variable}"
+    if isinstance(argument, Column):
+        return f"{variable}.{argument.name}" if variable else argument.name
+    return f"expression of {variable}" if variable else "expression"

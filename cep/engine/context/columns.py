@@ -146,7 +146,7 @@ def _arrow(values: I64, known: Mask | None, kind: Type, strings: StringPool) -> 
         return strings.decode(values, np.ones(len(values), np.bool_) if known is None else known)
     typed = values
     if kind is Type.DOUBLE:
-        typed = values.view(np.float64)  # type: ignore[assignment]
+        typed = values.view(np.float64)
     elif kind is Type.BOOLEAN:
-        typed = values.astype(np.bool_)  # type: ignore[assignment]
+        typed = values.astype(np.bool_)
     return Vector(typed, all_rows(len(values)) if known is None else known, kind).to_arrow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,18 @@ def test_the_names_of_kernels_follow_from_the_records() -> None:
     "path", sorted(Path(cep.engine.__file__).parent.rglob("*.py")), ids=lambda path: path.name
 )
 def test_every_name_of_the_layout_that_is_used_is_there(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    layouts = [
+        importlib.import_module(f"{node.module}.{alias.name}")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == "at"
+    ]
+    for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="at"), attr=name):
-                assert hasattr(at, name), f"line {node.lineno}: {name}"
+                assert hasattr(layouts[0], name), f"line {node.lineno}: {name}"
 
 
 def test_the_packed_rule_has_every_column(program: Program) -> None:

@@ -258,7 +258,7 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
 
 
 @kernel
-def sum_by_prefixes(  # noqa: C901, PLR0912 - two kinds of numbers
+def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - two kinds of numbers
     ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, prefixes: I64
 ) -> bool:
     """Write sums and averages of windows that slide, as differences of sums that begin with the block.
