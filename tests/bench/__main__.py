@@ -10,7 +10,7 @@ import sys
 
 import click
 
-BENCHMARKS = ("engine", "reading", "state", "state_on_spark", "spark", "latency", "fraud", "sinks")
+BENCHMARKS = ("engine", "windows", "reading", "state", "state_on_spark", "spark", "latency", "fraud", "sinks")
 
 
 @click.command(help="Run the benchmarks: " + ", ".join(BENCHMARKS) + ".")
