@@ -368,7 +368,11 @@ class WindowRing:
         functions = np.array([_SUMS[self.columns[number].function] for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]  # they come first
         first, behind = keys.tolist()
-        if self._adds_up:
+        n_entries, n_events = (
+            room.frames.ends[behind - first - 1, 1],
+            batch.starts[behind] - batch.starts[first],
+        )
+        if self._adds_up and n_entries < _MANY_KEPT * n_events:
             of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
             prefixes = room.more((room.n_entries + 1) * MOST_CHUNKS)
             if sum_by_prefixes(
@@ -498,6 +502,11 @@ class WindowRing:
 
 
 _SPARSE = 4
+"""Where rows that were given to keys are so many times more than entries, the entries are moved together."""
+
+_MANY_KEPT = 4
+"""With so many entries for each new event, sums of all prefixes cost more than they save."""
+
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000
 """Times of years that zones know."""
