@@ -10,7 +10,7 @@ import sys
 
 import click
 
-BENCHMARKS = ("engine", "reading", "state", "state_on_spark", "spark", "latency", "fraud")
+BENCHMARKS = ("engine", "reading", "state", "state_on_spark", "spark", "latency", "fraud", "kafka")
 
 
 @click.command(help="Run the benchmarks: " + ", ".join(BENCHMARKS) + ".")
