@@ -16,6 +16,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.errors import InputError
+from cep.rule_set import KIND, RETRACT, REVISION
 from spark_runtime.kafka_connection import Client, Connection
 from spark_runtime.plan.schema import quoted
 from spark_runtime.sinks.file_writers import JsonWriter
@@ -41,12 +42,15 @@ class TopicSink:
         The topic.
     key
         The columns that are the key of a message. Several are an array of JSON.
+    has_tombstones
+        Whether a row that withdraws another one is a message without a value.
     """
 
     output: Output
     connection: Connection
     topic: str
     key: tuple[str, ...] = ()
+    has_tombstones: bool = False
     _name: str = ""  # the producer's; one stream has one
     _producer: Client | None = None
     _numbers: Client | None = field(default=None)  # reads and stores the numbers of micro-batches
@@ -107,7 +111,12 @@ class TopicSink:
         assert self._producer is not None
         producer = self._producer.client
         value = F.to_json(F.struct("*"), dict(JsonWriter().spark_options)).alias("value")
-        found = rows.frame.select(value, self._key_column().alias("key")).toArrow()
+        frame = rows.frame
+        if self.has_tombstones:
+            # A match may be withdrawn and found again in one micro-batch: what comes last holds.
+            value = F.when(F.col(KIND) != RETRACT, value).alias("value")
+            frame = frame.orderBy(REVISION)
+        found = frame.select(value, self._key_column().alias("key")).toArrow()
         try:
             producer.begin_transaction()
             self._is_begun = True
@@ -118,7 +127,7 @@ class TopicSink:
         except KafkaException as error:
             raise self._error(self._producer, error) from error
 
-    def _send(self, key: str | None, value: str) -> None:
+    def _send(self, key: str | None, value: str | None) -> None:
         assert self._producer is not None
         deadline = time.monotonic() + _SECONDS
         while True:
