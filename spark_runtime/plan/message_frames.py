@@ -67,7 +67,7 @@ class MessageFrame:
 
     def parcels(self, packer: Packer, *, may_be_late: bool) -> DataFrame:
         """Return the events as parcels (`PARCEL_SCHEMA`)."""
-        from spark_runtime.plan.dataflow import spark_schema
+        from spark_runtime.plan.schema import spark_schema
 
         keys = packer.layout.rules.keys_of(self.stream)
         reader = FrameReader(

@@ -175,7 +175,7 @@ def _number(exact: int | Fraction) -> float:
 
 
 def _variance(values: Sequence[Any]) -> float | None:
-    """Return (n * sum of squares - square of the sum) / (n * (n - 1)): the dividend is exact, rounded once."""
+    """Return (n * sum of squares - square of the sum) / (n * (n - 1)); the dividend is rounded once."""
     n = len(values)
     if n < 2:
         return None

@@ -67,6 +67,7 @@ class Broker:
 
     address: str
     sasl_address: str
+    pid: int = 0
 
     @cached_property
     def admin(self) -> Any:
@@ -231,7 +232,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
     try:
-        broker = Broker(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}")
+        broker = Broker(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", process.pid)
         _await(broker, process, log)
         yield broker
     finally:

@@ -27,7 +27,7 @@ from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
-from spark_runtime.plan.dataflow import spark_schema
+from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sinks.console import ConsoleSpec
 from spark_runtime.sinks.file_writers import JsonWriter, ParquetWriter
 from spark_runtime.sinks.files import FilesSpec
