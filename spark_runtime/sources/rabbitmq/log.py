@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
-from spark_runtime.sources.messages.event_loop import EventLoop
+from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
@@ -120,6 +120,7 @@ class RabbitClient:
 
     def __init__(self, log: RabbitLog) -> None:
         self._log = log
+        keep_quiet("rstream")  # what matters is raised
         self._loop = EventLoop()
         self._clients: dict[tuple[str, int], Any] = {}
         self._of_stream: dict[str, Any] = {}  # the connection to a node that has it
