@@ -246,7 +246,7 @@ SPARK: dict[str, str] = {
     "E0883": "an option of a client that is wrong, or a variable that the environment does not have",
     "E0884": "messages of a stream that were removed before they were read",
     "E0885": "a server of a log of messages failed",
-    "E0886": "a server or a queue that keeps no messages to read again",
+    "E0886": "messages that are not kept, or not kept one by one",
     "E0890": "a schema or a descriptor of messages that cannot be used",
     "E0891": "a schema of messages that does not fit the stream",
     "E0892": "no registry of schemas answers",

@@ -37,6 +37,7 @@ from spark_runtime.sources.partitions import (
 )
 from spark_runtime.sources.plan import Plan, shares
 from spark_runtime.sources.protocol import (
+    EndingPlanner,
     Offset,
     Planner,
     Range,
@@ -312,7 +313,10 @@ class MicroBatches:
         return self.rule.watermark(partitions, unread, self._looked_s, without)
 
     def _complete(self, partitions: Partitions, unread: Mapping[str, Unread]) -> Iterator[str]:
-        """Yield the partitions that have been read to their end, where the input is complete."""
+        """Yield the partitions that have been read to their end: they, or all of the input, are complete."""
+        for name, planner in self._planners.items():
+            if isinstance(planner, EndingPlanner):
+                yield from planner.ended(self._offset(name))
         if self.interval_s is None and self.finishes and not self.by_spark:
             for name, part in partitions.items():
                 is_timed = isinstance(self._planners[part.stream], TimedPlanner)

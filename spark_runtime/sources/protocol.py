@@ -8,7 +8,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cep.counts import Counts, Highest
@@ -102,6 +102,18 @@ class SelectivePlanner(Protocol):
         """Return where the micro-batch that starts at `start` ends if it reads one partition only.
 
         `partition` is a name (`partition_name`). What was planned before, and not read, may be read as well.
+        """
+        ...
+
+
+@runtime_checkable
+class EndingPlanner(Protocol):
+    """A planner of a source whose partitions can end: they hold nothing back then."""
+
+    def ended(self, end: Offset) -> Collection[str]:
+        """Return the partitions (`partition_name`) that get nothing more and are read to their end.
+
+        What takes their place is known to the planner.
         """
         ...
 

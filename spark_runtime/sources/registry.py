@@ -16,6 +16,8 @@ SOURCES: Registry[SourceType] = Registry(
     {
         "rate": "spark_runtime.sources.rate:RATE",
         "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
+        "kinesis": "spark_runtime.sources.kinesis.settings:KINESIS",
+        "rabbitmq_stream": "spark_runtime.sources.rabbitmq.settings:RABBITMQ_STREAM",
         "nats": "spark_runtime.sources.nats.settings:NATS",
     },
     (("settings", "spec"),),

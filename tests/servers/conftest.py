@@ -1,15 +1,21 @@
 """Servers of the tests in this folder: each is started once, for all of them."""
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
+from spark_runtime.sources.messages.source import KEPT
 from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
+from tests.servers.kinesis_server import CREDENTIALS, KinesisServer, running_kinesis
 from tests.servers.nats_server import NatsServer, running_nats
 from tests.servers.nats_server import program as nats_program
 from tests.servers.process import require
+from tests.servers.rabbitmq_server import SERVER, Rabbit, running_rabbit
 from tests.spark.conftest import spark as spark
+
+os.environ.update(CREDENTIALS)  # before anything starts Spark, whose workers take over what is there then
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +32,23 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
     require(nats_program() is not None and find_spec("nats") is not None, "the server of NATS")
     with running_nats(tmp_path_factory.mktemp("nats")) as running:
         yield running
+        KEPT.close()
+
+
+@pytest.fixture(scope="session")
+def kinesis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KinesisServer]:
+    """Return a server that plays Kinesis."""
+    require(find_spec("moto") is not None and find_spec("boto3") is not None, "the server of Kinesis, moto,")
+    with running_kinesis(tmp_path_factory.mktemp("kinesis")) as running:
+        yield running
+        KEPT.close()
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    """Return a broker of RabbitMQ."""
+    packages = all(find_spec(name) is not None for name in ("pika", "rstream"))
+    require(SERVER.exists() and packages, "RabbitMQ", "apt-get install rabbitmq-server")
+    with running_rabbit(tmp_path_factory.mktemp("rabbit")) as running:
+        yield running
+        KEPT.close()

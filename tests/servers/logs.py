@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spark_runtime.sources.messages.log import MessageLog
+from tests.servers.kinesis_server import KinesisServer
 from tests.servers.nats_server import NatsServer
+from tests.servers.rabbitmq_server import Rabbit
 
 
 @dataclass(frozen=True)
@@ -39,4 +41,30 @@ def in_nats(server: NatsServer) -> MadeLog:
         NatsLog((server.address,), (stream,), subjects),
         settings,
         lambda partition, values: server.send(stream, values, str(partition)),
+    )
+
+
+def in_kinesis(server: KinesisServer) -> MadeLog:
+    """Make a stream with two shards."""
+    from spark_runtime.sources.kinesis.connection import KinesisConnection
+    from spark_runtime.sources.kinesis.log import KinesisLog
+
+    stream = server.stream(2)
+    return MadeLog(
+        KinesisLog(KinesisConnection(endpoint_url=server.address), (stream,)),
+        f'format: kinesis, endpoint_url: "{server.address}", stream_name: {stream}',
+        lambda partition, values: server.send(stream, values, partition),
+    )
+
+
+def in_rabbitmq(server: Rabbit) -> MadeLog:
+    """Make two streams."""
+    from spark_runtime.sources.rabbitmq.log import RabbitLog
+
+    streams = (server.stream(), server.stream())
+    address = f"127.0.0.1:{server.stream_port}"
+    return MadeLog(
+        RabbitLog((address,), streams),
+        f'format: rabbitmq_stream, servers: "{address}", stream_name: {list(streams)}',
+        lambda partition, values: server.send(streams[partition], values),
     )

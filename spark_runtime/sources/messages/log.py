@@ -160,6 +160,9 @@ class AheadReader(Protocol):
     Its `ends` say where `latest` begins; `ends_behind` reads ahead, and remembers what it has seen.
     """
 
+    gaps: Mapping[str, int]
+    """By origin, how often messages were missing that may have been removed before they were read."""
+
     def ends_behind(self, positions: Mapping[Place, int]) -> Mapping[Place, int]:
         """Return how far each partition can be read from a position on; the position itself: not further."""
         ...
@@ -174,6 +177,14 @@ class AheadReader(Protocol):
 
     def behind(self, place: Place, start: int, n: int) -> int:
         """Return the position behind `n` messages more."""
+        ...
+
+    def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
+        """Return what stands in a range for two positions, `start` before `end`; the same at each time."""
+        ...
+
+    def forget(self, positions: Mapping[Place, int]) -> None:
+        """Forget what was seen before these positions."""
         ...
 
     def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,29 @@ class Options:
             A variable of the environment is missing (E0883).
         """
         return next((_replaced(name, text) for found, text in self.given if found == name), None)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the context of TLS that `tls_ca`, `tls_cert` and `tls_key` make; None: without TLS.
+
+        Raises
+        ------
+        InputError
+            A file cannot be read (E0883).
+        """
+        ca, cert, key = (self.value(name) for name in ("tls_ca", "tls_cert", "tls_key"))
+        if ca is None and cert is None:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            if cert is not None:
+                context.load_cert_chain(cert, key)
+        except OSError as error:  # of files and of what is in them
+            raise InputError(
+                "E0883",
+                f"the files of TLS cannot be read: {self.shown(error)}",
+                "look at `tls_ca`, `tls_cert` and `tls_key`",
+            ) from error
+        return context
 
     def shown(self, error: object) -> str:
         """Return what an error says, on one line and without secrets."""

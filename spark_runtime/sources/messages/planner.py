@@ -121,18 +121,20 @@ class MessagePlanner:
         found, at = [], self.start()
         while (end := self.latest(at)) != at:
             found += self.ranges(at, end)
+            self.commit(end)
             at = end
         return found
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[int, MessageRange]]:
         """Return what lies between two offsets of the source, with sizes in bytes."""
-        before = of_json(start)
+        before, ahead = of_json(start), self._ahead()
         found = []
         for place, (first, stop) in sorted(of_json(end).items()):
             begin = before[place][1] if place in before else first
-            if self.reading.log.reads_ahead:
+            if ahead is not None:
                 if begin != stop:
-                    found.append((_MESSAGE_BYTES, MessageRange(*place, begin, stop)))
+                    part = MessageRange(*place, *ahead.bounds(place, begin, stop))
+                    found.append((_MESSAGE_BYTES, part))
                 continue
             for at in range(begin, stop, RANGE_MESSAGES):
                 part = MessageRange(*place, at, min(at + RANGE_MESSAGES, stop))
@@ -145,10 +147,16 @@ class MessagePlanner:
         self._first_us = {key: us for key, us in self._first_us.items() if _is_from(key, positions)}
         self._last = {key: span for key, span in self._last.items() if _is_from(key, positions)}
         self._empty = {key for key in self._empty if _is_from(key, positions)}
+        ahead = self._ahead()
+        if ahead is not None:
+            ahead.forget({place: at for place, (_, at) in positions.items()})
 
     def close(self, counts: Counts) -> None:
-        """Let go of connections."""
+        """Let go of connections; count what is missing."""
         if self._open is not None:
+            ahead = self._ahead()
+            for origin, n in ({} if ahead is None else ahead.gaps).items():
+                counts.lost[origin] = counts.lost.get(origin, 0) + n
             self._open.close()
             self._open = None
 

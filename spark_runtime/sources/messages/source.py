@@ -73,7 +73,7 @@ class MessageSource:
         """Yield the events of a range of positions."""
         left = MessageRange(*part)
         reader = self.reading.message_reader()
-        client = _of_worker.client_for(self.reading.log)
+        client = KEPT.client_for(self.reading.log)
         while left.start < left.end:
             first = client.begins([left.place])[left.place]
             if first > left.start:
@@ -124,6 +124,11 @@ class _KeptClients:
             self._clients[what] = log.open()
         return self._clients[what]
 
+    def close(self) -> None:
+        """Let go of all."""
+        while self._clients:
+            self._clients.popitem()[1].close()
 
-_of_worker = _KeptClients()
+
+KEPT = _KeptClients()
 """Of a worker, which serves many tasks. Only its connections outlive a task, nothing that was read."""

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
-from spark_runtime.sources.messages.event_loop import EventLoop
+from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
@@ -127,6 +127,7 @@ class NatsClient:
 
     def __init__(self, log: NatsLog) -> None:
         self._log = log
+        keep_quiet("nats")  # what matters is raised
         self._loop = EventLoop()
         self._connection: Any = None
         self._refusal: Exception | None = None  # what the server has said by the way
@@ -360,7 +361,7 @@ async def connected(log: NatsLog, noted: Any) -> Any:
 
     given: dict[str, Any] = {name: log.options.value(name) for name in ("user", "password", "token")}
     given["user_credentials"] = _credentials(log.options)
-    given["tls"] = _tls(log.options)
+    given["tls"] = log.options.tls()
     client = Client()
     try:
         await asyncio.wait_for(
@@ -394,26 +395,6 @@ def _credentials(options: Options) -> str | None:
             "E0883", "`credentials` needs the package `nkeys`, which is not installed", "pip install nkeys"
         )
     return file
-
-
-def _tls(options: Options) -> Any:
-    """Return the context of TLS; None: without."""
-    import ssl
-
-    ca, cert, key = (options.value(name) for name in ("tls_ca", "tls_cert", "tls_key"))
-    if ca is None and cert is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if cert is not None:
-            context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            "E0883",
-            f"the files of TLS cannot be read: {options.shown(error)}",
-            "look at `tls_ca`, `tls_cert` and `tls_key`",
-        ) from error
-    return context
 
 
 def _message(message: Any) -> _Message:

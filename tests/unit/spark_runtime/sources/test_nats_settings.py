@@ -86,8 +86,8 @@ def test_settings_are_read_and_secrets_are_not_shown(tmp_path: Path) -> None:
         (
             "servers: a, stream_name: S, options: {pass: x}",
             [
-                "E0841 there is no option `pass`: write user, password, token, credentials, tls_ca, tls_cert, "
-                "tls_key"
+                "E0841 there is no option `pass`: "
+                "write user, password, token, credentials, tls_ca, tls_cert, tls_key"
             ],
         ),
         (

@@ -1,0 +1,1 @@
+"""Streams of RabbitMQ as a source of events."""
