@@ -191,7 +191,8 @@ class Dataflow:
 
     def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
         if isinstance(events, MessageFrame):
-            return events.parcels(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            return events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA))
         may_be_late = of_all and events.isStreaming
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
         return events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
