@@ -61,4 +61,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    import artemis
+
     main()
+    artemis.main()
