@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +68,30 @@ activemq {
 """
 
 
-def sent(port: int, address: str, values: list[bytes], **properties: Any) -> None:
-    """Send messages, and wait until the server has them."""
-    from proton import Message
-    from proton.utils import BlockingConnection
+class Sender:
+    """A client that sends, and waits for the server to have what it sent."""
 
-    connection = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=30, user=USER, password=PASSWORD)
-    sender = connection.create_sender(address)
-    for value in values:
-        sender.send(Message(body=value, durable=True, **properties))
-    connection.close()
+    def __init__(self, port: int, address: str) -> None:
+        from proton.utils import BlockingConnection
+
+        where = f"amqp://127.0.0.1:{port}"
+        self._connection = BlockingConnection(where, timeout=30, user=USER, password=PASSWORD)
+        self._sender = self._connection.create_sender(address)
+
+    def __call__(self, values: Sequence[Any], **properties: Any) -> None:
+        from proton import Message
+
+        for value in values:
+            self._sender.send(Message(body=value, durable=True, **properties))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def sent(port: int, address: str, values: Sequence[Any], **properties: Any) -> None:
+    """Send messages, and wait until the server has them."""
+    with closing(Sender(port, address)) as send:
+        send(values, **properties)
 
 
 @contextmanager

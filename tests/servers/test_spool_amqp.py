@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import count
@@ -16,7 +17,7 @@ import pytest
 from cep.errors import InputError
 from cep.spool.intake import Room
 from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
-from tests.servers.artemis_server import JARS, N_ADDRESSES, PASSWORD, USER, WHY, running_artemis, sent
+from tests.servers.artemis_server import JARS, N_ADDRESSES, PASSWORD, USER, WHY, Sender, running_artemis, sent
 from tests.servers.kafka_broker import free_ports
 from tests.servers.spools import NOW_US, Line, batch, killed_at_each_point, running, until
 
@@ -56,7 +57,7 @@ def test_messages_are_taken_with_what_is_known_of_them_and_leave_the_queue(port:
     queue, name = new("queue"), uuid.UUID(int=7)
     sent(port, queue, [b"a"], id="m1", group_id="g", properties={"x": 1, "y": "t"})
     sent(port, queue, [b"b"], id=name)
-    sent(port, queue, ["text", {"a": [1, None]}])  # type: ignore[list-item]
+    sent(port, queue, ["text", {"a": [1, None]}])
     found = receiver(settings(port, queue))
     found.check()
     with running(found, tmp_path / "a") as intake:
@@ -126,7 +127,8 @@ def test_a_spool_that_is_killed_anywhere_loses_nothing(
     monkeypatch.setenv("CEP_AMQP_PASSWORD", PASSWORD)
     arguments = ("amqp", "--port", str(port), "--address", queue, "--credit", "7", "--user", USER)
     arguments += ("--password-env", "CEP_AMQP_PASSWORD")
-    found = killed_at_each_point(tmp_path / "s", arguments, lambda values: sent(port, queue, values))
+    with closing(Sender(port, queue)) as send:
+        found = killed_at_each_point(tmp_path / "s", arguments, send)
     assert len(found) == 300
     assert max(found.values()) <= 1 + 6
 

@@ -124,4 +124,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    import artemis
+
     main()
+    artemis.main()

@@ -225,12 +225,12 @@ class SpoolPlanner:
 
     def _last_times(self, part: SpoolRange, ahead: AheadGuard) -> TimeSpan:
         with self.reading.segment(part.segment) as data:
-            start, n = part.start, part.stop - part.first
+            start, first = part.start, part.first
             for block in blocks(data, part.start, part.end):
-                if n - block.n < PEEK_MESSAGES:
+                if part.stop - first - block.n < PEEK_MESSAGES:
                     break
-                start, n = block.end, n - block.n
-        return self._times(part._replace(start=start), ahead)
+                start, first = block.end, first + block.n
+        return self._times(part._replace(start=start, first=first), ahead)
 
     def _times(self, part: SpoolRange, ahead: AheadGuard) -> TimeSpan:
         """Return the earliest and the latest event time of a range."""
