@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 
 import yaml
@@ -11,6 +12,8 @@ from spark_runtime.settings import Settings
 
 CONNECTION = ("dsn", "host", "port", "database", "user", "password", "options")
 """The names of the settings that say where a server is and how to get in."""
+
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 _OURS = frozenset(("replication", "client_encoding", "application_name", "fallback_application_name"))
 
@@ -47,10 +50,10 @@ def connection_of(settings: Settings) -> Connection | None:
         parameters |= _of_dsn(settings)
     else:
         for name, parameter in (("host", "host"), ("database", "dbname")):
-            parameters[parameter] = settings.text(name) or ""
+            parameters[parameter] = _text(settings, name)
         for name in ("user", "password"):
             if name in found:
-                parameters[name] = settings.text(name) or ""
+                parameters[name] = _text(settings, name)
         if "port" in found:
             port = document.integer(found["port"], "`port`")
             parameters["port"] = str(port)
@@ -78,9 +81,17 @@ def _of_options(settings: Settings) -> dict[str, str]:
     return parameters
 
 
+def _text(settings: Settings, name: str) -> str:
+    """Return a text, which may have variables of the environment; empty if a problem was noted."""
+    node = settings.found.get(name)
+    if isinstance(node, yaml.ScalarNode) and node.value and _VARIABLE.search(node.value):
+        return str(node.value)
+    return settings.text(name) or ""
+
+
 def _of_dsn(settings: Settings) -> dict[str, str]:
-    text = settings.text("dsn")
-    if text is None or find_spec("psycopg") is None:  # which is a problem that was noted
+    text = _text(settings, "dsn")
+    if not text or find_spec("psycopg") is None:  # which is a problem that was noted
         return {}
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
