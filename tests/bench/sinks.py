@@ -187,7 +187,7 @@ def main(quick: bool) -> None:
         for size in ("few", "many"):
             for name in ("no-op", "parquet", "delta", "postgres", "kafka"):
                 sink = sinks.get(name) or sinks[f"{name} {size}"]
-                took[name, size] = measure(folder / "run", folder / size, sink)
+                took[name, size] = measure(folder / f"run-{name}-{size}", folder / size, sink)
     figures = []
     few_case, many_case = f"{FEW} matches a micro-batch", f"{many:,} matches a micro-batch"
     for name in ("parquet", "delta", "postgres", "kafka"):
