@@ -35,10 +35,11 @@ def problems(folder: Path, sink: str) -> list[str]:
 
 def test_settings_are_read(tmp_path: Path) -> None:
     webhook = spec_of(
-        tmp_path, '{format: webhook, url: "https://h/x", headers: {A: "${T}"}, batch: 5, retry_for: 1 hour}'
+        tmp_path,
+        '{format: webhook, url: "https://h/${X}", headers: {A: "${T}"}, batch: 5, retry_for: 1 hour}',
     )
     assert isinstance(webhook, WebhookSpec)
-    assert (webhook.endpoint.url, webhook.endpoint.headers) == ("https://h/x", (("A", "${T}"),))
+    assert (webhook.endpoint.url, webhook.endpoint.headers) == ("https://h/${X}", (("A", "${T}"),))
     assert (webhook.together, webhook.parallel, webhook.retry_s) == (5, 4, 3600.0)
     assert webhook.endpoint.is_verified
     postgres = spec_of(tmp_path, "{format: postgres, host: h, database: d, table: a.b, mode: upsert}")
@@ -49,9 +50,10 @@ def test_settings_are_read(tmp_path: Path) -> None:
     rabbit = spec_of(tmp_path, "{format: rabbitmq, host: h, tls: true, exchange: e, routing_key: k}")
     assert isinstance(rabbit, RabbitSpec)
     assert (rabbit.address.port, rabbit.exchange, rabbit.routing_key) == (5671, "e", "k")
-    rabbit = spec_of(tmp_path, "{format: rabbitmq, host: h, queue: q}")
+    rabbit = spec_of(tmp_path, "{format: rabbitmq, host: h, queue: q, password: '${P}'}")
     assert isinstance(rabbit, RabbitSpec)
     assert (rabbit.address.port, rabbit.exchange, rabbit.routing_key) == (5672, "", "q")
+    assert rabbit.address.password == "${P}"
 
 
 @pytest.mark.parametrize(
