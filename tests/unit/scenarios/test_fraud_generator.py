@@ -15,7 +15,8 @@ from cep.formats.files import Format, read_events
 from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
 from scenarios.fraud.events import DAY_US, END_US, HOUR_US, LATENESS_US, NOTHING, START_US, STATEMENT, Events
 from scenarios.fraud.generate import Options, draw_events, generate, truth_table
-from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, Case, n_frauds
+from scenarios.fraud.pen import Case
+from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, n_frauds
 
 ROOT = Path(__file__).resolve().parents[3]
 CARD_EVENTS = load_streams(ROOT / "rules" / "fraud" / "streams.yaml")["card_events"]
