@@ -198,7 +198,8 @@ def _after_an_empty_statement(pen: Pen, low_days: float, high_days: float) -> No
     pen.wait(low_days * 86_400, high_days * 86_400)
     pen.now_us = min(pen.now_us, END_US - HOUR_US)
     pen.stories.quiet_card.append(pen.card)
-    pen.stories.quiet_until_us.append(pen.now_us + DAY_US)
+    # Until the next statement, which is not empty, the rule would rightly report a large online payment.
+    pen.stories.quiet_until_us.append(statement_us + CYCLE_US)
     pen.stories.empty_statement_card.append(pen.card)
 
 
