@@ -331,7 +331,8 @@ class ExpressionReader(Cursor):
             args.append(ast.Events(None, Span(star.start, star.end)))
         elif not self.is_sign(")"):
             if self.now.word == "DISTINCT" and (
-                self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED) or self.ahead().text == "("
+                self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT)
+                or self.ahead().text == "("
             ):
                 distinct = self.take()
             args.append(self.expression())
