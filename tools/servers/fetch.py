@@ -29,7 +29,12 @@ ROOT = HERE.parents[1]
 FOLDER = ROOT / ".servers"
 KAFKA = FOLDER / "kafka"
 WHEELS = ROOT / "requirements-servers.lock"
-PACKAGES = {"rabbitmq-server": "/usr/sbin/rabbitmq-server", "mosquitto": "/usr/sbin/mosquitto"}
+PACKAGES = {
+    "rabbitmq-server": "/usr/sbin/rabbitmq-server",
+    "mosquitto": "/usr/sbin/mosquitto",
+    "redis-server": "/usr/bin/redis-server",
+    "openssl": "/usr/bin/openssl",
+}
 """Package of Debian -> its program."""
 
 POLICY = Path("/usr/sbin/policy-rc.d")

@@ -303,11 +303,11 @@ def amqp(  # noqa: PLR0913 - an argument for each option
     credit: int,
 ) -> None:
     """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
+    if subscription and not container_id:
+        raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
     require_package("proton", "amqp")
     from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 
-    if subscription and not container_id:
-        raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
     settings = AmqpSettings(
         host=host,
         port=port,
