@@ -1,0 +1,57 @@
+"""docs/guarantees.md says what the code says, and cites tests that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from spark_runtime.sinks.console import ConsoleSink
+from spark_runtime.sinks.delta.sink import DeltaSink
+from spark_runtime.sinks.folder import FolderSink
+from spark_runtime.sinks.postgres.sink import PostgresSink
+from spark_runtime.sinks.rabbitmq.sink import RabbitSink
+from spark_runtime.sinks.registry import SINKS
+from spark_runtime.sinks.topic import TopicSink
+from spark_runtime.sinks.webhook.sink import WebhookSink
+from spark_runtime.sources.registry import SOURCES
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+CODE = {
+    "json": FolderSink,
+    "parquet": FolderSink,
+    "kafka": TopicSink,
+    "postgres": PostgresSink,
+    "delta": DeltaSink,
+    "webhook": WebhookSink,
+    "rabbitmq": RabbitSink,
+    "console": ConsoleSink,
+}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the rows of the first table under a heading."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def named(cell: str) -> list[str]:
+    return re.findall(r"`([a-z_]+)`", cell)
+
+
+def test_each_sink_has_the_guarantee_that_its_code_has() -> None:
+    told = {name: row[1] for row in rows("Sinks") for name in named(row[0])}
+    assert told == {name: str(sink.guarantee) for name, sink in CODE.items()}
+    assert told.keys() == set(SINKS.built_in)
+
+
+def test_each_source_is_told_of() -> None:
+    told = {name for row in rows("Sources") for name in named(row[0])}
+    assert told == set(SOURCES.built_in)
+
+
+def test_the_tests_that_are_cited_are_there() -> None:
+    cited = re.findall(r"`(tests/[a-z_0-9/]+\.py)`", PAGE)
+    assert len(cited) > 8
+    assert [path for path in cited if not (ROOT / path).exists()] == []
