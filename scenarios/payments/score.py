@@ -92,7 +92,7 @@ def do_agree(places: Mapping[str, Sequence[Alert]]) -> bool:
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, show_edge=False)
     table.add_column("rule", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
