@@ -12,6 +12,7 @@ import yaml
 from cep.documents.yaml_document import Document
 from cep.schema.time_literals import parse_duration
 
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _REMOTE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
@@ -48,6 +49,13 @@ class Settings:
         """Return a text; it is a problem if it is missing."""
         node = self._needed(name)
         return None if node is None else self.document.text(node, f"`{name}`")
+
+    def secret(self, name: str) -> str | None:
+        """Return a text in which `${NAME}` may stand for a variable of the environment, as it is written."""
+        node = self.found.get(name)
+        if isinstance(node, yaml.ScalarNode) and _VARIABLE.search(node.value):
+            return str(node.value)
+        return self.text(name)
 
     def path(self, name: str) -> str | None:
         """Return a path: as it is if it has a scheme, else absolute. It is a problem if it is missing."""

@@ -125,7 +125,8 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         FORMATS.get(file_format)
     rule_set = _chosen(compile_files(rules, streams), chosen).with_corrections(corrections)
     events = _inputs(rule_set, inputs)
-    watched = _Reading(progress_line(quiet, progress), quiet)
+    with_windows = any(program.windows for program in rule_set.programs)
+    watched = _Reading(progress_line(quiet, progress), quiet, with_windows)
 
     def deliver(result: Result) -> None:
         watched.line.clear()
@@ -179,8 +180,9 @@ def _late(ways: Sequence[str]) -> tuple[Path | None, Corrections | None]:
 class _Reading:
     """Progress of reading. The engine is compiled when the first chunk of events has been read."""
 
-    def __init__(self, line: ProgressLine, quiet: bool) -> None:
+    def __init__(self, line: ProgressLine, quiet: bool, with_windows: bool) -> None:
         self.line = line
+        self._with_windows = with_windows
         self.compile_seconds = 0.0
         self._quiet = quiet
         self._n: int | None = None
@@ -189,7 +191,7 @@ class _Reading:
         """Count the lines or rows of `chunk`."""
         if self._n is None:
             self._n = 0
-            self.compile_seconds = compile_engine(self.line, self._quiet)
+            self.compile_seconds = compile_engine(self.line, self._quiet, self._with_windows)
         self._n += len(chunk.events) + len(chunk.dead_letters)
         self.line.show(f"events read: {self._n:,}")
 

@@ -24,11 +24,21 @@ def warm(quiet: bool, progress: bool | None) -> None:
         click.echo(f"compiled the engine in {seconds:.0f} s" if seconds else "the engine is compiled already")
 
 
-def compile_engine(line: ProgressLine, quiet: bool) -> float:
-    """Compile the engine if it is not compiled yet, and return how many seconds it took."""
+def compile_engine(line: ProgressLine, quiet: bool, with_windows: bool = True) -> float:
+    """Compile the engine if it is not compiled yet, and return how many seconds it took.
+
+    Parameters
+    ----------
+    line
+        Shows the progress.
+    quiet
+        Whether nothing is said without such a line.
+    with_windows
+        Whether rules need the kernels of windows. If anything has to be compiled, all of it is.
+    """
     from cep.engine.warm import is_warm, warm_up
 
-    if is_warm():
+    if is_warm(with_windows):
         return 0.0
     started = time.perf_counter()
     text = "compiling the engine: about a minute, once after an installation"

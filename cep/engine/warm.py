@@ -14,12 +14,14 @@ from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
 from cep.engine.kernels.columns.order import number_keys, pack_bits
 from cep.engine.matcher import Matcher
+from cep.engine.order.ordering import OrderedEvents
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
 from cep.kernels.compiled import KERNELS, PARTS, is_compiled
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables
+from cep.program.windows import Frame, Function, Window, WindowColumn
 from cep.schema.stream import Field, Role, Stream
 
 
@@ -78,10 +80,12 @@ def smallest_program() -> Program:
 
 
 def warm_up(progress: Callable[[float], None] | None = None) -> None:
-    """Run a few events through a matcher, so that every kernel is compiled and on disk.
+    """Run a few events through a matcher and through windows, so that every kernel is compiled and on disk.
 
     Whenever a function has been compiled, `progress` gets the share of the work that is done.
     """
+    import cep.engine.context.windows  # noqa: F401 - its kernels are counted, too
+
     if progress is None:
         _run_all_kernels()
     else:
@@ -127,10 +131,55 @@ def _run_all_kernels() -> None:
     matcher.advance(2)
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
+    _run_window_kernels()
 
 
-def is_warm() -> bool:
-    """Return whether all kernels are compiled for this processor, so that no run waits for a compiler."""
+def _run_window_kernels() -> None:
+    """Compute every kind of window once."""
+    from cep.engine.context.windows import Windows
+
+    columns = [
+        WindowColumn(
+            name=function.name,
+            type=Type.DOUBLE,
+            function=function,
+            argument="x",
+            argument_type=Type.DOUBLE,
+            window=Window(Frame.TUMBLING, 1_000_000),
+            within=(0, 0),
+        )
+        for function in Function
+    ]
+    sliding = Window(Frame.TIME, 1)
+    columns.append(dataclasses.replace(columns[0], name="sliding", window=sliding))
+    one = np.zeros(2, np.int64)
+    order = OrderedEvents(
+        rows=np.array([1, 0]),
+        codes=np.zeros(2, np.int32),
+        time_us=one,
+        identity=one.view(np.uint64),
+        keys=pa.array([0]),
+        first_rows=one[:1],
+        n_duplicates=(0,),
+    )
+    slots, known = np.zeros(1, np.int32), np.array([True, False])
+    windows = Windows(columns)
+    windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known)
+    windows.expire(9)
+    windows.stored()
+
+
+def is_warm(with_windows: bool = True) -> bool:
+    """Return whether all kernels are compiled for this processor, so that no run waits for a compiler.
+
+    Parameters
+    ----------
+    with_windows
+        Whether those of windows count. To load them takes as long as the start of a small run.
+    """
+    if with_windows:
+        import cep.engine.context.windows  # noqa: F401 - its kernels are among `KERNELS` then
+
     return all(map(is_compiled, KERNELS.values()))
 
 

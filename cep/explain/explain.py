@@ -217,20 +217,23 @@ def _windows(rule: ir.Rule) -> Iterator[str]:
 
 def _kept(windowed: Windowed) -> str:
     frame, length = windowed.window.frame, windowed.window.length
-    events = "each value's last event" if windowed.function in ("DISTINCT", "SEEN") else "events"
+    is_set = windowed.function in ("DISTINCT", "SEEN")
+    events = "each value's last event" if is_set else "events"
+    if frame in (Frame.ALL, Frame.TUMBLING, Frame.SESSION) and windowed.function != "PERCENTILE":
+        kept = "each value" if is_set else "a few numbers"
+        ends = {Frame.TUMBLING: " of the open window", Frame.SESSION: " of the open session"}
+        return f"{kept}{ends.get(frame, ', for ever')}"
     match frame:
-        case Frame.ALL if windowed.function in ("DISTINCT", "SEEN"):
-            return "each value, for ever"
-        case Frame.ALL:
-            return "a few numbers, for ever"
         case Frame.EVENTS:
             return f"{events} of the last {length:,}, 16 bytes each, for ever"
         case Frame.TIME:
             return f"{events} of {show_duration(length)}, 16 bytes each"
         case Frame.TUMBLING:
-            return f"{events} of the open window, 16 bytes each"
+            return "events of the open window, 16 bytes each"
         case Frame.SESSION:
-            return f"{events} of the open session, 16 bytes each"
+            return "events of the open session, 16 bytes each"
+        case Frame.ALL:
+            raise ValueError("percentiles have no OVER ALL")
         case _:
             assert_never(frame)
 

@@ -330,7 +330,10 @@ class ExpressionReader(Cursor):
                 self.unexpected("a value", f"only COUNT takes *; write {name.text}(v.x)")
             args.append(ast.Events(None, Span(star.start, star.end)))
         elif not self.is_sign(")"):
-            if self.now.word == "DISTINCT" and self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED):
+            if self.now.word == "DISTINCT" and (
+                self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT)
+                or self.ahead().text == "("
+            ):
                 distinct = self.take()
             args.append(self.expression())
             while self.accept_sign(","):

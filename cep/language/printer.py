@@ -234,8 +234,11 @@ _SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Windowed |
 
 
 def _windowed(node: ast.Windowed) -> str:
-    args = ", ".join(print_expression(arg) for arg in node.args)
-    text = f"{node.name.text}({'DISTINCT ' if node.is_distinct else ''}{args})"
+    args = [print_expression(arg) for arg in node.args]
+    if node.is_distinct:
+        # Without parentheses `DISTINCT - x` would be a column minus another one.
+        args[0] = f"DISTINCT {args[0]}" if isinstance(node.args[0], ast.Column) else f"DISTINCT ({args[0]})"
+    text = f"{node.name.text}({', '.join(args)})"
     if node.condition is not None:
         text += f" FILTER (WHERE {print_expression(node.condition)})"
     return f"{text} OVER {print_over(node.over)}"

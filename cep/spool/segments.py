@@ -42,6 +42,7 @@ _BLOCK = struct.Struct("<4sIIIQ")
 _MAGIC, _BLOCK_MAGIC = b"CEPSPOOL", b"BLCK"
 _CHECKED_FROM = 8
 _COUNT = struct.Struct("<I")
+_ONE = struct.Struct("<qI")
 
 HEADER_BYTES = _HEADER.size
 BLOCK_HEADER_BYTES = _BLOCK.size
@@ -205,6 +206,11 @@ def sound_end(data: Any, segment: int, n_bytes: int) -> tuple[int, int]:
 def batch_of(data: Any, block: Block, names: Sequence[str] | None = None) -> Batch:
     """Return the messages of a block, with the columns that it has of `names`; None: with all of them."""
     n, at = block.n, block.start + BLOCK_HEADER_BYTES
+    if n == 1:  # many such blocks come from one sender that waits for each answer
+        at_us, length = _ONE.unpack_from(data, at)
+        end = at + _ONE.size + length
+        columns = {} if names == [] else _columns(data, n, end, names)
+        return Batch([data[end - length : end]], np.array((at_us,), np.int64), columns)
     received_us = np.frombuffer(data, "<i8", n, at).astype(np.int64)
     at += 8 * n
     lengths = np.frombuffer(data, "<u4", n, at)

@@ -1,1 +1,1 @@
-"""Payment cards: generated traffic with planted fraud, six rules, and a score of what they find."""
+"""Payment cards: generated traffic with planted fraud, nine rules, and a score of what they find."""

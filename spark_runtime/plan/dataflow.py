@@ -39,7 +39,7 @@ from spark_runtime.plan.message_frames import MessageFrame
 from spark_runtime.plan.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
 from spark_runtime.plan.placement import placements
 from spark_runtime.plan.predicates import predicate_bits
-from spark_runtime.plan.schema import SPARK_TYPES, quoted
+from spark_runtime.plan.schema import SPARK_TYPES, quoted, spark_schema, spark_type
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 
 MAX_PLANNED_WORDS = 3
@@ -191,7 +191,8 @@ class Dataflow:
 
     def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
         if isinstance(events, MessageFrame):
-            return events.parcels(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            return events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA))
         may_be_late = of_all and events.isStreaming
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
         return events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
@@ -286,30 +287,6 @@ class Dataflow:
         return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
 
 
-def spark_schema(schema: pa.Schema) -> T.StructType:
-    """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
-    return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in schema])
-
-
-def _spark_type(kind: pa.DataType) -> T.DataType:
-    if pa.types.is_list(kind):
-        return T.ArrayType(_spark_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return T.MapType(_spark_type(kind.key_type), _spark_type(kind.item_type))
-    if pa.types.is_decimal(kind):
-        return T.DecimalType(kind.precision, kind.scale)
-    if pa.types.is_date(kind):
-        return T.DateType()
-    if pa.types.is_timestamp(kind):
-        return T.TimestampType()
-    if pa.types.is_binary(kind):
-        return T.BinaryType()
-    narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
-    return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())
-
-
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
     """Return a column of the operator's output (`operator.carried_type`) in the type that matches have."""
     if pa.types.is_timestamp(kind):
@@ -328,7 +305,7 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
 
 def _from_inside(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
     """Return part of a list or an event in the type that matches have."""
-    return column.cast(_spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
+    return column.cast(spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
 
 
 def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:

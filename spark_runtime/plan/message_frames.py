@@ -22,7 +22,7 @@ from cep.formats.protocol import RecordFormat
 from cep.formats.text.lines import lines_of_column
 from cep.formats.text.messages import MessageReader, Messages, tombstones
 from cep.schema.stream import Stream
-from spark_runtime.plan.parcels import PARCEL_SCHEMA, Packer
+from spark_runtime.plan.parcels import Packer
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sources.messages.log import place_text
 from spark_runtime.sources.messages.schema_registry import SchemaRegistry, is_address
@@ -65,21 +65,23 @@ class MessageFrame:
     columns: Mapping[str, str] = field(default_factory=dict)
     has_dead_tombstones: bool = False
 
-    def parcels(self, packer: Packer, *, may_be_late: bool) -> DataFrame:
-        """Return the events as parcels (`PARCEL_SCHEMA`)."""
-        from spark_runtime.plan.dataflow import spark_schema
-
+    def reader(self, packer: Packer, *, may_be_late: bool) -> FrameReader:
+        """Return what makes parcels of the rows of `selected`, in the workers."""
         keys = packer.layout.rules.keys_of(self.stream)
-        reader = FrameReader(
+        named = tuple(self.columns.values())
+        return FrameReader(
             packer,
             self.stream,
-            MessageReader(self.stream, self.value_format, keys, tuple(self.columns.values())),
-            tuple(self.columns.values()),
+            MessageReader(self.stream, self.value_format, keys, named),
+            named,
             has_place=self._has_place,
             has_dead_tombstones=self.has_dead_tombstones,
             may_be_late=may_be_late,
         )
-        return self.frame.select(*self._selected()).mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+
+    def selected(self) -> DataFrame:
+        """Return the columns that the reader takes."""
+        return self.frame.select(*self._selected())
 
     @property
     def _has_place(self) -> bool:

@@ -288,3 +288,28 @@ def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
         return times_of_timestamps(values, zone)[0]
 
     return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
+    return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in schema])
+
+
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """Return an Arrow type of `SPARK_TYPES`, or made of them, as Spark's."""
+    if pa.types.is_list(kind):
+        return T.ArrayType(spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return T.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_decimal(kind):
+        return T.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_date(kind):
+        return T.DateType()
+    if pa.types.is_timestamp(kind):
+        return T.TimestampType()
+    if pa.types.is_binary(kind):
+        return T.BinaryType()
+    narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
+    return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cep.errors import InputError
+from cep.rule_set import REVISION
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.kafka_settings import connection_of, has_package
 from spark_runtime.operator.output import DEAD, MATCH
@@ -13,12 +14,13 @@ from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
 _MATCH_ID, _KEY = "match_id", "key"
+_EVENT, _TOMBSTONE = "event", "tombstone"
 
 
 class _KafkaType:
     """See `SinkType`."""
 
-    settings = ("brokers", "topic", "key", "options")
+    settings = ("brokers", "topic", "key", "retract", "options")
     kinds = ALL_KINDS
 
     def spec(self, settings: Settings) -> SinkSpec | None:
@@ -27,9 +29,10 @@ class _KafkaType:
         connection, topic = connection_of(settings), settings.text("topic")
         before = len(settings.document.diagnostics)
         key = settings.word("key", (_MATCH_ID, _KEY), "")
+        retract = settings.word("retract", (_EVENT, _TOMBSTONE), _EVENT)
         if not is_there or connection is None or topic is None or len(settings.document.diagnostics) > before:
             return None
-        return TopicSpec(connection, topic, key)
+        return TopicSpec(connection, topic, key, retract == _TOMBSTONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,38 @@ class TopicSpec:
     key
         What is the key of a message: ``match_id``, or ``key``: the key by which the rules partition events.
         Empty: the identifier of a match; of other rows nothing.
+    has_tombstones
+        Whether a match that is withdrawn is a message without a value. Else it is a row of its own kind.
     """
 
     connection: Connection
     topic: str
     key: str = ""
+    has_tombstones: bool = False
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink; raises InputError if the rows have no such key."""
         from spark_runtime.sinks.topic import TopicSink
 
-        return TopicSink(output, self.connection, self.topic, self._columns(output, context))
+        columns = self._columns(output, context)
+        if self.has_tombstones:
+            self._require_corrections(output, columns)
+        return TopicSink(output, self.connection, self.topic, columns, self.has_tombstones)
+
+    def _require_corrections(self, output: Output, columns: tuple[str, ...]) -> None:
+        """Raise InputError unless rows withdraw others and both have the same key."""
+        if columns != (_MATCH_ID,):
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has `retract: tombstone`, and no `match_id` as its key",
+                "a tombstone removes the message with its key: remove `key`, or remove `retract`",
+            )
+        if REVISION not in output.schema.names:
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has `retract`, and nothing withdraws a match",
+                "write `late: correct within 1 hour`, or remove `retract`",
+            )
 
     def _columns(self, output: Output, context: SinkContext) -> tuple[str, ...]:
         """Return the columns of the rows that are the key of a message."""

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
+import pyarrow as pa
+
 from cep.errors import InputError
+from cep.rule_set import KIND, RETRACT, REVISION
 from spark_runtime.kafka_connection import Client, Connection
-from spark_runtime.sinks.json_rows import value_texts
+from spark_runtime.sinks.json_rows import json_rows, value_texts
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
 
 _SECONDS = 60.0
@@ -40,12 +43,15 @@ class TopicSink:
         The topic.
     key
         The columns that are the key of a message. Several are an array of JSON.
+    has_tombstones
+        Whether a row that withdraws another one is a message without a value.
     """
 
     output: Output
     connection: Connection
     topic: str
     key: tuple[str, ...] = ()
+    has_tombstones: bool = False
     _name: str = ""  # the producer's; one stream has one
     _producer: Client | None = None
     _numbers: Client | None = field(default=None)  # reads and stores the numbers of micro-batches
@@ -108,7 +114,7 @@ class TopicSink:
             producer.begin_transaction()
             self._is_begun = True
             produce, topic = producer.produce, self.topic
-            for key, value in zip(self._keys(rows), rows.lines(), strict=True):
+            for key, value in self._messages(rows):
                 try:
                     produce(topic, value, key)
                 except BufferError:  # the messages before are on their way
@@ -116,7 +122,7 @@ class TopicSink:
         except KafkaException as error:
             raise self._error(self._producer, error) from error
 
-    def _send_again(self, key: str | None, value: str) -> None:
+    def _send_again(self, key: str | None, value: str | None) -> None:
         """Send a message once there is room for it."""
         assert self._producer is not None
         producer = self._producer.client
@@ -130,6 +136,17 @@ class TopicSink:
                     raise
             else:
                 return
+
+    def _messages(self, rows: Collected) -> Iterator[tuple[str | None, str | None]]:
+        """Yield key and value of each message."""
+        if not self.has_tombstones:
+            yield from zip(self._keys(rows), rows.lines(), strict=True)
+            return
+        # A match may be withdrawn and found again in one micro-batch: what comes last holds.
+        table = pa.concat_tables(rows.tables()).sort_by(REVISION)
+        columns = (value_texts(table.column(self.key[0])), table.column(KIND).to_pylist(), json_rows(table))
+        for key, kind, value in zip(*columns, strict=True):
+            yield key, None if kind == RETRACT else value
 
     def _keys(self, rows: Collected) -> Iterator[str | None]:
         """Yield the key of each message."""

@@ -10,7 +10,18 @@ import sys
 
 import click
 
-BENCHMARKS = ("engine", "reading", "state", "state_on_spark", "spark", "latency", "fraud")
+BENCHMARKS = (
+    "engine",
+    "windows",
+    "reading",
+    "state",
+    "state_on_spark",
+    "spark",
+    "latency",
+    "fraud",
+    "sinks",
+    "kafka",
+)
 
 
 @click.command(help="Run the benchmarks: " + ", ".join(BENCHMARKS) + ".")

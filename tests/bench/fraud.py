@@ -1,7 +1,7 @@
 """``python -m tests.bench.fraud``: events per second of the fraud scenario, stream and batch; peak memory.
 
 Every figure is the median of some repeats in one warm session on two cores. "stream" and "batch" are whole
-pipelines as `cep run` runs them: files in, malformed lines set aside, six rules, matches to Parquet files.
+pipelines as `cep run` runs them: files in, malformed lines set aside, all rules, matches to Parquet files.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ def measure_format(
         return seconds[:n_full] if mode == "stream" else ()
 
     ways: dict[str, Way] = {
-        "stream, six rules": lambda: pipeline("stream"),
+        "stream, all rules": lambda: pipeline("stream"),
         "stream, Spark's operator that counts, all columns": lambda: stateful(every_column),
         "stream, Spark's operator that counts, three numbers": lambda: stateful(numbers),
         "stream, source only": stream_source,
-        "batch, six rules": lambda: pipeline("batch"),
+        "batch, all rules": lambda: pipeline("batch"),
         "batch, source only": batch_source,
     }
     batch_events = n_lines * files_per_trigger // files
@@ -143,7 +143,7 @@ def measure_format(
 
 
 def figure_table(figures: list[Figure]) -> Table:
-    """Return the figures as a table for the terminal; ratios are to the six rules of the same mode."""
+    """Return the figures as a table for the terminal; ratios are to the all rules of the same mode."""
     table = Table(title="Fraud scenario, two cores")
     for heading in ("input", "what"):
         table.add_column(heading)
@@ -159,7 +159,7 @@ def figure_table(figures: list[Figure]) -> Table:
         table.add_column(heading, justify="right")
     ours: Figure | None = None
     for figure in figures:
-        if figure.name.endswith("six rules"):
+        if figure.name.endswith("all rules"):
             ours = figure
             table.add_section()
         assert ours is not None

@@ -78,7 +78,12 @@ class MemorySampler:
 
 def cpu_seconds() -> float:
     """Return the processor time that this process and all below it have used so far."""
-    pids = [os.getpid(), *_descendants(os.getpid(), _children())]
+    return cpu_seconds_of(os.getpid())
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the processor time that a process and all below it have used so far."""
+    pids = [pid, *_descendants(pid, _children())]
     ticks = 0
     for pid in pids:
         # After the command's name: state, parent, ...; 11 to 14 are user and system time, own and of children

@@ -148,7 +148,7 @@ def _aggregate(windowed: Windowed, known: list[Any]) -> Any:
         case "MAX":
             return max(known, key=_rank)
         case "VARIANCE" | "STDDEV":
-            variance = _variance([float(value) for value in known])
+            variance = _variance(known)
             if variance is None or windowed.function == "VARIANCE":
                 return variance
             return math.sqrt(variance)
@@ -171,22 +171,24 @@ def _number(exact: int | Fraction) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
-def _variance(values: Sequence[float]) -> float | None:
-    if len(values) < 2:
+def _variance(values: Sequence[Any]) -> float | None:
+    """Return (n * sum of squares - square of the sum) / (n * (n - 1)); the dividend is rounded once."""
+    n = len(values)
+    if n < 2:
         return None
     if not all(map(math.isfinite, values)):
         return math.nan
     exact = [Fraction(value) for value in values]
-    mean = sum(exact, Fraction(0)) / len(exact)
-    return _number(sum(((value - mean) ** 2 for value in exact), Fraction(0)) / (len(exact) - 1))
+    return _number(n * sum(value * value for value in exact) - sum(exact) ** 2) / (n * (n - 1))
 
 
 def _percentile(ordered: Sequence[float], part: float) -> float:
     place = part * (len(ordered) - 1)
     low = math.floor(place)
-    if low == place or ordered[low] == ordered[min(low + 1, len(ordered) - 1)]:
-        return ordered[low]
-    return ordered[low] + (ordered[low + 1] - ordered[low]) * (place - low)
+    first, second = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
+    if low == place or first == second:
+        return first
+    return (low + 1 - place) * first + (place - low) * second

@@ -82,7 +82,7 @@ def seeds(*, rules: bool) -> tuple[str, ...]:
 
 _PIECE = re.compile(r"\s+|\w+|->>|->|.", re.DOTALL)
 _CLAUSE = re.compile(
-    r"(?=\b(?:RULE|FROM|PARTITION|PATTERN|WITHIN|DEFINE|MEASURES|MATCH|AFTER|TITLE|TAGS|SEVERITY)\b)"
+    r"(?=\b(?:RULE|FROM|PARTITION|PATTERN|WITHIN|LET|DEFINE|MEASURES|MATCH|AFTER|TITLE|TAGS|SEVERITY)\b)"
 )
 # fmt: off
 _ODD = (
@@ -325,6 +325,22 @@ BOMBS: Mapping[str, Callable[[int], str]] = {
     "last": lambda n: _rule(definition=f"b AS items > LAST(a.items, {n})"),
     "first": lambda n: _rule(definition=f"b AS items > FIRST(a.items, {n})"),
     "aggregates": lambda n: _rule("a+ b", measures=_named(n, "SUM(a.items + @) AS m@", ", ")),
+    "windows": lambda n: _rule(
+        definition="a AS " + _named(n, "SUM(items + @) OVER LAST 1 HOUR > @", " AND ")
+    ),
+    "equal windows": lambda n: _rule(definition="a AS " + " + ".join(["AVG(items) OVER ALL"] * n) + " > 0"),
+    "windows in windows": lambda n: _rule(
+        definition="a AS " + _nest(n, "SUM(", "items", ") OVER LAST 1 HOUR") + " > 0"
+    ),
+    "filters in filters": lambda n: _rule(
+        definition="a AS " + _nest(n, "COUNT(*) FILTER (WHERE ", "approved", ") OVER ALL") + " > 0"
+    ),
+    "open frames": lambda n: _rule(definition="a AS COUNT(*) OVER " + "(" * n),
+    "lets": lambda n: _rule("a -> b LET " + _named(n, "v@ = items + @", ", ")),
+    "lets of lets": lambda n: _rule(
+        "a -> b LET v0 = items" + "".join(f", v{i + 1} = v{i} + v{i}" for i in range(min(n, 500))),
+        f"b AS v{min(n, 500)} > a.v{min(n, 500)}",
+    ),
     "measures": lambda n: _rule(measures=_named(n, "b.items AS m@", ", ")),
     "equal measures": lambda n: _rule(measures=_named(n, "b.items AS m", ", ")),
     "definitions": lambda n: _rule(_named(n, "v@", " -> "), _named(n, "v@ AS items = @", ", ")),

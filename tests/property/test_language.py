@@ -60,15 +60,52 @@ _events = st.builds(ast.Events, _names, st.just(_AT))
 _functions = st.sampled_from(["COUNT", "SUM", "ABS", "COALESCE"]).map(lambda text: ast.Name(text, _AT))
 
 
+_lengths = st.integers(0, 10**15)
+_overs = st.one_of(
+    st.builds(ast.Over, st.just(ast.OverKind.ALL), st.just(_AT)),
+    st.builds(ast.Over, st.sampled_from([ast.OverKind.LAST, ast.OverKind.PREVIOUS]), st.just(_AT), _lengths),
+    st.builds(
+        lambda kind, count: ast.Over(kind, _AT, count=count),
+        st.sampled_from([ast.OverKind.LAST, ast.OverKind.PREVIOUS]),
+        st.integers(0, 10**12),
+    ),
+    st.builds(ast.Over, st.just(ast.OverKind.SESSION), st.just(_AT), _lengths),
+    st.builds(
+        lambda length_us, offset_us, zone: ast.Over(
+            ast.OverKind.TUMBLING, _AT, length_us, None, offset_us, zone
+        ),
+        _lengths,
+        st.none() | _lengths,
+        st.none() | _texts,
+    ),
+)
+
+
 def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
     at = st.just(_AT)
+    count_name = ast.Name("COUNT", _AT)
     count = st.just(ast.Function(ast.Name("COUNT", _AT), (ast.Events(None, _AT),), _AT))
     some = st.lists(parts, min_size=1, max_size=3).map(tuple)
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
     signs = st.sampled_from(["+", "-", "||", "*", "/", "%", "=", "<>", "<", "<=", ">", ">="])
     junctions = st.builds(ast.Junction, st.sampled_from(["and", "or"]), several, at)
     minus = parts.map(lambda part: ast.Unary("-", part, _AT))
+    windowed = st.builds(
+        lambda name, args, is_distinct, condition, over: ast.Windowed(
+            name, args, is_distinct and args != (ast.Events(None, _AT),), condition, over, _AT
+        ),
+        _functions,
+        some,
+        st.booleans(),
+        st.none() | parts,
+        _overs,
+    )
+    count_over = st.builds(
+        lambda over: ast.Windowed(count_name, (ast.Events(None, _AT),), False, None, over, _AT), _overs
+    )
     return st.one_of(
+        windowed,
+        count_over,
         st.builds(ast.Function, _functions, st.lists(parts, max_size=3).map(tuple), at),
         count,
         minus,
@@ -202,6 +239,7 @@ _rules = st.builds(
     st.lists(
         st.builds(ast.Subset, _names, st.lists(_names, min_size=1, max_size=2).map(tuple)), max_size=2
     ).map(tuple),
+    st.lists(st.builds(ast.Let, _names, _expressions, st.none() | _names), max_size=2).map(tuple),
 )
 
 

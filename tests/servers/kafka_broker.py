@@ -104,4 +104,4 @@ def require_servers(is_there: bool) -> None:
 def running_broker(folder: Path) -> Iterator[Broker]:
     """Start a broker whose data are in `folder`, wait until it answers, and end it."""
     with running_kafka(folder, {USER: PASSWORD}) as server:
-        yield Broker(server.address, server.sasl_address)
+        yield Broker(server.address, server.sasl_address, server.pid)

@@ -28,6 +28,7 @@ WHY = "RabbitMQ is missing; get it with: apt-get install rabbitmq-server"
 _START_SECONDS = 120
 _PR_SET_PDEATHSIG = 1
 _NUMBERS = count()
+_ERLANG = "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 2:2"
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,7 @@ def running_rabbit(folder: Path) -> Iterator[Rabbit]:
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-            "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 2:2"
-        ),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "ERL_EPMD_PORT": str(epmd),
     }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from cep.errors import CepError, InputError
+from cep.rule_set import KIND, REVISION
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.sinks.kafka import TopicSpec
-from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Rows, TableSink
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
 
@@ -153,6 +156,36 @@ def test_messages_are_the_lines_of_a_json_sink_under_a_key(spark: SparkSession, 
         "_late_seconds": 1.0,
     }
     assert found[DEAD, ""][1] == {"reason": "no", "source": "f", "position": 7, "raw": None}
+
+
+def test_a_match_that_is_withdrawn_is_a_tombstone_behind_its_message(broker: Broker) -> None:
+    schema = [("match_id", pa.string()), ("id", pa.int64()), (REVISION, pa.int64()), (KIND, pa.string())]
+    output = replace(OUTPUTS[MATCH], schema=pa.schema(schema))
+    found = {}
+    for has_tombstones in (False, True):
+        topic = broker.topic()
+        sink = TopicSpec(Connection(broker.address), topic, "", has_tombstones).open(output, CONTEXT)
+        rows = [("b", 2, 2, "match"), ("a", 1, 1, "retract"), ("b", 2, 1, "retract")]
+        for number, written in enumerate(([("a", 1, 0, "match"), ("b", 2, 0, "match")], rows)):
+            batch = Batch(topic, number)
+            sink.begin(batch)
+            table = pa.table(list(zip(*written, strict=True)), schema=output.schema)
+            sink.write_rows(batch, Collected(len(written), Rows(output, [table]), lambda texts: pa.table({})))
+            sink.commit(batch)
+        sink.close()
+        messages = broker.messages(topic)
+        found[has_tombstones] = [message.value() is None for message in messages]
+        kept = {message.key(): message.value() for message in messages}
+    assert found == {False: [False] * 5, True: [False, False, True, True, False]}
+    assert kept[b"a"] is None  # what a compacted topic keeps
+    assert json.loads(kept[b"b"])["revision"] == 2
+
+
+def test_tombstones_need_corrections_and_the_key_of_a_match() -> None:
+    for kind, key in ((MATCH, ""), (MATCH, "key"), (LATE, "key")):
+        with pytest.raises(InputError, match="has `retract") as caught:
+            TopicSpec(Connection("b:1"), "t", key, True).open(OUTPUTS[kind], CONTEXT)
+        assert caught.value.code == "E0843"
 
 
 @pytest.mark.parametrize(("kind", "key"), [(LATE, "match_id"), (DEAD, "match_id"), (DEAD, "key")])

@@ -22,9 +22,12 @@ from spark_runtime.kafka_connection import Connection
 from spark_runtime.sources.kafka.log import KafkaLog
 from spark_runtime.sources.messages.planner import MessagePlanner
 from spark_runtime.sources.messages.reading import MessageReading
+from spark_runtime.sources.messages.schema_registry import SchemaRegistry
 from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
 from tests.servers.kafka_broker import PASSWORD, USER, Broker, free_ports
+from tests.unit.formats.test_avro import record, written
+from tests.unit.spark_runtime.registry_server import running_registry
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -111,6 +114,26 @@ def test_json_and_csv_values_are_read_with_dead_letters_by_topic_partition_and_o
     found = seen(reading(broker, topic, value_format=payload_format("csv")))
     assert found.ids == [3]
     assert (f"{topic}[1]@1", "1 field where there are columns for 2") in found.dead
+
+
+def test_values_of_avro_are_read_with_dead_letters_by_topic_partition_and_offset(
+    broker: Broker, tmp_path: Path
+) -> None:
+    schema = record(("id", "long"), ("ts", {"type": "long", "logicalType": "timestamp-micros"}))
+    (tmp_path / "s.avsc").write_text(json.dumps(schema))
+    topic = broker.topic()
+    good = written(schema, [{"id": number, "ts": START_US} for number in range(3)])
+    broker.send(topic, [good[0], b"\x80", None, *good[1:]])
+    avro = payload_format("avro", {"schema": str(tmp_path / "s.avsc")})
+    found = seen(reading(broker, topic, value_format=avro))
+    assert found.ids == [0, 1, 2]
+    assert found.dead == [(f"{topic}[0]@1", "the message ends within field `id`")]
+    framed = broker.topic()
+    with running_registry() as registry:
+        registry.schemas[70_001] = json.dumps(schema)
+        broker.send(framed, [b"\0" + (70_001).to_bytes(4, "big") + one for one in good])
+        by_number = payload_format("avro", {}, SchemaRegistry(registry.url))
+        assert seen(reading(broker, framed, value_format=by_number)).ids == [0, 1, 2]
 
 
 def test_a_stream_begins_where_it_is_told(broker: Broker, tmp_path: Path) -> None:

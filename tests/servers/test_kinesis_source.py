@@ -12,7 +12,11 @@ import pytest
 
 from cep.counts import Counts
 from cep.formats.ahead import AheadGuard
+from cep.formats.intake import count_chunk
 from cep.schema.stream import Field
+from spark_runtime.pipeline.checkpoint import Checkpoint, Done
+from spark_runtime.pipeline.checkpoint_files import LocalFiles
+from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.sources.kinesis import connection
 from spark_runtime.sources.kinesis import log as kinesis_log
 from spark_runtime.sources.kinesis.connection import Calls, KinesisConnection
@@ -20,6 +24,8 @@ from spark_runtime.sources.kinesis.log import BEGINNING, KinesisLog
 from spark_runtime.sources.messages.planner import MessagePlanner
 from spark_runtime.sources.messages.reading import MessageReading
 from spark_runtime.sources.messages.source import MessageSource
+from spark_runtime.sources.reached import Reached
+from spark_runtime.sources.watermarks import WatermarkRule
 from tests.servers.kafka_broker import free_ports
 from tests.servers.kinesis_server import KinesisServer
 from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values
@@ -144,6 +150,44 @@ def test_the_shards_that_a_split_makes_are_read_after_the_one_that_was_split(
     kinesis_server.send(stream, values(6), shard=0)
     assert step(source, planner, end)[0] == [6]
     planner.close(Counts())
+
+
+def test_a_shard_that_was_split_holds_the_watermark_until_what_came_of_it_does(
+    kinesis_server: KinesisServer, tmp_path: Path
+) -> None:
+    stream = kinesis_server.stream(2)
+    kinesis_server.send(stream, [value(0, 0), value(1, 10)])
+    kinesis_server.send(stream, [value(2, 500)], shard=1)
+    kinesis_server.split(stream, 0)
+    kinesis_server.send(stream, [value(3, 100), value(4, 200)], shard=2)
+    kinesis_server.send(stream, [value(5, 300)], shard=3)
+    source = MessageSource(reading(kinesis_server, stream))
+    root = str(tmp_path)
+    run = MicroBatches(
+        checkpoint=Checkpoint(root, "run", 2, LocalFiles(root)),
+        sources={"s": source},
+        n_tasks=2,
+        rule=WatermarkRule(0),
+        done=Done(-1, Reached(), {}, ended=False),
+        interval_s=None,
+        finishes=False,
+    )
+    seconds, number = [], 0
+    while (plan := run.next(number)) is not None:
+        counts = Counts()
+        for name, part in chain(*plan.shares):
+            guard = plan.reached.guard(STREAM, source.partition(part))
+            for chunk in source.read(part, guard, counts):
+                placed = replace(chunk, partition=source.partition(part), place=f"in {name}")
+                counts.add(count_chunk(placed, STREAM))
+        run.complete(number, counts)
+        reached_us = run.done.reached.watermark_us
+        seconds.append(None if reached_us is None else (reached_us - START_US) / 1e6)
+        number += 1
+    run.close(Counts())
+    # First the old shard holds it at 10, then the events of the new ones at 100; at last the slower of these.
+    assert seconds[0] == 10
+    assert seconds[-1] == 200
 
 
 def test_a_run_that_reads_what_is_there_reads_shards_of_a_split_too(kinesis_server: KinesisServer) -> None:

@@ -29,11 +29,11 @@ from tests.servers.messages import START, STREAM, value
 from tests.unit.spark_runtime.sources import test_source_contract as contract
 
 LOGS: dict[str, tuple[str, Callable[..., MadeLog], int, str]] = {
-    "nats": ("nats_server", in_nats, 1, "plan"),
-    "rabbitmq_stream": ("rabbit", in_rabbitmq, 1, "plan"),
+    "nats": ("nats_server", in_nats, 2, "plan"),
+    "rabbitmq_stream": ("rabbit", in_rabbitmq, 2, "plan"),
     "kinesis": ("kinesis_server", in_kinesis, 2, "commit"),
 }
-"""By name: the fixture of its server, what makes a log there, and where a run is killed: when micro-batch 1
+"""By name: the fixture of its server, what makes a log there, and where a run is killed: when micro-batch 2
 is planned and not computed, or when the output of the first two is written and not committed."""
 
 

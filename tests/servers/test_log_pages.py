@@ -15,7 +15,9 @@ from rich.console import Console
 
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from tests.servers.kinesis_server import KinesisServer
 from tests.servers.nats_server import NatsServer
+from tests.servers.rabbitmq_server import Rabbit
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +51,26 @@ def test_the_example_of_nats_gives_the_output_that_the_page_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     require_shown("docs/nats.md", tmp_path, lambda text: text.replace("localhost:4222", nats_server.address))
+
+
+def test_the_example_of_kinesis_gives_the_output_that_the_page_shows(
+    spark: SparkSession, kinesis_server: KinesisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    address = kinesis_server.address
+    require_shown("docs/kinesis.md", tmp_path, lambda text: text.replace("http://localhost:5000", address))
+
+
+def test_the_example_of_rabbitmq_gives_the_output_that_the_page_shows(
+    spark: SparkSession, rabbit: Rabbit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def at(text: str) -> str:
+        sent = text.replace('"localhost", 5552', f'"127.0.0.1", {rabbit.stream_port}')
+        return sent.replace("localhost:5552", f"127.0.0.1:{rabbit.stream_port}")
+
+    require_shown("docs/rabbitmq_streams.md", tmp_path, at)
 
 
 def test_the_settings_of_the_common_page_are_read(tmp_path: Path) -> None:

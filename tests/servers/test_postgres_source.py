@@ -308,6 +308,27 @@ def test_a_copy_that_was_not_completed_is_made_again(
     assert found == [[("r", 1, "n"), ("r", 2, "n")]]
 
 
+def test_a_run_that_is_stopped_while_it_copies_lets_go_of_the_server(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.insert(1, 2, 3)
+    reading = shop.reading(tmp_path, max_events=1)
+    run = PostgresPlanner(reading)
+    written = first_copy.onto_disk
+
+    def stop(file: Path) -> None:
+        written(file)
+        run.close(Counts())  # as another thread does
+
+    with monkeypatch.context() as planted:
+        planted.setattr(first_copy, "onto_disk", stop)
+        with pytest.raises(first_copy.CopyStoppedError):
+            run.start()
+    assert run._connection() is not None  # a new one: the other is closed
+    run.close(Counts())
+    assert [row for batch in batches(reading)[0] for row in batch] == [("r", n, "n") for n in (1, 2, 3)]
+
+
 def test_a_copy_comes_in_the_order_of_event_time(shop: Shop, tmp_path: Path) -> None:
     shop.insert(30, 10, 20)
     found, _ = batches(shop.reading(tmp_path))

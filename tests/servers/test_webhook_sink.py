@@ -309,6 +309,16 @@ def test_secrets_are_sent_and_shown_nowhere(web: WebServer, monkeypatch: pytest.
     assert "***" in shown
 
 
+def test_a_secret_with_a_line_feed_is_told_and_not_shown(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEP_TEST_TOKEN", "t0p-s3cret\n")
+    with pytest.raises(InputError) as caught:
+        Endpoint(web.url, (("Authorization", "Bearer ${CEP_TEST_TOKEN}"),)).check()
+    assert caught.value.code == "E0853"
+    assert "s3cret" not in str(caught.value)
+
+
 def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
     both = made_certificate(tmp_path)
     if both is None:

@@ -23,10 +23,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "semantics.md"
 SUBTLETIES = ROOT / "docs" / "subtleties.md"
 FLINK = ROOT / "docs" / "flink.md"
+WINDOWS = ROOT / "docs" / "windows.md"
 REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
 CASES = [
     case
-    for page in (PAGE, SUBTLETIES, FLINK, REGRESSIONS)
+    for page in (PAGE, SUBTLETIES, FLINK, WINDOWS, REGRESSIONS)
     for case in read_cases(page.name, page.read_text(encoding="utf-8"))
 ]
 

@@ -30,7 +30,12 @@ ROOT = HERE.parents[1]
 FOLDER = ROOT / ".servers"
 KAFKA = FOLDER / "kafka"
 WHEELS = ROOT / "requirements-servers.lock"
-PACKAGES = {"rabbitmq-server": "/usr/sbin/rabbitmq-server", "mosquitto": "/usr/sbin/mosquitto"}
+PACKAGES = {
+    "rabbitmq-server": "/usr/sbin/rabbitmq-server",
+    "mosquitto": "/usr/sbin/mosquitto",
+    "redis-server": "/usr/bin/redis-server",
+    "openssl": "/usr/bin/openssl",
+}
 """Package of Debian -> its program."""
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -132,7 +137,14 @@ def kafka() -> None:
         found.rename(KAFKA)
 
 
-STEPS = {"packages": packages, "wheels": wheels, "kafka": kafka}
+def artemis() -> None:
+    """Fetch the broker ActiveMQ Artemis, unless it is there."""
+    import artemis as artemis_module
+
+    artemis_module.main()
+
+
+STEPS = {"packages": packages, "wheels": wheels, "kafka": kafka, "artemis": artemis}
 
 
 def main() -> None:

@@ -176,7 +176,6 @@ def run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
     from cep.spool.intake import AtLimit, Intake, Room
     from cep.spool.writer import Limits, writer_at
 
-    receiver.check()
     segment_bytes = storage.segment_bytes
     if storage.max_bytes is not None:
         segment_bytes = max(min(segment_bytes, storage.max_bytes // _SEGMENTS), 1)
@@ -187,7 +186,13 @@ def run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
         remove_after_seconds=storage.remove_after,
         wanted=storage.wait_for,
     )
+    # Whoever has the folder is the only one that may connect: a second session of a name would end the first.
     writer = writer_at(storage.into, limits, time.time)
+    try:
+        receiver.check()
+    except BaseException:
+        writer.close()
+        raise
     line = progress_line(storage.quiet, storage.progress)
     stopped = threading.Event()
     _stop_at_signals(stopped)

@@ -264,3 +264,60 @@ def zmq(
 
     settings = ZmqSettings(connect, bind, kind, subscribe, sequence, sequence_part, high_water)
     run_spool("zmq", ZmqReceiver(settings, now_us), storage)
+
+
+@spool.command()
+@click.option("--address", required=True, help="Name of the queue or the topic.")
+@click.option(
+    "--subscription",
+    default="",
+    metavar="NAME",
+    help="Take a copy of what comes to a topic, under this name; needs --container-id.",
+)
+@click.option("--container-id", default="", metavar="NAME", help="Name of this client.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the server.")
+@click.option("--port", type=click.IntRange(1, 65535), default=5672, show_default=True, help="Its port.")
+@click.option("--user", default="", help="Name of the user.")
+@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
+@click.option("--tls", is_flag=True, help="Connect by TLS.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
+@click.option(
+    "--credit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Messages that may be unsettled.",
+)
+@storage_options
+def amqp(  # noqa: PLR0913 - an argument for each option
+    storage: Storage,
+    address: str,
+    subscription: str,
+    container_id: str,
+    host: str,
+    port: int,
+    user: str,
+    password_env: str | None,
+    tls: bool,
+    ca_file: Path | None,
+    credit: int,
+) -> None:
+    """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
+    if subscription and not container_id:
+        raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
+    require_package("proton", "amqp")
+    from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
+
+    settings = AmqpSettings(
+        host=host,
+        port=port,
+        address=address,
+        subscription=subscription,
+        container_id=container_id,
+        user=user,
+        password=secret(password_env),
+        tls=tls,
+        ca_file=str(ca_file or ""),
+        credit=credit,
+    )
+    run_spool("amqp", AmqpReceiver(settings, now_us, _say(storage)), storage)

@@ -29,7 +29,7 @@ def type_conditions(names: Names, report: Report) -> tuple[ir.Variable, ...]:
 
 
 def _predicate(condition: ast.Expression, subject: str, names: Names, report: Report) -> Expression | None:
-    if not is_of_bounded_size(condition, report):
+    if not is_of_bounded_size(condition, names, report):
         return None
     inference = Inference(names.scope(subject), report.add)
     predicate = inference.condition(condition)
@@ -63,6 +63,8 @@ def _until_variables(names: Names, report: Report) -> Iterator[ir.Variable]:
         first = taken[0]
         if loop.until is None or first not in names.partitioning.stream_of:
             continue
+        if not is_of_bounded_size(loop.until, names, report):
+            continue
         inference = Inference(names.scope(name, first), report.add)
         role = names.partitioning.role_of.get(first, -1)
         yield ir.Variable(name, inference.condition(loop.until), role, closes=True)
@@ -78,15 +80,15 @@ def _until_variables(names: Names, report: Report) -> Iterator[ir.Variable]:
                 )
 
 
-def is_of_bounded_size(expression: ast.Expression, report: Report) -> bool:
+def is_of_bounded_size(expression: ast.Expression, names: Names, report: Report) -> bool:
     """Return whether `expression` stays small when nothing in it is left short; report it if not."""
-    if written_out(expression) <= MAX_EXPRESSION:
+    if written_out(expression, names.let_sizes) <= MAX_EXPRESSION:
         return True
     report(
         "E0913",
         f"written out, this expression has more than {MAX_EXPRESSION:,} operations",
         expression.span,
-        "BETWEEN, IN and CASE repeat what is on their left",
+        "BETWEEN, IN and CASE repeat what is on their left, names of LET what they stand for",
         "compare a column where there is a long expression now, or split the condition",
     )
     return False

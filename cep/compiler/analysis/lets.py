@@ -7,6 +7,7 @@ from dataclasses import replace
 from cep.compiler.analysis.conditions import is_of_bounded_size
 from cep.compiler.analysis.names import Names
 from cep.compiler.typing.checker import Scope
+from cep.compiler.typing.expression_size import written_out
 from cep.compiler.typing.inference import Inference
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
@@ -18,6 +19,7 @@ from cep.schema.stream import Stream
 def with_lets(names: Names, report: Report) -> Names:
     """Return `names` with the values of LET, typed; each may read the ones before it."""
     found: dict[tuple[str, str], Expression] = {}
+    sizes: dict[str, int] = {}
     for let in names.rule.lets:
         stream = _stream_of(let, names, report)
         if stream is None or not _is_free(let, stream, names, report):
@@ -31,7 +33,7 @@ def with_lets(names: Names, report: Report) -> Names:
                 "give one of them another name",
             )
             continue
-        if not is_of_bounded_size(let.expression, report):
+        if not is_of_bounded_size(let.expression, replace(names, let_sizes=sizes), report):
             continue
         # The event itself is the subject, under a name that no text can have.
         scope = Scope(
@@ -47,7 +49,9 @@ def with_lets(names: Names, report: Report) -> Names:
         value = Inference(scope, report.add).value(let.expression)
         if value is not None:
             found = {**found, (stream.name, let.name.text): value}
-    return replace(names, lets=found)
+            size = written_out(let.expression, sizes)
+            sizes = {**sizes, let.name.text: max(size, sizes.get(let.name.text, 0))}
+    return replace(names, lets=found, let_sizes=sizes)
 
 
 _EVENT = ""

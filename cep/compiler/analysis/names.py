@@ -38,7 +38,8 @@ class Names:
     """What the names in `rule` stand for.
 
     `variables` are all variables of the pattern, `taken` the ones that events are taken as. `definitions` has
-    the first definition of each variable, `untils` the name of each loop's condition.
+    the first definition of each variable, `untils` the name of each loop's condition. `lets` has the values
+    of LET by stream and name, `let_sizes` by name how many operations such a value has, written out.
     """
 
     rule: ast.Rule
@@ -50,6 +51,7 @@ class Names:
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     untils: Mapping[ast.Repetition, str] = field(default_factory=dict)
     lets: Mapping[tuple[str, str], Expression] = field(default_factory=dict)
+    let_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern that `name` stands for."""

@@ -52,7 +52,7 @@ def type_measures(names: Names, columns: Sequence[str], report: Report) -> tuple
         taken.setdefault(measure.name.text.casefold(), f"there is a measure `{measure.name.text}` already")
         if len(names.partitioning.streams) < len(names.rule.streams):
             continue  # a stream is unknown, and so is what its columns are
-        if not is_of_bounded_size(measure.expression, report):
+        if not is_of_bounded_size(measure.expression, names, report):
             continue
         expression = Inference(names.scope(None), report.add).measure(measure.expression)
         if expression is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import assert_never
 
 from cep.language import ast
@@ -11,19 +13,28 @@ MAX_EXPRESSION = 10_000
 """Operations of an expression that is written out."""
 
 
-def written_out(node: ast.Expression) -> int:
+_NO_LETS: Mapping[str, int] = MappingProxyType({})
+
+
+def written_out(node: ast.Expression, sizes: Mapping[str, int] = _NO_LETS) -> int:
     """Return the number of operations and values of `node` with nothing left short.
 
     BETWEEN compares its operand twice, IN and a CASE with an operand once for each of their items. Nested,
-    they multiply.
+    they multiply. `sizes` has the size of what each name of LET stands for.
     """
+
+    def size(part: ast.Expression) -> int:
+        return written_out(part, sizes)
+
     match node:
+        case ast.Column(name=name) if name.text in sizes:
+            return sizes[name.text]
         case ast.Between(operand=operand, low=low, high=high):
-            return 3 + 2 * written_out(operand) + written_out(low) + written_out(high)
+            return 3 + 2 * size(operand) + size(low) + size(high)
         case ast.In(operand=operand, items=items):
-            return 1 + len(items) * (written_out(operand) + 2)
+            return 1 + len(items) * (size(operand) + 2)
         case ast.Case(operand=operand, whens=whens) if operand is not None:
-            first, *rest = map(written_out, parts_of(node))  # the operand is first, and looked at once
+            first, *rest = map(size, parts_of(node))  # the operand is first, and looked at once
             return 1 + len(whens) * (1 + first) + sum(rest)
         case (
             ast.Constant()
@@ -39,6 +50,6 @@ def written_out(node: ast.Expression) -> int:
             | ast.Case()
             | ast.Cast()
         ):
-            return 1 + sum(map(written_out, parts_of(node)))
+            return 1 + sum(map(size, parts_of(node)))
         case _:
             assert_never(node)

@@ -23,7 +23,14 @@ from cep.engine.context.kernels.storage import (
     scatter_marks,
     trim_entries,
 )
-from cep.engine.context.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_windows
+from cep.engine.context.kernels.sums import (
+    CHUNKS,
+    MOST_CHUNKS,
+    OF_SQUARES,
+    OF_TOTALS,
+    sum_by_prefixes,
+    sum_windows,
+)
 from cep.engine.context.tumbling import window_begins
 from cep.engine.kernels.columns.order import gather
 from cep.engine.order.ordering import is_sorted
@@ -245,6 +252,10 @@ class WindowRing:
             n_last = max(
                 [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
             )
+        self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
+        of_sums = functions & _SUMS.keys()
+        self._adds_up = kept == at.WHOLE and of_sums <= {Function.COUNT, Function.SUM, Function.AVG}
+        self._adds_up = self._adds_up and "places" not in families
         self.spec = np.zeros(at.N_SPEC, np.int64)
         self.spec[at.FRAME] = _FRAMES[self.window.frame]
         self.spec[at.SPAN] = min(self.window.length, _FURTHEST)
@@ -330,7 +341,13 @@ class WindowRing:
             return
         frame_events(self._ring(), batch, reads, frames, first, behind)
         sums = [number for number, column in enumerate(self.columns) if column.function in _SUMS]
-        if sums:
+        if self._counts_entries:
+            start, end = batch.starts[first], batch.starts[behind]
+            n = end - start
+            np.subtract(frames.last[:n], frames.first[:n], out=out[0, start:end])
+            out[1:, start:end] = out[0, start:end]
+            known[:, start:end] = 1
+        elif sums:
             self._compute_sums(batch, room, keys, sums, out, known)
         for number, column in enumerate(self.columns):
             to = out[number], known[number]
@@ -351,6 +368,17 @@ class WindowRing:
         functions = np.array([_SUMS[self.columns[number].function] for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]  # they come first
         first, behind = keys.tolist()
+        n_entries, n_events = (
+            room.frames.ends[behind - first - 1, 1],
+            batch.starts[behind] - batch.starts[first],
+        )
+        if self._adds_up and n_entries < _MANY_KEPT * n_events:
+            of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
+            prefixes = room.more((room.n_entries + 1) * MOST_CHUNKS)
+            if sum_by_prefixes(
+                self._ring(), of_keys, room.frames, room.sums, functions, of_sums, of_known, prefixes
+            ):
+                return
         done = first
         while True:
             part = np.array([first, done, behind], np.int64)
@@ -474,6 +502,11 @@ class WindowRing:
 
 
 _SPARSE = 4
+"""Where rows that were given to keys are so many times more than entries, the entries are moved together."""
+
+_MANY_KEPT = 4
+"""With so many entries for each new event, sums of all prefixes cost more than they save."""
+
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000
 """Times of years that zones know."""

@@ -27,11 +27,11 @@ _STEP_DAYS = 64
 def window_begins(window: Window, time_us: I64) -> I64:
     """Return when the tumbling window of each time begins, both in microseconds since 1970.
 
-    A window begins when the clock of its zone (UTC without one) shows the offset and a multiple of the length,
-    counted from 1970-01-01T00:00 on that clock. If the clock is set forward over such a time, the window
-    begins then. If the clock is set back to such a time, or to one before it, it shows it twice. A window of
-    whole days begins the first time only. A shorter one begins each time, so that two hours with one name are
-    two windows of an hour.
+    A window begins when the clock of its zone (UTC without one) shows the offset and a multiple of the
+    length, counted from 1970-01-01T00:00 on that clock. If the clock is set forward over such a time, the
+    window begins then. If the clock is set back to such a time, or to one before it, it shows it twice. A
+    window of whole days begins the first time only. A shorter one begins each time, so that two hours with
+    one name are two windows of an hour.
 
     Parameters
     ----------

@@ -3,8 +3,8 @@
     windows = Windows(program.windows)
     columns = windows.compute(order, slots, n_slots, n_rows, cells, bits)
 
-A result depends on the content of its window only: not on how events were cut into batches, not on what was in
-the window before.
+A result depends on the content of its window only: not on how events were cut into batches, not on what was
+in the window before.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Windows:
         n_rows
             Rows of the table, of which `order` has all or some.
         cells
-            Returns a column of the table as int64 cells, and which of them are known; None: all. Booleans are 0
-            or 1, doubles their bits, texts their codes.
+            Returns a column of the table as int64 cells, and which of them are known; None: all. Booleans
+            are 0 or 1, doubles their bits, texts their codes.
         bits
             Returns for which rows a predicate holds, by its word and bit.
 
         Returns
         -------
-        The cells of each column by row of the table, and which of them are known; None: all. Rows that are not
-        in `order` are not known.
+        The cells of each column by row of the table, and which of them are known; None: all. Rows that are
+        not in `order` are not known.
         """
         self.set_slots(n_slots)
         starts = np.zeros(len(slots) + 1, np.int64)

@@ -23,6 +23,7 @@ PACKAGE = "paho"
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
 _KEEP_ALIVE_SECONDS = 30
+_GOOD_BYE_SECONDS = 5.0
 _FOR_EVER = 0xFFFFFFFF
 _REFUSED = 128
 """Reason codes from here on are refusals."""
@@ -127,12 +128,27 @@ class MqttReceiver:
                     self._offer(held)
             intake.flush()
             self._settle(client, held, intake)
+            self._await_broker(client)
         finally:
             client.disconnect()
             client.loop_stop()
             intake.flush()
         if self._error is not None:
             raise self._error
+
+    def _await_broker(self, client: Any) -> None:
+        """Wait until the broker has read the acknowledgements: it answers in order.
+
+        Else the end of the connection could overtake them, and the messages would come again.
+        """
+        self._is_subscribed = False
+        if self._error is None and client.is_connected():
+            self._subscribe(client)
+            for _ in range(int(_GOOD_BYE_SECONDS / _POLL_SECONDS)):
+                if self._is_subscribed or self._error is not None:
+                    break
+                self._changed.wait(_POLL_SECONDS)
+                self._changed.clear()
 
     def _offer(self, held: HeldBatches[tuple[int, list[tuple[int, int]]]]) -> None:
         """Offer all that has come since the last time as one batch."""
@@ -216,8 +232,6 @@ class MqttReceiver:
         )
 
     def _connected(self, client: Any, data: Any, flags: Any, reason: Any, properties: Any) -> None:
-        from paho.mqtt.subscribeoptions import SubscribeOptions
-
         if reason.value >= _REFUSED:
             self._fail(
                 "E0956",
@@ -225,6 +239,11 @@ class MqttReceiver:
                 "--user NAME, and the variable that --password-env names",
             )
             return
+        self._subscribe(client)
+
+    def _subscribe(self, client: Any) -> None:
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
         # What the broker retains is sent once, not at each connection.
         options = SubscribeOptions(
             qos=self.settings.qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB

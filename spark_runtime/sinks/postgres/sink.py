@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +65,7 @@ class PostgresSink:
                     client.execute(statement)
             client.commit()
             self._types = self._columns()
-            self._has_index = self._try(has_index=True)
+            self._has_index = bool(self.target.key) and self._try(has_index=True)
             if not self._has_index:
                 if self.target.is_current:
                     names = ", ".join(part.as_string(client) for part in self.target.key)
@@ -102,7 +102,7 @@ class PostgresSink:
                 if not noted.rowcount:
                     self._client.rollback()
                     return
-            self._put(rows.tables(), has_index=self._has_index)
+            self._put(rows.tables, has_index=self._has_index)
 
     def commit(self, batch: Batch) -> None:
         """Commit the transaction, with the number of the micro-batch in it."""
@@ -121,18 +121,32 @@ class PostgresSink:
     def _ledger_name(self) -> str:
         return f"{self.output.kind} in {self.target.name}"
 
-    def _put(self, tables: Iterator[pa.Table], *, has_index: bool) -> None:
-        client, target = self._client, self.target
-        is_staged = target.is_current or (has_index and bool(target.key))
-        if is_staged:
-            client.execute(target.stage(self._types))
-        with client.cursor() as cursor, cursor.copy(target.copy(is_staged=is_staged)) as copy:
+    def _put(self, rows: Callable[[], Iterator[pa.Table]], *, has_index: bool) -> None:
+        """Put rows into the table; `rows` gives them, again if it is asked again."""
+        from psycopg.errors import UniqueViolation
+
+        if not has_index:
+            self._copy(rows(), is_staged=False)
+            return
+        if not self.target.is_corrected:
+            # Mostly no row is there already, and the way over a table of their own would cost as much again.
+            with suppress(UniqueViolation), self._client.transaction():  # a savepoint
+                self._copy(rows(), is_staged=False)
+                return
+        self._merge(rows())
+
+    def _merge(self, tables: Iterator[pa.Table]) -> None:
+        """Put rows into the table that may be there already, over a table of their own."""
+        self._client.execute(self.target.stage(self._types))
+        self._copy(tables, is_staged=True)
+        for statement in self.target.merge():
+            self._client.execute(statement)
+
+    def _copy(self, tables: Iterator[pa.Table], *, is_staged: bool) -> None:
+        with self._client.cursor() as cursor, cursor.copy(self.target.copy(is_staged=is_staged)) as copy:
             for table in tables:
                 for part in csv_parts(table):
                     copy.write(part)
-        if is_staged:
-            for statement in target.merge(has_index=has_index):
-                client.execute(statement)
 
     # ------------------------------------------------------------ before anything runs
 
@@ -190,15 +204,16 @@ class PostgresSink:
         from psycopg import errors
 
         try:
-            if self.target.key or not has_index:
-                self._client.execute(self.target.raise_ledger, ("", self._ledger_name, 0))
-                self._put(iter(()), has_index=has_index)
+            self._client.execute(self.target.raise_ledger, ("", self._ledger_name, 0))
+            self._copy(iter(()), is_staged=False)
+            if has_index:
+                self._merge(iter(()))
         except errors.InvalidColumnReference:
             return False
         finally:
             with suppress(Exception):
                 self._client.rollback()
-        return bool(self.target.key) and has_index
+        return has_index
 
     # ------------------------------------------------------------ the connection
 

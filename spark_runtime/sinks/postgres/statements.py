@@ -129,6 +129,11 @@ class Target:
             parts.append(SQL("(coalesce({}, -1))").format(Identifier(EVENT_NUMBER)))
         return tuple(parts)
 
+    @property
+    def is_corrected(self) -> bool:
+        """Whether rows take back rows that are there."""
+        return self.is_current and REVISION in self.types
+
     # ------------------------------------------------------------ tables
 
     def make(self) -> list[Composed]:
@@ -173,17 +178,16 @@ class Target:
         place = _STAGED if is_staged else self.place
         return SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(place, self._columns())
 
-    def merge(self, *, has_index: bool) -> list[Composed]:
-        """Return the statements that bring staged rows into the table; `has_index`: it has one on `key`."""
+    def merge(self) -> list[Composed]:
+        """Return the statements that bring staged rows into the table, which has an index on `key`."""
         if not self.is_current:
-            conflict = SQL(" ON CONFLICT ({}) DO NOTHING").format(_listed(self.key)) if has_index else SQL("")
             return [
-                SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2}{3}").format(
-                    self.place, self._columns(), _STAGED, conflict
+                SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ON CONFLICT ({3}) DO NOTHING").format(
+                    self.place, self._columns(), _STAGED, _listed(self.key)
                 )
             ]
         found = [self._insert_latest()]
-        return [*self._remove_withdrawn(), *found] if REVISION in self.types else found
+        return [*self._remove_withdrawn(), *found] if self.is_corrected else found
 
     def _remove_withdrawn(self) -> list[Composed]:
         """Return the statements that leave the last revision of each match, and remove what it replaces.

@@ -33,7 +33,7 @@ class _RabbitType:
             )
         host = settings.text("host")
         user, password, virtual_host = (
-            settings.text(name) or "" if name in found else default
+            settings.secret(name) or "" if name in found else default
             for name, default in (("user", "guest"), ("password", "guest"), ("virtual_host", "/"))
         )
         port = settings.positive("port")

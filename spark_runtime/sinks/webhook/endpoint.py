@@ -52,8 +52,17 @@ class Endpoint:
         return without_secrets(said, (self.url, *(value for _, value in self.headers)))
 
     def replaced_headers(self) -> dict[str, str]:
-        """Return the headers; raises InputError if a variable is missing."""
-        return {name: replaced(name, value) for name, value in self.headers}
+        """Return the headers; raises InputError if a variable is missing or no header can have its value."""
+        found = {name: replaced(name, value) for name, value in self.headers}
+        for name, value in found.items():
+            # The library would say so with the value, which may be a secret.
+            if not (value.isprintable() and value.isascii() and name.isascii()):
+                raise InputError(
+                    "E0853",
+                    f"the header `{name}` has a line feed or another character that no header can have",
+                    "look at the end of the variable of the environment; secrets from files often have one",
+                )
+        return found
 
     def check(self) -> None:
         """Connect, and send nothing; raises InputError."""

@@ -72,7 +72,7 @@ class _WebhookType:
 
 
 def _url(settings: Settings) -> str | None:
-    text = settings.text("url")
+    text = settings.secret("url")
     if text is None:
         return None
     parts = urlsplit(text)

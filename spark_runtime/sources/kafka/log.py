@@ -171,8 +171,10 @@ class KafkaClient:
 
 def _portion(messages: Sequence[Any], columns: Sequence[str]) -> Portion:
     """Return messages of librdkafka."""
-    values = [message.value() for message in messages]
-    offsets = np.array([message.offset() for message in messages], np.int64)
+    from confluent_kafka import Message
+
+    values = list(map(Message.value, messages))
+    offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
     return Portion(values, offsets, {what: _column(what, messages, offsets) for what in columns})
 
 

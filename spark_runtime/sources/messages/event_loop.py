@@ -8,6 +8,7 @@ Executors read this: it imports nothing of the compiler.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -51,6 +52,13 @@ class EventLoop:
         self._thread.join(5)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def keep_quiet(package: str) -> None:
+    """Let a package write no log of its own to standard error; who sets up logging still gets it."""
+    logger = logging.getLogger(package)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 async def _end_others() -> None:

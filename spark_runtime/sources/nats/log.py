@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
-from spark_runtime.sources.messages.event_loop import EventLoop
+from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
@@ -127,6 +127,7 @@ class NatsClient:
 
     def __init__(self, log: NatsLog) -> None:
         self._log = log
+        keep_quiet("nats")  # what matters is raised
         self._loop = EventLoop()
         self._connection: Any = None
         self._refusal: Exception | None = None  # what the server has said by the way

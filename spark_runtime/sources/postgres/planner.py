@@ -57,6 +57,7 @@ class PostgresPlanner:
         self._sizes: dict[int, int] = {}  # bytes of the log before the end of a micro-batch
         self._lag: tuple[int, int] | None = None
         self._stopped = threading.Event()
+        self._is_copying = False
 
     # ------------------------------------------------------------ the beginning
 
@@ -101,7 +102,7 @@ class PostgresPlanner:
                 server.create_publication(reading, connection)
                 with _MadeSlot(reading) as (lsn, snapshot):
                     if reading.begin == COPY:
-                        files, moment_us = first_copy.write(reading, connection, snapshot, self._stopped)
+                        files, moment_us = self._copied(connection, snapshot)
             begun = {
                 "database": server.identity(connection),
                 "lsn": lsn,
@@ -112,6 +113,16 @@ class PostgresPlanner:
             _write(log, begun)
             making.unlink(missing_ok=True)
         return begun
+
+    def _copied(self, connection: Any, snapshot: str) -> tuple[list[first_copy.CopyFile], int]:
+        self._is_copying = True
+        try:
+            return first_copy.write(self.reading, connection, snapshot, self._stopped)
+        except first_copy.CopyStoppedError:
+            connection.close()  # `close` has left it to us
+            raise
+        finally:
+            self._is_copying = False
 
     def _require_same_server(self) -> None:
         assert self._begun is not None
@@ -164,9 +175,9 @@ class PostgresPlanner:
         self._committed = end
 
     def close(self, counts: Counts) -> None:
-        """Let go of the connection."""
+        """Let go of the connection. The run may be stopped while another thread copies."""
         self._stopped.set()
-        if self._kept is not None:
+        if self._kept is not None and not self._is_copying:
             self._kept.close()
             self._kept = None
 

@@ -324,7 +324,7 @@ def published_tables(reading: PostgresReading, connection: Any) -> dict[str, Pub
 
 
 def _publication_statement(reading: PostgresReading) -> str:
-    names = ", ".join('"' + name.replace(".", '"."', 1) + '"' for name in reading.tables)
+    names = ", ".join(_quoted(name).replace(".", '"."', 1) for name in reading.tables)
     name = '"' + reading.publication.replace('"', '""') + '"'
     return f"CREATE PUBLICATION {name} FOR TABLE {names} WITH (publish_via_partition_root = true)"
 

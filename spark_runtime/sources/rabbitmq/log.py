@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
-from spark_runtime.sources.messages.event_loop import EventLoop
+from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
@@ -120,8 +120,9 @@ class RabbitClient:
 
     def __init__(self, log: RabbitLog) -> None:
         self._log = log
+        keep_quiet("rstream")  # what matters is raised
         self._loop = EventLoop()
-        self._pools: list[Any] = []
+        self._clients: dict[tuple[str, int], Any] = {}
         self._of_stream: dict[str, Any] = {}  # the connection to a node that has it
         self._n_subscriptions = 0
 
@@ -188,10 +189,10 @@ class RabbitClient:
 
     def close(self) -> None:
         """Let go of connections."""
-        for pool in self._pools:
+        for client in self._clients.values():
             with suppress(InputError):
-                self._call(pool.close(), "")
-        self._pools.clear()
+                self._call(_closed(client), "")
+        self._clients.clear()
         self._of_stream.clear()
         self._loop.close()
 
@@ -271,7 +272,7 @@ class RabbitClient:
             locator = await self._located()
             leader, replicas = await locator.query_leader_and_replicas(stream)
             node = replicas[0] if replicas else leader
-            client = await self._pool(node.host, node.port)
+            client = await self._at(node.host, node.port)
             self._of_stream[stream] = client
         return client
 
@@ -280,38 +281,25 @@ class RabbitClient:
         for index, server in enumerate(self._log.servers):
             host, _, port = server.rpartition(":") if ":" in server else (server, "", str(PORT))
             try:
-                return await self._pool(host, int(port))
+                return await self._at(host, int(port))
             except (OSError, TimeoutError):
                 if index == len(self._log.servers) - 1:
                     raise
         raise OSError("no server is named")
 
-    async def _pool(self, host: str, port: int) -> Any:
-        from rstream.client import ClientPool
-
-        for known in self._pools:
-            if known.addr == (host, port):
-                pool = known
-                break
-        else:
-            options = self._log.options
-            pool = ClientPool(
-                host,
-                port,
-                ssl_context=options.tls(),
-                vhost=self._log.virtual_host,
-                username=options.value("username") or "guest",
-                password=options.value("password") or "guest",
-                frame_max=_FRAME_BYTES,
-                heartbeat=_HEARTBEAT_SECONDS,
-                load_balancer_mode=False,
-                max_retries=1,
-            )
-            self._pools.append(pool)
-        try:
-            return await asyncio.wait_for(pool.get("spark-cep"), _CONNECT_SECONDS)
-        except TimeoutError as error:
-            raise ConnectionError(f"no answer within {_CONNECT_SECONDS:.0f} seconds") from error
+    async def _at(self, host: str, port: int) -> Any:
+        """Return a connection to a node; the one that is there if it is alive."""
+        known = self._clients.pop((host, port), None)
+        if known is not None and not known.is_connection_alive():
+            await _closed(known)
+            known = None
+        if known is None:
+            try:
+                known = await asyncio.wait_for(_connected(self._log, host, port), _CONNECT_SECONDS)
+            except TimeoutError as error:
+                raise ConnectionError(f"no answer within {_CONNECT_SECONDS:.0f} seconds") from error
+        self._clients[host, port] = known
+        return known
 
     def _call(self, work: Coroutine[Any, Any, T], stream: str, seconds: float = _CALL_SECONDS) -> T:
         """Return what `work` returns; raises InputError."""
@@ -362,6 +350,37 @@ class RabbitClient:
                 "name the port of the plugin rabbitmq_stream (5552) in `servers`, not that of AMQP (5672)",
             )
         return InputError("E0885", f"RabbitMQ at {where} failed at {doing}: {shown}")
+
+
+async def _connected(log: RabbitLog, host: str, port: int) -> Any:
+    """Return a new connection of rstream."""
+    from rstream.client import Client
+
+    client = Client(
+        host,
+        port,
+        ssl_context=log.options.tls(),
+        frame_max=_FRAME_BYTES,
+        heartbeat=_HEARTBEAT_SECONDS,
+        connection_name="spark-cep",
+    )
+    user, password = (log.options.value(name) or "guest" for name in ("username", "password"))
+    try:
+        await client.start()
+        await client.authenticate(log.virtual_host, user, password)
+    except BaseException:
+        await _closed(client)
+        raise
+    return client
+
+
+async def _closed(client: Any) -> None:
+    """Close a connection, also one that the server has closed."""
+    connection = client._conn  # of a broken connection rstream keeps the socket
+    await client.close()
+    if connection is not None:
+        with suppress(OSError):
+            await connection.close()
 
 
 def _portion(stream: str, chunks: Sequence[_Chunk], start: int, end: int, columns: Sequence[str]) -> Portion:

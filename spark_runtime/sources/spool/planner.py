@@ -47,6 +47,7 @@ class SpoolPlanner:
         self._reader = reading.message_reader()
         self._start: Place | None = None
         self._fixed: Place | None = None
+        self._committed: Place | None = None
         self._first_us: dict[Place, int | None] = {}  # of the messages from a place on
         if reading.log and Path(reading.log).exists():
             self._start = self._read_log()
@@ -94,11 +95,16 @@ class SpoolPlanner:
         return [(max(part.end - part.start, 1), part) for part in parts]
 
     def commit(self, end: Offset) -> None:
-        """Tell the spool that it may remove what lies before `end`."""
-        place = Place(*end)
+        """Tell the spool that it may remove what lies before the offset that was committed before `end`.
+
+        Spark itself has not committed the micro-batch that ends at `end`: after a crash it may be repeated.
+        The one before is never repeated.
+        """
+        place, before = Place(*end), self._committed
+        self._committed = place
         self._first_us = {at: us for at, us in self._first_us.items() if at.number >= place.number}
-        if self.reading.log:
-            self._note(place)
+        if self.reading.log and before is not None:
+            self._note(before)
 
     def close(self, counts: Counts) -> None:
         """Do nothing: no connection is kept."""
@@ -225,12 +231,12 @@ class SpoolPlanner:
 
     def _last_times(self, part: SpoolRange, ahead: AheadGuard) -> TimeSpan:
         with self.reading.segment(part.segment) as data:
-            start, n = part.start, part.stop - part.first
+            start, first = part.start, part.first
             for block in blocks(data, part.start, part.end):
-                if n - block.n < PEEK_MESSAGES:
+                if part.stop - first - block.n < PEEK_MESSAGES:
                     break
-                start, n = block.end, n - block.n
-        return self._times(part._replace(start=start), ahead)
+                start, first = block.end, first + block.n
+        return self._times(part._replace(start=start, first=first), ahead)
 
     def _times(self, part: SpoolRange, ahead: AheadGuard) -> TimeSpan:
         """Return the earliest and the latest event time of a range."""

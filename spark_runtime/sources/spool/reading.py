@@ -127,23 +127,24 @@ class SpoolReading:
             It is damaged.
         """
         found: list[Batch] = []
-        numbers: list[tuple[int, int]] = []
+        first = following = part.first
         n_messages = n_bytes = 0
         at = part.start
+        wanted = self.wanted
         with self.segment(part.segment) as data:
             for block in blocks(data, part.start, min(part.end, len(data))):
-                if not is_sound(data, block, part.segment):
+                if block.first != following or not is_sound(data, block, part.segment):
                     break
+                following += block.n
                 if n_messages and (n_messages + block.n > MOST_MESSAGES or n_bytes > MOST_BYTES):
-                    yield self._as_messages(part.segment, joined(found), numbers)
-                    found, numbers, n_messages, n_bytes = [], [], 0, 0
-                found.append(batch_of(data, block, self.wanted))
-                numbers.append((block.first, block.n))
+                    yield self._as_messages(part.segment, joined(found), first)
+                    found, first, n_messages, n_bytes = [], block.first, 0, 0
+                found.append(batch_of(data, block, wanted))
                 n_messages += block.n
                 n_bytes += block.end - block.start
                 at = block.end
             if found:
-                yield self._as_messages(part.segment, joined(found), numbers)
+                yield self._as_messages(part.segment, joined(found), first)
         if at != part.end:
             path = segment_path(self.path, part.segment)
             raise StateError(
@@ -158,8 +159,8 @@ class SpoolReading:
         named = set(self.columns.values())
         return None if "headers" in named else sorted(named - {"received", "number"})
 
-    def _as_messages(self, segment: int, batch: Batch, numbers: Sequence[tuple[int, int]]) -> Messages:
-        positions = np.concatenate([np.arange(first, first + n, dtype=np.int64) for first, n in numbers])
+    def _as_messages(self, segment: int, batch: Batch, first: int) -> Messages:
+        positions = np.arange(first, first + len(batch), dtype=np.int64)  # blocks follow each other
         columns = {name: _column(what, batch, positions) for name, what in self.columns.items()}
         return Messages(self.origin(segment), batch.values, positions, columns)
 

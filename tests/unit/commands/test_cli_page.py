@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import cep.commands.cli
 import cep.commands.group
 import cep.commands.rules
+import cep.commands.spool.verbs
 from cep.diagnostics.codes import LIBRARY
 from tests.unit.test_readme import folder as folder
 
@@ -45,6 +46,7 @@ def test_every_option_that_the_page_names_is_there() -> None:
             cep.commands.cli.main,
             *cep.commands.cli.main.commands.values(),
             *cep.commands.rules.rules.commands.values(),
+            *cep.commands.spool.verbs.spool.commands.values(),
         ]
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]

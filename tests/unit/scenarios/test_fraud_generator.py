@@ -15,7 +15,8 @@ from cep.formats.files import Format, read_events
 from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
 from scenarios.fraud.events import DAY_US, END_US, HOUR_US, LATENESS_US, NOTHING, START_US, STATEMENT, Events
 from scenarios.fraud.generate import Options, draw_events, generate, truth_table
-from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, Case, n_frauds
+from scenarios.fraud.pen import Case
+from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, n_frauds
 
 ROOT = Path(__file__).resolve().parents[3]
 CARD_EVENTS = load_streams(ROOT / "rules" / "fraud" / "streams.yaml")["card_events"]
@@ -193,6 +194,26 @@ ASKED: dict[str, Callable[[Events], bool]] = {
     "unanswered_code": lambda e: (
         e.kind[0] == OTP_SENT
         and (len(e) == 1 or e.amount[1] != e.amount[0] or e.ts_us[1] - e.ts_us[0] > 5 * MINUTE_US)
+    ),
+    "velocity": lambda e: (
+        (e.kind == PURCHASE).all()
+        and (e.card_present == 0).all()
+        and (e.amount >= 50).all()
+        and len(np.unique(e.merchant[:5])) >= 3
+        and e.ts_us[4] - e.ts_us[0] <= MINUTE_US
+    ),
+    "unusual_amount": lambda e: (
+        (e.kind == TRANSFER).all()
+        and len(e) >= 6
+        and e.amount[-1] >= 2000
+        and e.amount[-1] > 20 * np.median(e.amount[:-1])
+        and np.ptp(e.ts_us) <= 30 * DAY_US
+    ),
+    "new_device": lambda e: (
+        e.kind.tolist() == [LOGIN, LOGIN, TRANSFER]
+        and e.device[0] != e.device[1] == e.device[2]
+        and e.amount[2] >= 500
+        and e.ts_us[2] - e.ts_us[1] <= 30 * MINUTE_US
     ),
 }
 

@@ -29,12 +29,12 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> list[Score]:
 
 def test_the_rules_find_every_planted_fraud(scores: list[Score]) -> None:
     assert {row.rule: row.recall for row in scores} == {row.rule: 1.0 for row in scores}
-    assert len(scores) == 6
+    assert len(scores) == 9
 
 
 def test_near_misses_stay_silent_and_look_alikes_do_not(scores: list[Score]) -> None:
-    assert [row.near_misses_reported for row in scores] == [0] * 6
-    assert [row.lookalikes_reported for row in scores] == [1] * 6
+    assert [row.near_misses_reported for row in scores] == [0] * 9
+    assert [row.lookalikes_reported for row in scores] == [1] * 9
 
 
 def test_no_rule_drowns_its_frauds_in_alerts(scores: list[Score]) -> None:

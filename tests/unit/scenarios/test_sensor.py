@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cep.local.match_file import Result, match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.sensor.__main__ import main
 from scenarios.sensor.score import Score, score
-from scenarios.sensor.series import Window, read_readings, read_windows, write_readings
+from scenarios.sensor.series import N_FILES, Window, read_readings, read_windows, write_readings
 
 ROOT = Path(__file__).resolve().parents[3]
 T0 = datetime(2014, 1, 1)
@@ -54,8 +55,8 @@ def benchmark(tmp_path: Path) -> Path:
     return data
 
 
-def _run(data: Path, out: Path) -> Result:
-    write_readings(read_readings(data, list(read_windows(data))), out, n_files=3)
+def _run(data: Path, out: Path, n_files: int = 3) -> Result:
+    write_readings(read_readings(data, list(read_windows(data))), out, n_files)
     programs = compile_rulebook(load_rulebook([ROOT / "rules" / "sensor"])).rule_set
     return match_file(programs, out)
 
@@ -70,6 +71,73 @@ def test_each_rule_sees_what_it_is_for_and_only_that(benchmark: Path, tmp_path: 
         ("level_shift", "lab/shift"): (T0 + 271 * STEP).replace(tzinfo=UTC),
         ("spike", "lab/shift"): (T0 + 250 * STEP).replace(tzinfo=UTC),
     }
+
+
+def _plain_findings(values: np.ndarray, times_us: np.ndarray) -> set[tuple[str, int]]:
+    """Return (rule, end in us) of what spike, drop and level_shift find in a series, by numpy alone."""
+    hour_us = 3_600_000_000
+
+    def reported(ends: list[int], silent_us: int) -> list[int]:
+        kept: list[int] = []
+        for end_us in ends:
+            if not kept or end_us - kept[-1] >= silent_us:
+                kept.append(end_us)
+        return kept
+
+    ends: dict[str, list[int]] = {"spike": [], "drop": [], "level_shift": []}
+    last_end = -1
+    for at in range(len(values)):
+        value, before = values[at], values[max(at - 210, 0) : at]
+        if len(before) == 210:
+            bound = max(6 * before.std(ddof=1), 0.1 * abs(before.mean()))
+            if value > before.max() and value - before.mean() > bound:
+                ends["spike"].append(int(times_us[at]))
+            if value < before.min() and before.mean() - value > bound:
+                ends["drop"].append(int(times_us[at]))
+        first, second = values[max(at - 47, 0) : max(at - 23, 0)], values[max(at - 23, 0) : at]
+        if len(first) == 24 and at - 24 > last_end and times_us[at] - times_us[at - 24] <= 14 * 24 * hour_us:
+            bound = max(3 * first.std(ddof=1), 3 * second.std(ddof=1), 0.2 * abs(first.mean()))
+            if abs(second.mean() - first.mean()) > bound:
+                ends["level_shift"].append(int(times_us[at]))
+                last_end = at
+    silent_us = {"spike": 16 * hour_us, "drop": 16 * hour_us, "level_shift": 6 * hour_us}
+    return {(rule, end_us) for rule in ends for end_us in reported(ends[rule], silent_us[rule])}
+
+
+def _assert_numpy_finds_the_same(data: Path, out: Path) -> int:
+    """Compare the rules with numpy over every series of `data`; return the number of findings."""
+    result = _run(data, out, n_files=N_FILES)
+    assert len(result.dead_letters) == 0
+    ends = result.matches["match_end"].cast(pa.int64()).to_pylist()
+    rows = zip(result.matches["rule"].to_pylist(), result.matches["series"].to_pylist(), ends, strict=True)
+    found = {(series, rule, end) for rule, series, end in rows if rule != "flat_line"}
+    expected = set()
+    frame = read_readings(data, list(read_windows(data))).to_pandas()
+    for series, readings in frame.groupby("series"):
+        times_us = readings["ts"].to_numpy().astype("datetime64[us]").astype(np.int64)
+        plain = _plain_findings(readings["value"].to_numpy(), times_us)
+        expected |= {(series, rule, end_us) for rule, end_us in plain}
+    assert found == expected
+    return len(found)
+
+
+def test_numpy_over_sliding_windows_finds_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    for number in range(6):
+        values = 50 + rng.standard_normal(900)
+        values[rng.integers(0, 900, 12)] += rng.choice([-1, 1], 12) * rng.uniform(5, 12, 12)
+        start = int(rng.integers(300, 800))
+        values[start:] *= rng.uniform(1.1, 1.6)
+        write_series(tmp_path / "bench", f"lab/{number}", values)
+    labels = {f"lab/{number}.csv": [] for number in range(6)}
+    (tmp_path / "bench" / "labels").mkdir()
+    (tmp_path / "bench" / "labels" / "combined_windows.json").write_text(json.dumps(labels))
+    assert _assert_numpy_finds_the_same(tmp_path / "bench", tmp_path / "events") > 15
+
+
+@pytest.mark.skipif("CEP_NAB_DATA" not in os.environ, reason="CEP_NAB_DATA does not name the data's folder")
+def test_numpy_finds_the_same_in_real_series(tmp_path: Path) -> None:
+    assert _assert_numpy_finds_the_same(Path(os.environ["CEP_NAB_DATA"]), tmp_path / "events") > 100
 
 
 def test_the_rules_do_not_depend_on_the_scale(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from cep.errors import CepError
 from cep.spool import writer as writer_module
 from cep.spool.folder import segment_path, segments
 from cep.spool.intake import AtLimit, Intake, Room
@@ -328,3 +332,30 @@ def test_at_the_end_a_request_that_was_begun_is_answered(tmp_path: Path) -> None
         assert found.startswith(b"HTTP/1.1 202 ")
         assert b"Connection: close" in found
     assert spool.values == [b"{}"]
+
+
+def test_with_a_certificate_it_speaks_tls_and_a_wrong_one_is_told(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is missing")
+    file = tmp_path / "tls.pem"
+    command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        [*command, "-keyout", str(file), "-out", str(tmp_path / "c.pem")], check=True, capture_output=True
+    )
+    file.write_text(file.read_text() + (tmp_path / "c.pem").read_text())
+    with running(tmp_path / "s", certificate=str(file)) as spool:
+        context = ssl.create_default_context(cafile=str(file))
+        connection = http.client.HTTPSConnection("localhost", spool.port, timeout=30, context=context)
+        connection.request("POST", "/", b"{}")
+        assert connection.getresponse().status == 202
+        connection.close()
+        with socket.create_connection(("127.0.0.1", spool.port), 30) as plain:
+            plain.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            assert not plain.recv(100).startswith(b"HTTP/1.1 2")
+    assert spool.values == [b"{}"]
+    for wrong in (tmp_path / "none.pem", tmp_path / "c.pem"):
+        with pytest.raises(CepError, match="and its private key cannot be used") as raised:
+            HttpReceiver(replace(SETTINGS, certificate=str(wrong)), lambda: NOW_US).check()
+        assert raised.value.code == "E0957"

@@ -5,8 +5,8 @@ three digits, which are added to three of the chunks that hold a sum. A chunk ha
 carried until the sum is read (Neal, Fast Exact Summation Using Small and Large Superaccumulators, 2015). To
 remove a value is to subtract its digits. So a sum depends on the values that are in it, and on nothing else.
 
-The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), of squares 2**(32 * k + 2 * scale). `scale` is
-`SCALE` for doubles and 0 for integers.
+The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), of squares 2**(32 * k + 2 * scale). `scale`
+is `SCALE` for doubles and 0 for integers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _U_DIGIT, _U_32 = np.uint64(_DIGIT), np.uint64(32)
 
 
 @inlined
-def as_double(bits: int) -> float:
-    """Return the double with these bits."""
-    return np.int64(bits).view(np.float64)
+def as_double(cell: int) -> float:
+    """Return the double with the bits of a cell."""
+    return np.int64(cell).view(np.float64)
 
 
 @inlined
 def bits_of(value: float) -> int:
     """Return the bits of a double."""
-    return np.float64(value).view(np.int64)
+    return np.float64(value).view(np.int64)  # type: ignore[return-value]
 
 
 @inlined
-def is_special(bits: int) -> bool:
+def is_special(cell: int) -> bool:
     """Return whether a double is infinite or NaN."""
-    return bits >> 52 & _SPECIAL == _SPECIAL
+    return cell >> 52 & _SPECIAL == _SPECIAL
 
 
 @inlined
@@ -151,6 +151,27 @@ def carry_over(chunks: I64, low: int, high: int) -> None:
 
 
 @inlined
+def rounded_to_odd(head: int, exponent: int, digit: int, rest: int) -> tuple[int, int]:
+    """Return a whole number of 54 bits or more of one of 32 or more, and its exponent.
+
+    If bits are left over, its lowest bit is set. As a double it is the number rounded once.
+
+    Parameters
+    ----------
+    head, exponent : int
+        The number that there is, and the power of two that it is to be multiplied by.
+    digit : int
+        The 32 bits behind it.
+    rest : int
+        Not 0: there are more bits behind these.
+    """
+    shift = max(1084 - (bits_of(np.float64(head)) >> 52 & _SPECIAL), 0)  # to 62 bits
+    if digit & (_DIGIT >> shift) != 0 or rest != 0:
+        return head << shift | digit >> (32 - shift) | 1, exponent - shift
+    return head << shift | digit >> (32 - shift), exponent - shift
+
+
+@inlined
 def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
     """Return a whole number of up to 63 bits, and by which power of two it is to be multiplied.
 
@@ -171,16 +192,12 @@ def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
         head = head << 32 | digits[at]
         at -= 1
     exponent = 32 * (at + 1)
-    if at >= low:
-        shift = max(1084 - (bits_of(np.float64(head)) >> 52 & _SPECIAL), 0)  # to 62 bits
-        rest = digits[at] & (_DIGIT >> shift)
-        head = head << shift | digits[at] >> (32 - shift)
-        exponent -= shift
-        for chunk in range(low, at):
-            rest |= digits[chunk]
-        if rest != 0:
-            head |= 1
-    return head, exponent
+    if at < low:
+        return head, exponent
+    rest = 0
+    for chunk in range(low, at):
+        rest |= digits[chunk]
+    return rounded_to_odd(head, exponent, digits[at], rest)
 
 
 @inlined
@@ -206,7 +223,7 @@ def total(sums: Sums, low: int, high: int, scale: int) -> float:
     """
     above = carried(sums.totals, low, high, sums.digits)
     head, exponent = leading(sums.digits, low, high, above)
-    return scaled(np.float64(head), exponent + scale)  # type: ignore[arg-type]
+    return scaled(np.float64(head), exponent + scale)
 
 
 @inlined

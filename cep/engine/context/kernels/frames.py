@@ -146,7 +146,7 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
 
 
 @kernel
-def frame_events(
+def frame_events(  # noqa: C901, PLR0912 - the steps of a window
     ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_key: int, last_key: int
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.

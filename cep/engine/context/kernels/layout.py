@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from cep.arrays import I64, U8
 
-# Columns of `Ring.keys`. MARK: of a tumbling window its start, of a session the time of its last event, of the
-# last n events how many events there were so far, else the time of the newest entry.
+# Columns of `Ring.keys`. MARK: of a tumbling window its start, of a session the time of its last event, of
+# the last n events how many events there were so far, else the time of the newest entry.
 START, LENGTH, CAPACITY, MARK = range(4)
 KEY_WIDTH = 4
 
 WORD, VALUE = 0, 1
-"""Columns of `Ring.entries`. WORD: twice the time (or the number) of the event, and 1 if the value is no NULL."""
+"""Columns of `Ring.entries`. WORD: twice the time (or number) of an event, and 1 if its value is known."""
 
 # Places in `Ring.spec`.
 FRAME, SPAN, PREVIOUS, KEPT, N_LAST, WITH_FIRST, IS_DOUBLE, WITH_NULL = range(8)
@@ -69,7 +69,7 @@ class Frames(NamedTuple):
     first: I64  # (events,) the first entry of each window
     last: I64  # (events,) the entry behind its last
     own: U8  # (events,) 1: the last entry of the window is the event itself
-    ends: I64  # (keys, 2) the window behind the last event of each key: its first entry, the one behind its last
+    ends: I64  # (keys, 2) behind the last event of each key: the first entry, the one behind the last
 
 
 class Sums(NamedTuple):

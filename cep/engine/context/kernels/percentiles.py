@@ -67,7 +67,7 @@ def _as_number(value: int, is_double: bool) -> float:
 
 
 @kernel
-def percentile_windows(
+def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what is asked
     ring: Ring, batch: Batch, frames: Frames, room: I64, part: float, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the value that `part` of each window is below, between two values on the line between them.
@@ -127,7 +127,7 @@ def percentile_windows(
             result = 0.0
             if n_values > 0:
                 position = part * (n_values - 1)
-                lower = np.int64(np.floor(position))
+                lower = int(np.floor(position))
                 rank = _nth(room, n, top, lower)
                 result = _as_number(frames.values[room[_ENTRY, rank]], is_double)
                 if position > lower:

@@ -16,6 +16,8 @@ from cep.engine.context.kernels.exact import (
     carry_over,
     digits_of,
     is_special,
+    leading,
+    rounded_to_odd,
     scaled,
     spread,
     total,
@@ -25,6 +27,9 @@ from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 
 NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
 """Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
+
+MOST_CHUNKS = 8
+"""So many chunks a sum has at most that is a difference of two."""
 
 MOST_KEPT = 5 + at.N_TOTALS + at.N_SQUARES
 _NAN = 0x7FF8 << 48
@@ -100,9 +105,7 @@ def _store(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> No
 
 
 @inlined
-def _change(
-    sums: Sums, value: int, is_double: bool, with_squares: bool, step: int, low: int, high: int
-) -> int:
+def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
     """Add a value (`step` is 1) or remove it (-1); return its chunk, or -1 if it has none."""
     if is_double:
         if is_special(value):
@@ -155,11 +158,11 @@ def _variance(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bool
             value *= 2.0
         value = np.sqrt(value)
         exponent >>= 1
-    return scaled(value, exponent)  # type: ignore[arg-type]
+    return scaled(value, exponent)
 
 
 @kernel
-def sum_windows(  # noqa: C901, PLR0912 - a case for each function
+def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
     ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
     """Write what is computed of the sums of windows.
@@ -211,21 +214,22 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
                 _clear(sums, low, high)
                 n, low, high = 0, at.N_TOTALS, -1
                 begin = end = first
-            while begin < first or end < last:
-                step, entry = 1, end
-                if begin < first:
-                    step, entry = -1, begin
-                    begin += 1
-                else:
-                    end += 1
-                if keeps_sums and entry == base:
-                    n, low, high = _load(ring, batch.slots[key], sums)
-                elif frames.words[entry] & 1 != 0:
-                    n += step
+            while begin < first:
+                if frames.words[begin] & 1 != 0:
+                    n -= 1
                     if with_totals:
-                        chunk = _change(sums, frames.values[entry], is_double, with_squares, step, low, high)
+                        _change(sums, frames.values[begin], is_double, with_squares, -1)
+                begin += 1
+            while end < last:
+                if keeps_sums and end == base:
+                    n, low, high = _load(ring, batch.slots[key], sums)
+                elif frames.words[end] & 1 != 0:
+                    n += 1
+                    if with_totals:
+                        chunk = _change(sums, frames.values[end], is_double, with_squares, 1)
                         if chunk >= 0:
                             low, high = min(low, chunk), max(high, chunk + 2)
+                end += 1
             if place == behind:
                 break
             double_sum = _sum(sums, low, high, scale) if with_double and n > 0 else 0.0
@@ -251,3 +255,105 @@ def sum_windows(  # noqa: C901, PLR0912 - a case for each function
             _store(ring, batch.slots[key], sums, n, low, high)
         _clear(sums, low, high)
     return keys[2]
+
+
+@kernel
+def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - two kinds of numbers
+    ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, prefixes: I64
+) -> bool:
+    """Write sums and averages of windows that slide, as differences of sums that begin with the block.
+
+    For each event there is no loop over what leaves and what comes, of which the processor cannot guess how
+    long it lasts. It is for numbers that are finite and of similar size, so that few chunks hold their sums.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left. Windows have no NULL.
+    batch : Batch
+        The events of the keys in `frames` only.
+    frames : Frames
+        Their windows.
+    sums : Sums
+        Room.
+    functions : (columns,) int64
+        What each column is: COUNT, SUM, AVG.
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
+        1: no NULL; written.
+    prefixes : ((entries + 1) * MOST_CHUNKS,) int64
+        Overwritten.
+
+    Returns
+    -------
+    Whether the numbers are such ones. Otherwise nothing is written.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    values, totals, digits = frames.values, sums.totals, sums.digits
+    n_keys = batch.slots.shape[0]
+    n_entries = frames.ends[n_keys - 1, 1]
+    low, width, scale = 0, 3, 0
+    with_double = False
+    for function in functions:
+        with_double |= function == at.AVG or (is_double and function == at.SUM)
+    if is_double:
+        least, greatest = 0x7FF, 1
+        for entry in range(n_entries):
+            if values[entry] << 1 != 0:
+                exponent = max(values[entry] >> 52 & 0x7FF, 1)
+                least, greatest = min(least, exponent), max(greatest, exponent)
+        if greatest == 0x7FF or (greatest - 1 >> 5) + 3 - (least - 1 >> 5) > MOST_CHUNKS:
+            return False
+        low = least - 1 >> 5
+        width, scale = max((greatest - 1 >> 5) + 3 - low, 3), SCALE + 32 * low
+    # Most numbers of a stream need four chunks: their sums stay in registers.
+    width = 4 if width <= 4 else MOST_CHUNKS
+    for entry in range(n_entries):
+        for chunk in range(width):
+            prefixes[entry * width + chunk] = totals[chunk]
+        if values[entry] << 1 != 0 or (not is_double and values[entry] != 0):
+            chunk, first_digit, second, third, sign = digits_of(values[entry], is_double)
+            add_digits(totals, chunk - low, sign * first_digit, sign * second, sign * third)
+    for chunk in range(width):
+        prefixes[n_entries * width + chunk] = totals[chunk]
+        totals[chunk] = 0
+    block = batch.starts[0]
+    for place in range(block, batch.starts[n_keys]):
+        first, last = frames.first[place - block], frames.last[place - block]
+        n = last - first
+        head = exponent = above = 0
+        if width == 4:
+            at_last, at_first = 4 * last, 4 * first
+            a = prefixes[at_last] - prefixes[at_first]
+            b = prefixes[at_last + 1] - prefixes[at_first + 1] + (a >> 32)
+            c = prefixes[at_last + 2] - prefixes[at_first + 2] + (b >> 32)
+            head = prefixes[at_last + 3] - prefixes[at_first + 3] + (c >> 32)
+            above, exponent = head, 96
+            a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
+            digits[0], digits[1], digits[2] = a, b, c
+            if with_double:
+                while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
+                    head, c, b, a = head << 32 | c, b, a, 0
+                    exponent -= 32
+                if exponent > 0:
+                    head, exponent = rounded_to_odd(head, exponent, c, b | a)
+        else:
+            for chunk in range(width):
+                value = prefixes[last * width + chunk] - prefixes[first * width + chunk] + above
+                digits[chunk] = value & _DIGIT
+                above = value >> 32
+            head, exponent = leading(digits, 0, width - 1, above)
+        for column in range(functions.shape[0]):
+            function, result, is_known = functions[column], n, n > 0
+            if function == at.COUNT:
+                is_known = True
+            elif function == at.SUM and not is_double:
+                result = digits[1] << 32 | digits[0]
+                is_known = is_known and (above << 32 | digits[2]) == -(digits[1] >> 31)
+            else:
+                double_sum = scaled(np.float64(head), exponent + scale)
+                result = bits_of(double_sum / max(n, 1) if function == at.AVG else double_sum)
+            out[column, place] = result
+            known[column, place] = is_known
+    return True

@@ -233,7 +233,9 @@ def is_same(found: Any, expected: Any) -> bool:
     if found is None or expected is None:
         return found is expected
     if isinstance(expected, float) and isinstance(found, float):
-        return math.isnan(found) == math.isnan(expected) and (math.isnan(found) or found == expected)
+        if math.isnan(found) or math.isnan(expected):
+            return math.isnan(found) == math.isnan(expected)
+        return found == expected and math.copysign(1, found) == math.copysign(1, expected)
     return found == expected
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cep.engine import kernels
+from cep.engine.context import kernels as context_kernels
 
 DECORATORS = {"kernel", "inlined", "outlined"}
 ITEMS = {"I32": "int32", "I64": "int64", "U64": "uint64", "U8": "uint8"}
@@ -60,7 +61,8 @@ def functions(source: str) -> list[ast.FunctionDef]:
 
 PUBLIC = [
     pytest.param(function, id=f"{path.stem}.{function.name}")
-    for path in sorted(Path(kernels.__file__).parent.rglob("*.py"))
+    for room in (kernels, context_kernels)
+    for path in sorted(Path(str(room.__file__)).parent.rglob("*.py"))
     for function in functions(path.read_text())
 ]
 SHARED = described(kernels.__doc__ or "")

@@ -118,6 +118,19 @@ def test_many_changes_are_counted(tmp_path: Path) -> None:
     )
 
 
+def test_a_first_micro_batch_that_sinks_may_have_is_not_that_of_other_rules(tmp_path: Path) -> None:
+    first = opened(tmp_path, stored(rule("one")))
+    (tmp_path / "query/offsets").mkdir(parents=True)
+    (tmp_path / "query/offsets/0").write_text("v1")
+    (tmp_path / "delivered.json").write_text("{}")
+    same = opened(tmp_path, stored(rule("one")))
+    assert same.run_id == first.run_id
+    second = opened(tmp_path, stored(rule("one", 6)))
+    assert second.run_id != first.run_id
+    assert not (tmp_path / "query").exists()
+    assert not (tmp_path / "delivered.json").exists()
+
+
 def test_before_the_first_micro_batch_other_rules_replace_what_is_there(tmp_path: Path) -> None:
     first = opened(tmp_path, stored(rule("one")))
     (tmp_path / "files").mkdir()

@@ -122,7 +122,7 @@ def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
         ),
         (
             "brokers: b, topic: x, value: parquet",
-            ["E0841 `value` cannot be `parquet`: write json or csv or kv or avro or protobuf"],
+            ["E0841 `value` cannot be `parquet`: write json or csv or kv or avro or protobuf or debezium"],
         ),
         (
             "brokers: b, topic: x, columns: {size: id}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cep.errors import InputError
+from cep.errors import InputError, RuleError
 from spark_runtime import postgres_settings
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.postgres_connection import Connection
@@ -42,9 +42,9 @@ def spec_of(folder: Path, source: str) -> PostgresSpec:
 
 
 def problems_of(folder: Path, source: str) -> list[str]:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(RuleError) as caught:
         load_pipeline(written(folder, source))
-    return [f"{d.code} {d.message}" for d in caught.value.diagnostics]
+    return [f"{d.code} {d.title}" for d in caught.value.diagnostics]
 
 
 def test_few_settings_are_needed(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_all_settings_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "problems"),
     [
-        ("tables: a", ["E0404 a source has no `host`", "E0404 a source has no `database`"]),
-        (WHERE, ["E0404 a source has no `tables`"]),
+        ("tables: a", ["E0404 `source` has no `host`", "E0404 `source` has no `database`"]),
+        (WHERE, ["E0404 `source` has no `tables`"]),
         (f"{WHERE}, tables: a, slot: No-Name", ["E0402 `No-Name` cannot be the name of a slot"]),
         (f"{WHERE}, tables: a, from: then", ["E0841 `from` cannot be `then`"]),
         (f"{WHERE}, tables: a, create: false", ["E0843 `from: copy` and `create: false` together"]),
@@ -134,7 +134,7 @@ def test_columns_must_be_declared_and_a_stream_needs_a_slot(tmp_path: Path) -> N
 def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_settings, "find_spec", lambda name: None)
     assert problems_of(tmp_path, f"{WHERE}, tables: a, slot: s") == [
-        "E0683 a source of format postgres needs the package `psycopg`, which is not installed"
+        "E0683 `source` of format postgres needs the package `psycopg`, which is not installed"
     ]
 
 

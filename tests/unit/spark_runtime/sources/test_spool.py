@@ -163,10 +163,13 @@ def test_the_spool_removes_what_every_pipeline_has_committed(tmp_path: Path) -> 
         assert set(readers(tmp_path / "in")) == {"one", two.name}
         append(writer, [0])
         writer.roll()
-        one.commit(one.latest(one.start()))
+        end = one.latest(one.start())
+        one.commit(end)
+        one.commit(end)
+        two.commit(end)
         writer.tend()
-        assert segments(tmp_path / "in") == [0, 1]
-        two.commit(two.latest(two.start()))
+        assert segments(tmp_path / "in") == [0, 1]  # Spark may repeat the micro-batch of the other one
+        two.commit(end)
         writer.tend()
         assert segments(tmp_path / "in") == [1]
 

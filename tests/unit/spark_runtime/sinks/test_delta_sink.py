@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
-from pyspark.sql import SparkSession
 
 from cep.errors import InputError
 from spark_runtime.operator.output import DEAD, LATE, MATCH
@@ -15,7 +14,6 @@ from spark_runtime.sinks.delta.settings import DeltaSpec
 from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
 
-pytestmark = pytest.mark.spark
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
 
@@ -33,19 +31,19 @@ def there(place: Path, kind: str) -> list[int]:
     return sorted(rows(place, kind).column("position" if kind == DEAD else "id").to_pylist())
 
 
-def put(spark: SparkSession, sink: TableSink, kind: str, batch: Batch, ids: list[int]) -> None:
+def put(sink: TableSink, kind: str, batch: Batch, ids: list[int]) -> None:
     sink.begin(batch)
-    write(spark, sink, kind, batch, ids)
+    write(None, sink, kind, batch, ids)
     sink.commit(batch)
 
 
 @KINDS
-def test_what_was_committed_is_there(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_what_was_committed_is_there(tmp_path: Path, kind: str) -> None:
     sink = opened(tmp_path / "t", kind)
     assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
-        put(spark, sink, kind, Batch("run", number), ids)
+        put(sink, kind, Batch("run", number), ids)
     sink.close()
     assert there(tmp_path / "t", kind) == [1, 2, 3, 4]
     assert rows(tmp_path / "t", kind).schema.equals(OUTPUTS[kind].schema)
@@ -55,50 +53,50 @@ def test_what_was_committed_is_there(spark: SparkSession, tmp_path: Path, kind: 
 @pytest.mark.parametrize("is_written", [False, True])
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
-    spark: SparkSession, tmp_path: Path, kind: str, is_written: bool, is_committed: bool
+    tmp_path: Path, kind: str, is_written: bool, is_committed: bool
 ) -> None:
     sink, batch = opened(tmp_path / "t", kind), Batch("run", 1)
     sink.begin(batch)
     if is_written:
-        write(spark, sink, kind, batch, [1, 2, 3])
+        write(None, sink, kind, batch, [1, 2, 3])
     if is_committed:
         sink.commit(batch)
     again = opened(tmp_path / "t", kind)
-    put(spark, again, kind, batch, [3, 2, 1])
-    put(spark, again, kind, Batch("run", 2), [4])
+    put(again, kind, batch, [3, 2, 1])
+    put(again, kind, Batch("run", 2), [4])
     assert there(tmp_path / "t", kind) == [1, 2, 3, 4]
 
 
-def test_a_run_that_was_taken_for_dead_writes_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_that_was_taken_for_dead_writes_nothing_twice(tmp_path: Path) -> None:
     zombie, sink = (opened(tmp_path / "t", DEAD) for _ in range(2))
     zombie.begin(Batch("run", 0))
-    write(spark, zombie, DEAD, Batch("run", 0), [1])
-    put(spark, sink, DEAD, Batch("run", 0), [1])
+    write(None, zombie, DEAD, Batch("run", 0), [1])
+    put(sink, DEAD, Batch("run", 0), [1])
     with pytest.raises(InputError, match="E0879"):
         zombie.commit(Batch("run", 0))
     assert there(tmp_path / "t", DEAD) == [1]
 
 
-def test_streams_and_outputs_do_not_meet_in_one_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_streams_and_outputs_do_not_meet_in_one_table(tmp_path: Path) -> None:
     for run, ids in (("a", [1]), ("b", [2])):
-        put(spark, opened(tmp_path / "t", DEAD), DEAD, Batch(run, 0), ids)
+        put(opened(tmp_path / "t", DEAD), DEAD, Batch(run, 0), ids)
     for _ in range(2):  # each batch writes what it finds
-        put(spark, opened(tmp_path / "t", DEAD), DEAD, Batch(None, 0), [3])
+        put(opened(tmp_path / "t", DEAD), DEAD, Batch(None, 0), [3])
     assert there(tmp_path / "t", DEAD) == [1, 2, 3, 3]
 
 
-def test_files_are_parted_and_columns_of_yours_are_null(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_are_parted_and_columns_of_yours_are_null(tmp_path: Path) -> None:
     more = OUTPUTS[MATCH].schema.append(pa.field("note", pa.string()))
     DeltaTable.create(tmp_path / "t", Schema.from_arrow(more), partition_by=["k"])
-    put(spark, opened(tmp_path / "t", MATCH, partition_by=("k",)), MATCH, Batch("run", 0), [1])
+    put(opened(tmp_path / "t", MATCH, partition_by=("k",)), MATCH, Batch("run", 0), [1])
     assert rows(tmp_path / "t", MATCH).select(["id", "note"]).to_pylist() == [{"id": 1, "note": None}]
     assert (tmp_path / "t" / "k=k").is_dir()
 
 
-def test_others_may_write_the_table_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+def test_others_may_write_the_table_meanwhile(tmp_path: Path) -> None:
     sink = opened(tmp_path / "t", DEAD)
     sink.begin(Batch("run", 0))
-    write(spark, sink, DEAD, Batch("run", 0), [1])
+    write(None, sink, DEAD, Batch("run", 0), [1])
     other = pa.Table.from_pylist(
         [{"reason": "r", "source": "s", "position": 9, "raw": None}], OUTPUTS[DEAD].schema
     )

@@ -1,0 +1,84 @@
+"""docs/windows.md: its rules find what the page shows, and `cep explain` says what it says there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import cep.commands.cli
+from cep.compiler.typing.windows import WINDOW_FUNCTIONS
+from cep.language.ast import OverKind
+from cep.rulebook import check_rules
+
+PAGE = (Path(__file__).parents[3] / "docs" / "windows.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that the page describes, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (streams,) = blocks("yaml")
+    Path("streams.yaml").write_text(streams)
+    Path("windows.cep").write_text(blocks("cep")[0])
+    Path("payments.jsonl").write_text(blocks("json")[0])
+    return tmp_path
+
+
+def cep_prints(command: str) -> str:
+    result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_prints_what_the_page_shows(folder: Path) -> None:
+    (shown,) = re.findall(r"^\$ cep (.*)\n((?:(?!\$).*\n)*)", blocks("console")[0], re.MULTILINE)
+    assert cep_prints(shown[0]) == shown[1]
+    assert len(shown[1].splitlines()) == 4
+
+
+def test_the_other_rule_of_the_page_is_a_rule(folder: Path) -> None:
+    _, jump = blocks("cep")
+    Path("jump.cep").write_text(jump)
+    assert check_rules(["jump.cep"]).problems == ()
+
+
+def test_python_computes_the_same_values(folder: Path) -> None:
+    events = [json.loads(line) for line in Path("payments.jsonl").read_text().splitlines()]
+    for event in events:
+        event["ts"] = datetime.fromisoformat(event["ts"])
+    found = {}
+    for number, event in enumerate(events):
+        minute = [e for e in events[: number + 1] if (event["ts"] - e["ts"]).total_seconds() <= 60]
+        if len(minute) >= 4 and len({e["merchant"] for e in minute}) >= 3:
+            found["burst", event["tx"]] = sum(e["amount"] for e in minute)
+        good = [e["amount"] for e in events[max(number - 5, 0) : number] if e["approved"]]
+        if good and event["amount"] > 10 * sum(good) / len(good):
+            found["unusual", event["tx"]] = sum(good) / len(good)
+    assert found == {("unusual", 3): 16.0, ("unusual", 6): 9.25, ("burst", 8): 240.0}
+    printed = [
+        json.loads(line) for line in cep_prints("match windows.cep -i payments.jsonl --quiet").splitlines()
+    ]
+    assert [row["usual"] for row in printed if row["rule"] == "unusual"] == [16.0, 9.25]
+    assert [row["spent"] for row in printed if row["rule"] == "burst"] == [240.0]
+
+
+def test_explain_says_what_the_page_shows(folder: Path) -> None:
+    (shown,) = blocks("explain")
+    assert shown in cep_prints("explain windows.cep")
+
+
+def test_the_page_has_every_function_and_every_kind_of_frame() -> None:
+    for name in WINDOW_FUNCTIONS:
+        assert re.search(rf"`{name}\(", PAGE), name
+    for kind in OverKind:
+        assert re.search(rf"OVER {kind}\b", PAGE), kind
