@@ -55,7 +55,7 @@ class PostgresServer:
         with psycopg.connect(self.dsn(database), autocommit=True) as connection:
             found: list[tuple[Any, ...]] = []
             for statement in statements:
-                done = connection.execute(statement)  # type: ignore[call-overload]
+                done = connection.execute(statement)
                 found = done.fetchall() if done.description else []
             return found
 
@@ -93,7 +93,8 @@ def running_postgres_server(**settings: str) -> Iterator[PostgresServer]:
         (data / "pg_hba.conf").write_text(_ACCESS)
         options = {**_SETTINGS, "port": str(port), **settings}
         flags = [flag for name, value in options.items() for flag in ("-c", f"{name}={value}")]
-        command, log = [programs / "postgres", "-D", data, *flags], folder / "log"
+        command: list[str | Path] = [programs / "postgres", "-D", data, *flags]
+        log = folder / "log"
         # SIGINT ends its connections, too.
         ending = Ending(signal.SIGINT, signal.SIGQUIT)
         with running(command, log, user=user, folder=folder, ending=ending) as process:

