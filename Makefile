@@ -4,13 +4,17 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check servers fuzz fuzz-text fuzz-readers bench lock clean java
+.PHONY: help demo payments test check servers fuzz fuzz-text fuzz-readers bench lock clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
 
 demo: java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
+
+payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rules, say what arrived where
+	@$(BIN)/python tools/servers/fetch.py wheels kafka
+	$(BIN)/python -m scenarios.payments $(ARGS)
 
 test: java check  ## check, then run all tests
 	$(BIN)/python -m pytest $(ARGS)

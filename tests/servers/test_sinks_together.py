@@ -22,6 +22,7 @@ from rich.console import Console
 from cep.errors import InputError
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
+from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.sinks.postgres.sink import PostgresSink
@@ -29,7 +30,6 @@ from spark_runtime.sinks.protocol import Batch
 from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PostgresServer
 from tests.servers.rabbitmq_server import Rabbit
-from tests.servers.web_server import Reply, Request, WebServer, running_web_server
 
 pytestmark = pytest.mark.spark
 

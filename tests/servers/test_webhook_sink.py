@@ -16,6 +16,7 @@ import pytest
 
 from cep.errors import InputError
 from cep.rule_set import Corrections
+from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, RefusingSink, Rows, TableSink
 from spark_runtime.sinks.webhook.bodies import BulkBody, JsonBody, verdict_of
@@ -25,7 +26,7 @@ from spark_runtime.sinks.webhook.settings import WebhookSpec
 from spark_runtime.sinks.webhook.sink import WebhookSink
 from tests.servers.gate import gate_to
 from tests.servers.kafka_broker import free_ports
-from tests.servers.web_server import Reply, Request, WebServer, made_certificate, running_web_server
+from tests.servers.web_server import made_certificate
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, collected
 
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])

