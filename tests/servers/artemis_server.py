@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.servers.kafka_broker import ROOT, free_ports
+from scenarios.servers.process import free_ports
 
-JARS = ROOT / ".servers" / "artemis"
+JARS = Path(__file__).parents[2] / ".servers" / "artemis"
 WHY = "ActiveMQ Artemis is missing; get it with: make servers"
 USER, PASSWORD = "reader", "the-right-password"
 N_ADDRESSES = 20
