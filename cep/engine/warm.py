@@ -152,6 +152,7 @@ def _run_window_kernels() -> None:
     ]
     sliding = Window(Frame.TIME, 1)
     columns.append(dataclasses.replace(columns[0], name="sliding", window=sliding))
+    columns.append(dataclasses.replace(columns[1], name="sum", window=sliding, argument="y"))
     one = np.zeros(2, np.int64)
     order = OrderedEvents(
         rows=np.array([1, 0]),

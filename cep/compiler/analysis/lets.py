@@ -18,7 +18,7 @@ from cep.schema.stream import Stream
 
 def with_lets(names: Names, report: Report) -> Names:
     """Return `names` with the values of LET, typed; each may read the ones before it."""
-    found: dict[tuple[str, str], Expression] = {}
+    found: dict[tuple[str, str], Expression | None] = {}  # None: its problems were reported
     sizes: dict[str, int] = {}
     for let in names.rule.lets:
         stream = _stream_of(let, names, report)
@@ -34,6 +34,7 @@ def with_lets(names: Names, report: Report) -> Names:
             )
             continue
         if not is_of_bounded_size(let.expression, replace(names, let_sizes=sizes), report):
+            found = {**found, (stream.name, let.name.text): None}
             continue
         # The event itself is the subject, under a name that no text can have.
         scope = Scope(
@@ -47,8 +48,8 @@ def with_lets(names: Names, report: Report) -> Names:
             lets=found,
         )
         value = Inference(scope, report.add).value(let.expression)
+        found = {**found, (stream.name, let.name.text): value}
         if value is not None:
-            found = {**found, (stream.name, let.name.text): value}
             size = written_out(let.expression, sizes)
             sizes = {**sizes, let.name.text: max(size, sizes.get(let.name.text, 0))}
     return replace(names, lets=found, let_sizes=sizes)

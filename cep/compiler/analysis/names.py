@@ -50,7 +50,7 @@ class Names:
     definitions: Mapping[str, ast.Definition] = field(default_factory=dict)
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     untils: Mapping[ast.Repetition, str] = field(default_factory=dict)
-    lets: Mapping[tuple[str, str], Expression] = field(default_factory=dict)
+    lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)
     let_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def members(self, name: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ class Scope:
         return [name for name, stream in streams if stream.field(column) is not None]
 
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lets: Mapping[tuple[str, str], Expression] = field(default_factory=dict)  # by stream and name
+    lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
 
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""

@@ -195,9 +195,8 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
         if field is not None:
             is_qualified = self.scope.is_qualified
             return Column(qualified(stream.name, field.name) if is_qualified else field.name, field.type)
-        value = self.scope.lets.get((stream.name, name.text))
-        if value is not None:
-            return value
+        if (stream.name, name.text) in self.scope.lets:
+            return self.scope.lets[stream.name, name.text]  # None: what is wrong with it was reported
         names = [field.name for field in stream.fields]
         names += [other for of, other in self.scope.lets if of == stream.name]
         help_text = did_you_mean(name.text, names, "columns")
