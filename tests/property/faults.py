@@ -64,8 +64,8 @@ FAULTS = (
     Fault(
         "the branch written last is preferred",
         _GRAPH,
-        'for successor in reversed(graph.nodes[node].successors)',
-        'for successor in graph.nodes[node].successors',
+        "for successor in reversed(graph.nodes[node].successors)",
+        "for successor in graph.nodes[node].successors",
     ),
     Fault(
         "a group's window begins with the match",
