@@ -282,8 +282,8 @@ def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - two kinds of numbers
         By event, in order; written.
     known : (columns, n) uint8
         1: no NULL; written.
-    prefixes : ((entries + 1) * MOST_CHUNKS,) int64
-        Overwritten.
+    prefixes : (m,) int64
+        Room for `MOST_CHUNKS` numbers of each entry and one more; overwritten.
 
     Returns
     -------
