@@ -24,37 +24,15 @@ from cep.diagnostics.limits import (
 )
 from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
+from cep.language.clause_forms import CLAUSES_SHOWN, FORMS
 from cep.language.cursor import ProblemError, goes_on, text_of
 from cep.language.foreign import Syntax, foreign_piece
 from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
-from cep.language.report_clauses import REPORT_FORMS, ReportClauses
+from cep.language.report_clauses import ReportClauses
 from cep.schema.time_literals import SHORT_UNITS
 
 SEVERITIES = ("info", "low", "medium", "high", "critical")
-
-_FORMS = {
-    "RULE": "RULE name",
-    "TITLE": "TITLE 'text'",
-    "SEVERITY": "SEVERITY high",
-    "TAGS": "TAGS first, second",
-    "FROM": "FROM stream, or FROM stream, other_stream",
-    "PARTITION": "PARTITION BY column, or PARTITION BY stream.column = other_stream.column",
-    "PATTERN": "PATTERN a -> b",
-    "WITHIN": "WITHIN 10 MINUTES or WITHIN 20 EVENTS",
-    "SUBSET": "SUBSET u = (a, b)",
-    "LET": "LET usual = AVG(amount) OVER PREVIOUS 100 EVENTS",
-    "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
-    "MEASURES": "MEASURES COUNT(a.*) AS n, b.amount AS loss",
-    "MATCH": "MATCH EARLIEST or MATCH ALL",
-    "AFTER": "AFTER MATCH SKIP PAST LAST EVENT",
-    "NO": "NO SKIP",
-    **REPORT_FORMS,
-}
-_CLAUSES_SHOWN = (
-    "TITLE, SEVERITY, TAGS, FROM, PARTITION BY, PATTERN, WITHIN, SUBSET, LET, DEFINE, MEASURES, MATCH, "
-    "AFTER MATCH, ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
-)
 
 _LATER_CLAUSES = {
     "ORDER": (
@@ -178,7 +156,7 @@ class _Parser(PatternReader):
         self.reserved_words.clear()
         self.syntax = Syntax.CLAUSE
         start = self.take()  # RULE
-        self.form = _FORMS["RULE"]
+        self.form = FORMS["RULE"]
         sound = self.recover(reader.read_name)
         while self.now.kind is not Lexeme.END and self.now.word != "RULE":
             sound = self.recover(reader.read_clause) and sound
@@ -246,7 +224,7 @@ class _RuleReader:
         parser.take()
         parser.syntax = Syntax.CLAUSE
         self.clause, self.may_follow, self.clause_at = token.word, "", parser.at
-        parser.form = _FORMS[token.word]
+        parser.form = FORMS[token.word]
         place = _SAME_CLAUSE.get(token.word, token.word)
         if place in self.seen:
             parser.diagnostics.append(
@@ -326,7 +304,7 @@ class _RuleReader:
             self.refuse_misspelled_clause()
         near = suggestion(token.word, self.clauses) if token.word else None
         expected = f"{self.may_follow} or a clause" if self.may_follow else "a clause"
-        help_text = f"clauses: {_CLAUSES_SHOWN}"
+        help_text = f"clauses: {CLAUSES_SHOWN}"
         before = parser.tokens[parser.at - 1]
         if self.clause == "DEFINE" and token.word == "AS" and before.word in SHORT_UNITS:
             help_text = f"put a comma between two definitions: , {before.text} AS ..."
@@ -346,7 +324,7 @@ class _RuleReader:
                     f"`{token.text}` is not a clause",
                     Span(token.start, token.end),
                     "read as a variable of the pattern",
-                    f"did you mean {_spelled(near)}? clauses: {_CLAUSES_SHOWN}",
+                    f"did you mean {_spelled(near)}? clauses: {CLAUSES_SHOWN}",
                 )
 
     def read_title(self) -> None:
@@ -566,7 +544,7 @@ class _RuleReader:
                             f"rule `{self.name.text}` has no {_spelled(clause)}",
                             self.name.span,
                             f"does not say {need}",
-                            f"add: {_FORMS[clause]}",
+                            f"add: {FORMS[clause]}",
                         )
                     )
         if not sound or self.name is None or not self.streams or not self.key or self.pattern is None:
