@@ -1,4 +1,4 @@
-"""What a runner is: rules that run together, over inputs, into outputs. What a stage is: streams in, one out."""
+"""What a runner is: rules that run together, over inputs, into outputs; and what a stage is."""
 
 from __future__ import annotations
 
