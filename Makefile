@@ -4,7 +4,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test check servers fuzz fuzz-text fuzz-readers bench lock clean java
+.PHONY: help demo payments test check servers fuzz fuzz-text fuzz-readers sweep bench lock clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ fuzz-text: $(SET_UP)  ## read random and damaged rule and streams files: ARGS="-
 
 fuzz-readers: $(SET_UP)  ## read random and damaged files of events: ARGS="--examples 100000 --jobs 2"
 	$(BIN)/python -m tests.property.readers $(or $(ARGS),--minutes 10)
+
+sweep: java  ## kill pipelines over all pairs of sources and sinks, compare what they write: ARGS="--kills 200"
+	@$(BIN)/python tools/servers/fetch.py
+	$(BIN)/python -m tests.e2e.sweep $(or $(ARGS),--kills 200)
 
 bench: java  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -32,6 +32,8 @@ class Counts:
     ----------
     events
         Events that were read, late ones included.
+    versions
+        Versions of rows by table, late ones included. They are no events.
     reasons
         Malformed lines and rows by reason, without the value that was wrong.
     late_of
@@ -52,6 +54,8 @@ class Counts:
         Messages by partition of a topic: removed before they were read; without a value.
     refused_rows
         Rows by sink that a server refused for good.
+    stale_tables
+        By static table how often its changed file could not be used.
     rows
         Rows that the matches are.
     waiting
@@ -76,6 +80,7 @@ class Counts:
     duplicates: int = 0
     uncorrected: int = 0
     rows: int = field(default=0, compare=False)
+    versions: Split = field(default_factory=dict)
     reasons: Split = field(default_factory=dict)
     late_of: Split = field(default_factory=dict)
     late_in: Split = field(default_factory=dict, compare=False)
@@ -92,6 +97,7 @@ class Counts:
     lost: Split = field(default_factory=dict)
     tombstones: Split = field(default_factory=dict)
     refused_rows: Split = field(default_factory=dict)
+    stale_tables: Split = field(default_factory=dict)
     waiting: Split = field(default_factory=dict, compare=False)
     deadlines: Deadlines = field(default_factory=dict, compare=False)
     waiting_bytes: Split = field(default_factory=dict, compare=False)
@@ -113,7 +119,7 @@ class Counts:
     @property
     def read(self) -> int:
         """Lines and rows."""
-        return self.events + self.malformed
+        return self.events + sum(self.versions.values()) + self.malformed
 
     @property
     def passed_over(self) -> int:
@@ -158,7 +164,8 @@ class Counts:
 
 _SPLITS = (
     *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
-    *("retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
+    *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
+    "stale_tables",
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")

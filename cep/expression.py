@@ -70,10 +70,12 @@ class Aggregate:
     """A value over the events that a run took as `variable`, including the event under test.
 
     `variable` may be a subset. Then the aggregate reads the events taken as any member of the subset.
-    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX, STDDEV or ARRAY_AGG. ARRAY_AGG is a list of values of
-    `type` and must be a whole measure. `argument` is an expression over the columns of one event, with no
-    `Aggregate` inside. It is None only for ``COUNT(v.*)``. `offset` counts from the first event (FIRST) or
-    back from the last event (LAST). ``v.x`` is ``LAST(v.x)`` with offset 0.
+    `kind` is FIRST, LAST, COUNT, SUM, AVG, MIN, MAX, STDDEV, DISTINCT, VALUES or ARRAY_AGG. DISTINCT is
+    ``COUNT(DISTINCT v.x)``. ARRAY_AGG is a list of values of `type` and must be a whole measure. VALUES are
+    the values as a set, of `type`, and only the second argument of `IN_TAKEN`. `argument` is an expression
+    over the columns of one event, with no `Aggregate` inside. It is None only for ``COUNT(v.*)``. `offset`
+    counts from the first event (FIRST) or back from the last event (LAST). ``v.x`` is ``LAST(v.x)`` with
+    offset 0.
     The compiler replaces aggregates before a rule runs, so only the oracle evaluates them.
     """
 
@@ -92,6 +94,7 @@ class Frame(IntEnum):
     TUMBLING = 2  # since the start of the event's tumbling window
     SESSION = 3  # since the last pause of more than `Window.length` microseconds
     ALL = 4
+    HOPPING = 5  # of a window rule: `Window.length` microseconds, beginning every `Window.every_us`
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,22 @@ class Window:
     frame
         The kind.
     length
-        Microseconds of TIME, TUMBLING and SESSION; events of EVENTS; else 0.
+        Microseconds of TIME, TUMBLING, HOPPING and SESSION; events of EVENTS; else 0.
     previous
         Whether the event itself does not count (PREVIOUS). Events behind it never do, not even those of its
         instant.
     offset_us
-        TUMBLING: windows begin so much after the multiples of the length since 1970.
+        TUMBLING, HOPPING: windows begin so much after the multiples of the length, or of `every_us`,
+        since 1970.
     zone
         TUMBLING: whose midnights the windows begin at, if their length is of whole days; whose clock shows
         the multiples, if it is shorter. Empty: UTC.
+    is_whole
+        Whether it is the window of a window rule: it has all its events, and values when it ends.
+    every_us
+        HOPPING: a window begins every so many microseconds.
+    most_us
+        SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
     """
 
     frame: Frame
@@ -119,6 +129,9 @@ class Window:
     previous: bool = False
     offset_us: int = 0
     zone: str = ""
+    is_whole: bool = False
+    every_us: int = 0
+    most_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,22 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """A column of the version of a table that is valid at the event under test: ``customers.segment``.
+
+    `keys` are the columns of the event that are the key of the version, in the order of the table's key.
+    `order` is the table's key in the order of the rule's key; None: every key needs the table. NULL where no
+    version is valid.
+    """
+
+    table: str
+    keys: tuple[Column, ...]
+    column: str
+    order: tuple[str, ...] | None
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """`function` applied to `args`. `FUNCTIONS` lists the functions."""
 
@@ -149,7 +178,7 @@ class Call:
     type: Type
 
 
-Expression = Literal | Column | RegisterRef | RoleTest | Aggregate | Windowed | Call
+Expression = Literal | Column | RegisterRef | RoleTest | Aggregate | Windowed | Joined | Call
 
 FUNCTIONS: dict[str, str] = {
     # Both sides have the same type, because the analyzer inserts `double` where it is needed.
@@ -236,7 +265,16 @@ FUNCTIONS: dict[str, str] = {
 }
 """Every function that an expression may call, with its types and rules."""
 
-_OF_NULLS = frozenset(("and", "or", "is_null", "is_not_null", "coalesce", "case", "least", "greatest"))
+IN_TAKEN = "in_taken"
+"""The function of ``x IN (v.y)``: as SQL's IN over the values of the events taken.
+
+It stands only in conditions, and its second argument is an `Aggregate` of the kind VALUES. So no evaluator of
+single events knows it.
+"""
+
+_OF_NULLS = frozenset(
+    (IN_TAKEN, "and", "or", "is_null", "is_not_null", "coalesce", "case", "least", "greatest")
+)
 
 
 def is_null_strict(function: str) -> bool:
@@ -253,6 +291,8 @@ def children(expression: Expression) -> tuple[Expression, ...]:
             return () if argument is None else (argument,)
         case Windowed(argument=argument, condition=condition):
             return tuple(part for part in (argument, condition) if part is not None)
+        case Joined(keys=keys):
+            return keys
         case Literal() | Column() | RegisterRef() | RoleTest():
             return ()
         case _:
@@ -268,7 +308,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 def rebuild(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """Return `expression` with `change` applied to each part that is not a call. An aggregate,
-    windowed or not, is one part.
+    windowed or not, is one part, and so is a joined column.
     """
     if isinstance(expression, Call):
         args = tuple(rebuild(arg, change) for arg in expression.args)
@@ -298,6 +338,11 @@ def is_local(expression: Expression) -> bool:
 def is_windowed(expression: Expression) -> bool:
     """Return whether `expression` reads a window, so that it has a value only once events are in order."""
     return any(isinstance(node, Windowed) for node in walk(expression))
+
+
+def is_joined(expression: Expression) -> bool:
+    """Return whether `expression` reads a table, so that it has a value only once events are in order."""
+    return any(isinstance(node, Joined) for node in walk(expression))
 
 
 def column_names(expression: Expression) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cep.diagnostics.diagnostic import suggestion
 from cep.errors import InputError, RuleError, Source
+from cep.language.clauses.sources import stream_names
 from cep.language.front_ends import RULE_TEXT, read_rules
 from cep.rulebook import STREAMS_FILE
 from cep.write_errors import writing
@@ -78,9 +79,9 @@ def _rules_in(folder: Traversable) -> Iterator[LibraryRule]:
             rules, problems = read_rules(Source(f"{folder.name}/{file.name}", file.read_text("utf-8")))
             if problems:
                 raise RuleError(problems)
-            (rule,) = rules
+            (rule,) = (rule for rule in rules if rule.name.text == name)  # it may read matches of the others
             title = rule.title.text if rule.title else ""
-            yield LibraryRule(folder.name, name, title, tuple(item.text for item in rule.streams), file)
+            yield LibraryRule(folder.name, name, title, tuple(stream_names(rules)), file)
 
 
 def _chosen(names: Iterable[str]) -> list[LibraryRule]:

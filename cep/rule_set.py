@@ -9,6 +9,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from cep.errors import InputError
+from cep.program.chains import Chains
+from cep.program.match_stream import inputs_of
 from cep.program.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, RuleProgram, missing_column
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
@@ -94,13 +96,28 @@ class RuleSet:
 
     @cached_property
     def streams(self) -> dict[str, Stream]:
-        """The streams that the rules read, by name."""
-        return {stream.name: stream for program in self.programs for stream in program.streams}
+        """The streams that the rules read, by name; matches that rules read are none of them."""
+        return {stream.name: stream for program in self.programs for stream in inputs_of(program.streams)}
+
+    @cached_property
+    def chains(self) -> Chains:
+        """Which programs read the matches of which rules."""
+        return Chains(self.programs)
+
+    @cached_property
+    def tables(self) -> dict[str, Stream]:
+        """The tables that the rules join, by name."""
+        return {joined.table.name: joined.table for p in self.programs for joined in p.joins.tables}
+
+    @cached_property
+    def inputs(self) -> dict[str, Stream]:
+        """The streams and the tables, by name."""
+        return self.streams | self.tables
 
     @cached_property
     def lateness_us(self) -> int:
-        """How far the watermark stays behind the latest event of any stream, in microseconds."""
-        return max(stream.lateness_us for stream in self.streams.values())
+        """How far the watermark stays behind the latest event of any stream or table, in microseconds."""
+        return max(stream.lateness_us for stream in self.inputs.values())
 
     @property
     def counted_us(self) -> int:
@@ -169,26 +186,35 @@ class RuleSet:
         InputError
             There are several.
         """
-        if len(self.streams) != 1:
-            names = ", ".join(self.streams)
+        if len(self.inputs) != 1:
+            names = ", ".join(self.inputs)
+            inputs = "streams and tables" if self.tables else "streams"
             raise InputError(
                 "E0607",
-                f"the rules read {len(self.streams)} streams, the input has the events of one: {names}",
+                f"the rules read {len(self.inputs)} {inputs}, the input has the events of one: {names}",
                 "name the stream of each input, or choose the rules of one stream",
             )
         return next(iter(self.streams.values()))
 
     def require_streams(self, given: Iterable[str]) -> None:
-        """Raise InputError unless the streams `given` are those that the rules read."""
+        """Raise InputError unless the streams and tables `given` are those that the rules read."""
         given = list(given)
         for name in given:
-            if name not in self.streams:
-                known = ", ".join(self.streams)
+            if name not in self.inputs:
+                known = ", ".join(self.inputs)
+                tables = "" if not self.tables else " or a table"
                 raise InputError(
-                    "E0610", f"no rule reads a stream `{name}`", f"streams of these rules: {known}"
+                    "E0610", f"no rule reads a stream{tables} `{name}`", f"streams of these rules: {known}"
                 )
         for program in self.programs:
-            for stream in program.streams:
+            for joined in program.joins.tables:
+                if joined.table.name not in given:
+                    raise InputError(
+                        "E0621",
+                        f"a rule joins table `{joined.table.name}`, there is no input for it",
+                        f"give its versions, too: {joined.table.name}=FILE",
+                    )
+            for stream in inputs_of(program.streams):
                 if stream.name not in given:
                     raise InputError(
                         "E0607",
@@ -199,16 +225,18 @@ class RuleSet:
 
     def of_streams(self, names: Iterable[str]) -> RuleSet:
         """Return the rules that read no other streams than these."""
-        known = set(names)
-        programs = tuple(
-            program
-            for program in self.programs
-            if known.issuperset(stream.name for stream in program.streams)
-        )
-        return replace(self, programs=programs)
+        known = set(names) & self.streams.keys()
+        programs: list[Program] = []
+        for program in self.programs:  # behind those whose matches it reads
+            if known.issuperset(stream.name for stream in program.streams):
+                programs.append(program)
+                known |= {rule.name for rule in program.rules}
+        return replace(self, programs=tuple(programs))
 
     def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
-        """Return all columns by which the rules partition the events of `stream`."""
+        """Return all columns by which the rules partition the events of `stream`; of a table its key."""
+        if stream.table is not None:
+            return (stream.table.key,)
         return tuple(role.key for program in self.programs for role in program.roles_of(stream).values())
 
     def events_met(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -1,14 +1,11 @@
-"""What a runner is: rules that run together, over inputs, into outputs; and what a stage is."""
+"""What a runner is: rules that run together, over inputs, into outputs."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import pyarrow as pa
-
 from cep.counts import Counts
 from cep.rule_set import RuleSet
-from cep.schema.stream import Stream
 
 
 class Runner(Protocol):
@@ -39,31 +36,5 @@ class Runner(Protocol):
         ------
         CepError
             What went wrong, in a user's words. What the outputs have got then is what their guarantee says.
-        """
-        ...
-
-
-class Stage(Protocol):
-    """Makes events of one stream out of events of others, with one meaning locally and on Spark.
-
-    It travels to the workers and has no state: what it gives depends on nothing but the events that it is
-    given, so events that are read again give the same.
-    """
-
-    @property
-    def inputs(self) -> tuple[Stream, ...]:
-        """The streams that it reads."""
-        ...
-
-    @property
-    def output(self) -> Stream:
-        """The stream that it makes; rules name it in FROM like any other."""
-        ...
-
-    def apply(self, events: pa.Table, stream: Stream) -> pa.Table:
-        """Return the events of `output` that events of `stream`, one of `inputs`, give.
-
-        Both are typed events (`cep.schema.text_values.event_table_schema`). The result does not depend on how
-        the events of a stream are cut into tables. Raises CepError.
         """
         ...

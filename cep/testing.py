@@ -27,9 +27,9 @@ from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import summary, variable_names
 from cep.diagnostics.limits import MAX_BYTES
 from cep.documents.source_file import read_source
+from cep.engine.chains.chain import Chain
+from cep.engine.context.tables import GivenTable
 from cep.engine.device_clocks import DeviceClocks
-from cep.engine.matcher import Matcher
-from cep.engine.prepare.predicates import prepare
 from cep.errors import Diagnostic, RuleError, Source
 from cep.expression import Type
 from cep.language import ast
@@ -55,7 +55,8 @@ def find_matches(
     the stream that the rules read; a missing column is NULL. If the rules read several streams, the rows are
     given by the name of the stream: ``{"logins": [...], "transfers": [...]}``. No row is late, and the order
     of the rows does not matter. A time is a datetime with a zone, a text as in JSON lines, or an int of
-    microseconds since 1970. After the last row every window closes.
+    microseconds since 1970. After the last row every window closes. Versions of joined tables are given in
+    the same way, by the name of the table.
 
     Raises
     ------
@@ -65,19 +66,24 @@ def find_matches(
         The rows do not fit the stream.
     """
     compiled = compile_sources(_sources(rules), streams).rule_set
-    read = compiled.streams.keys()
+    read = compiled.inputs.keys()
     if not isinstance(rows, Mapping):
         if len(read) > 1:
             raise ValueError(f"the rules read several streams, give rows by name: {', '.join(sorted(read))}")
         rows = dict.fromkeys(read, rows)
     if unknown := sorted(set(rows) - read):
         raise ValueError(f"no rule reads stream {', '.join(unknown)}")
-    found = []
-    for program in compiled.programs:
-        matcher = Matcher(program)
-        for stream in program.streams:
-            matcher.push(prepare(program, event_table(stream, rows.get(stream.name, ())), stream))
-        found.append(matcher.finish())
+    static = {
+        name: GivenTable(table, event_table(table, rows.get(name, ())))
+        for name, table in compiled.tables.items()
+        if table.is_static
+    }
+    found: list[pa.Table] = []
+    engine = Chain(compiled, tables=static)
+    for name, stream in compiled.inputs.items():
+        if not stream.is_static:
+            engine.push_events(stream, event_table(stream, rows.get(name, ())))
+    engine.finish(found.append)
     matches: list[dict[str, Any]] = compiled.in_order(found).to_pylist()
     return matches
 
@@ -93,6 +99,8 @@ def event_table(stream: Stream, rows: Rows) -> pa.Table:
         if unknown := sorted(set(row) - known):
             raise ValueError(f"stream `{stream.name}` has no column {', '.join(unknown)}")
         clock = stream.device_clock if is_estimated else None
+        if stream.is_static:
+            continue
         if any(row.get(name) is None for name in (clock.columns if clock else (stream.event_time,))):
             raise ValueError(f"a row has no event time: {dict(row)}")
     columns = {}
@@ -268,6 +276,8 @@ class LetterRule:
     A variable takes the events of its letter: ``b`` and ``b2`` take B. A condition in `where` restricts the
     variable to the events for which the condition is true. A condition in `define` replaces both. `on` names
     the stream of a variable, and `by` the columns of its key.
+
+    With a `window` it is a window rule: `pattern` is empty, `counted` is its WHERE and `having` its HAVING.
     """
 
     pattern: str
@@ -284,6 +294,9 @@ class LetterRule:
     on: Mapping[str, str] = field(default_factory=dict)
     by: Mapping[str, str] = field(default_factory=dict)
     let: str = ""
+    window: str = ""
+    counted: str = ""
+    having: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -299,6 +312,8 @@ class LetterRule:
 
     def _parsed(self) -> ast.Pattern | None:
         """Return the tree of the pattern, or None if the pattern is wrong. Compiling the rule reports why."""
+        if self.window:
+            return None
         text = f"RULE letters FROM letters PARTITION BY key PATTERN {self.pattern}"
         rules, _ = read_rules(Source("pattern", text))
         return rules[0].pattern if rules else None
@@ -310,10 +325,12 @@ class LetterRule:
             "RULE letters",
             f"FROM {', '.join(self.streams)}",
             f"PARTITION BY {self.partition_by}",
-            f"PATTERN {self.pattern}",
+            f"WINDOW {self.window}" if self.window else f"PATTERN {self.pattern}",
             f"WITHIN {self.within}" if self.within else "",
             f"SUBSET {self.subset}" if self.subset else "",
             f"LET {self.let}" if self.let else "",
+            f"WHERE {self.counted}" if self.counted else "",
+            f"HAVING {self.having}" if self.having else "",
             "DEFINE " + ",\n  ".join(map(self._definition, self.variables)) if self.variables else "",
             "MEASURES " + ", ".join(wanted) if wanted else "",
             f"MATCH {self.match}" if self.match else "",
@@ -337,6 +354,8 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
     A timeout that ON TIMEOUT reports begins with the word ``timeout``. Under ALL ROWS PER MATCH a row ends
     with its number, variable and event: ``A B #1 b=B``.
 
+    Rows of a window rule are as `show_window` writes them.
+
     `stream` is `LETTERS`, perhaps with tie breakers. Each stream of the rule has its columns and settings.
     """
     events = read_letters(letters, rule.streams)
@@ -355,6 +374,10 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
             taken += [match[f"p{number}_{name}"] for number in range(match[f"n_{name}"])]
         own = [name for name in list(match)[list(match).index("match_end") + 1 :] if name not in extra]
         measures = {name: match[name] for name in own if name not in (OUTCOME, *EVENT_COLUMNS)}
+        if rule.window:
+            start_us, end_us = _microseconds(match["match_start"]), _microseconds(match["match_end"])
+            shown.append(show_window(start_us, end_us, measures))
+            continue
         text = show_match(events, taken, _microseconds(match["match_end"]), measures, stream)
         if match.get(EVENT) is not None:
             event = match[EVENT]
@@ -389,10 +412,17 @@ def show_match(
     words = [events.names[number] for number in in_time]
     if end_us != events.rows[in_time[-1]]["ts"]:
         words.append(f"@{end_us / _SECOND_US:g}")
-    if measures:
-        values = (f"{name}={_show(value)}" for name, value in measures.items())
-        words.append(f"({', '.join(values)})")
-    return " ".join(words)
+    return " ".join([*words, *_shown_measures(measures)])
+
+
+def show_window(start_us: int, end_us: int, measures: Mapping[str, Any]) -> str:
+    """Return a row of a window rule as text: its start, its end, its measures: ``0..10 (n=2)``."""
+    return " ".join([f"{start_us / _SECOND_US:g}..{end_us / _SECOND_US:g}", *_shown_measures(measures)])
+
+
+def _shown_measures(measures: Mapping[str, Any]) -> list[str]:
+    values = ", ".join(f"{name}={_show(value)}" for name, value in measures.items())
+    return [f"({values})"] if values else []
 
 
 def _show(value: Any) -> str:

@@ -45,8 +45,9 @@ def place_pipeline(
     spec: dict[str, Any] = yaml.safe_load(text)
     home = pipeline.parent
     usual = (home / spec["checkpoint"]).resolve().parent
+    sources = spec["sources"] if "sources" in spec else [spec["source"]]
     wanted = (out.resolve(), file_format, mode, files_per_trigger, to_console)
-    if wanted == (usual, spec["source"]["format"], spec["mode"], None, True):
+    if wanted == (usual, sources[0]["format"], spec["mode"], None, True):
         return pipeline
 
     def moved(path: str) -> str:
@@ -57,9 +58,13 @@ def place_pipeline(
 
     spec["streams"] = from_out(spec["streams"])
     spec["rules"] = [from_out(path) for path in spec["rules"]]
-    spec["source"] |= {"format": file_format, "path": moved(spec["source"]["path"])}
-    if files_per_trigger is not None:
-        spec["source"]["max_files_per_trigger"] = files_per_trigger
+    for source in sources:
+        if (home / source["path"]).resolve().is_relative_to(usual):
+            source |= {"format": file_format, "path": moved(source["path"])}
+        else:  # it is there, not generated
+            source["path"] = from_out(source["path"])
+        if files_per_trigger is not None and "stream" in source:
+            source["max_files_per_trigger"] = files_per_trigger
     spec["sinks"] = [sink for sink in spec["sinks"] if to_console or "path" in sink]
     for sink in (*spec["sinks"], spec["late"], spec["dead_letter"]):
         if "path" in sink:

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame
 from cep.compiler.compile import compile_sources
 from cep.documents.schema_file import load_streams
 from cep.errors import InputError, RuleError, Source
+from cep.language import ast
+from cep.language.clauses.sources import stream_names
 from cep.language.front_ends import read_rules
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, is_rules, load_rulebook
@@ -23,6 +25,8 @@ from spark_runtime.plan.message_frames import MessageFrame
 from spark_runtime.plan.schema import stream_of_frame, typed_events
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.tables.content import static_tables, timed_inputs
+from spark_runtime.tables.frames import frame_content
 from spark_runtime.upstream import require_delay, watermark_delay_ms
 
 Rules = str | Path | RuleSet | Sequence[str | Path | RuleSet]
@@ -52,7 +56,7 @@ def detect_matches(call: Call) -> DataFrame:
     """Return the matches; see `spark_runtime.detect`."""
     flow, typed = _plan(*_checked(call), call.key_groups)
     usable = {
-        stream: frame if isinstance(frame, MessageFrame) else drop_unusable(frame, stream)
+        stream: frame if isinstance(frame, MessageFrame) or stream.table else drop_unusable(frame, stream)
         for stream, frame in typed.items()
     }
     with workers_python(_frame_of(next(iter(usable.values()))).sparkSession):
@@ -76,7 +80,7 @@ def _plan(
     events: Mapping[str, Frame], rules: RuleSet, key_groups: int | None
 ) -> tuple[Dataflow, dict[Stream, Frame]]:
     """Return the plan for `rules` and the typed events, or the messages, of each of their streams."""
-    streams = rules.streams
+    streams = timed_inputs(rules)
     read = {name: _frame_of(events[name]) for name in streams}
     delay_ms = watermark_delay_ms(read, {name: stream.event_time for name, stream in streams.items()})
     typed: dict[Stream, Frame] = {}
@@ -90,6 +94,12 @@ def _plan(
             _require_single_columns(given, stream)
             typed[stream] = typed_events(given, stream)
     flow = dataflow(next(iter(read.values())), rules, key_groups, has_watermark=delay_ms is not None)
+    static = static_tables(rules.programs)
+    flow = replace(
+        flow,
+        is_batch=not any(frame.isStreaming for frame in read.values()),
+        tables={name: frame_content(events[name], table) for name, table in static.items()},
+    )
     if delay_ms is not None:
         require_delay(delay_ms, rules.lateness_us)
     return flow, typed
@@ -148,7 +158,7 @@ def dataflow(
         rules,
         key_groups or int(partitions),
         has_watermark=has_watermark,
-        by_own_events=len(rules.streams) == 1 or policy == "max",
+        by_own_events=len(timed_inputs(rules)) == 1 or policy == "max",
     )
 
 
@@ -347,10 +357,10 @@ def _lateness_us(call: Call, events: Mapping[str, DataFrame], times: Mapping[str
 
 def _stream_names(sources: Sequence[Source]) -> list[str]:
     """Return the streams that rules name."""
-    names: dict[str, None] = {}
+    rules: list[ast.Rule] = []
     for source in sources:
         parsed, problems = read_rules(source)
         if any(problem.is_error for problem in problems):
             raise RuleError(problems)
-        names |= dict.fromkeys(name.text for rule in parsed for name in rule.streams)
-    return list(names)
+        rules += parsed
+    return stream_names(rules)

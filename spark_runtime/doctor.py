@@ -15,11 +15,13 @@ from rich.console import Console
 
 from cep.errors import CepError
 from spark_runtime.pipeline.checkpoint_files import is_remote
-from spark_runtime.pipeline.pipeline_file import Pipeline, SourceEntry, load_pipeline
+from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.local_session import check_pyspark
 from spark_runtime.sinks.registry import SinkContext
-from spark_runtime.sources.protocol import Source
+from spark_runtime.sources.entry import SourceEntry
+from spark_runtime.sources.protocol import DemandingSource, Source
+from spark_runtime.tables.static import StaticFile
 
 MOST_SECONDS = 10.0
 """How long a source or a sink may take to answer."""
@@ -76,7 +78,16 @@ _Question = tuple[str, Callable[[], object]]
 
 def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
     for entry in pipeline.sources:
-        yield f"source {entry.stream} ({entry.name})", lambda entry=entry: _check_source(pipeline, entry)  # type: ignore[misc]
+        word = "table" if entry.is_table else "source"
+        yield f"{word} {entry.stream} ({entry.name})", lambda entry=entry: _check_source(pipeline, entry)  # type: ignore[misc]
+
+    for file in pipeline.tables:
+        yield f"table {file.table.name} ({file.file_format}, static)", lambda file=file: _check_table(file)  # type: ignore[misc]
+
+
+def _check_table(file: StaticFile) -> str:
+    n_rows = file.read().rows().num_rows
+    return f"{n_rows:,} row{'' if n_rows == 1 else 's'}"
 
 
 def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
@@ -85,6 +96,8 @@ def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
     if isinstance(source, Source):
         source.check()
         return ""
+    if isinstance(source, DemandingSource):
+        source.check_settings(dict(pipeline.spark))
     return "only Spark can ask it"
 
 

@@ -11,27 +11,35 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cep.errors import InputError
 
+_T = TypeVar("_T")
+
 WAIT_SECONDS = 5.0
 """How long a broker may take to answer before anything runs."""
+
+MOVING_SECONDS = 20.0
+"""How long a cluster may take to put another broker in the place of one that has died."""
+
+_RETRY_SECONDS = 0.2
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
 _HIDDEN = "***"
 
-_TRANSPORT, _RESOLVE = -195, -193
+_TRANSPORT, _RESOLVE, _TLS = -195, -193, -181
 # Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
 _UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192))  # transport, resolve, all down, timed out
 _REFUSED = frozenset(
     (-181, -169, 29, 30, 31, 33, 34, 53, 58)
 )  # TLS, authentication, authorization of whatever
 _NO_TOPIC = frozenset((-190, -188, 3))
+_MOVING = frozenset((-137, -197, _TRANSPORT))  # the connection to a broker is gone, or its handle
 _FENCED = frozenset((-144, 47, 90))  # fenced, invalid epoch of the producer
 
 
@@ -65,10 +73,14 @@ class Connection:
         InputError
             A variable of the environment is missing (E0853).
         """
-        given = {name: _replaced(name, value) for name, value in self.options}
+        given = self.replaced_options()
         # Its log would come between the lines of the summary; `noted` has what matters.
         quiet = {"log_level": 0, "error_cb": noted}
         return {"bootstrap.servers": self.brokers, **quiet, **ours, **given}
+
+    def replaced_options(self) -> dict[str, str]:
+        """Return `options` with the variables of the environment; raises InputError (E0853)."""
+        return {name: _replaced(name, value) for name, value in self.options}
 
     def secrets(self) -> list[str]:
         """Return the values that no message may show."""
@@ -154,6 +166,12 @@ class Client:
         if refused is not None and code in _UNREACHABLE:
             error, code = refused, refused.code()
         brokers = f"`{self.connection.brokers}`"
+        if code == _TLS and "verify" in self.connection.shown(error):
+            return InputError(
+                "E0852",
+                f"the certificate of {brokers} is not trusted: {self.connection.shown(error)}",
+                "name the certificate of its authority: options: {ssl.ca.location: authority.pem}",
+            )
         if code in _REFUSED:
             return InputError(
                 "E0852",
@@ -211,6 +229,28 @@ class Client:
         if found.error is not None:
             raise self.error(found.error, f"topic `{topic}`")
         return sorted(found.partitions)
+
+
+def is_moving(error: BaseException | None) -> bool:
+    """Say whether an error of librdkafka is that of a broker that has just died: another one takes over."""
+    said = error.args[0] if error is not None and error.args else None
+    return said is not None and hasattr(said, "code") and said.code() in _MOVING
+
+
+def patiently(step: Callable[[], _T], seconds: float = MOVING_SECONDS) -> _T:
+    """Return what a step gives; it is taken again for some seconds while its error says `is_moving`.
+
+    A step may raise an InputError that comes of the error.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return step()
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, InputError) else error
+            if not is_moving(cause) or time.monotonic() > deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def no_topic(what: str, brokers: str) -> InputError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-import yaml
-
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.settings import Settings
 
@@ -39,41 +37,19 @@ def has_package(settings: Settings) -> bool:
     return False
 
 
-def connection_of(settings: Settings) -> Connection | None:
+def connection_of(settings: Settings, ours: frozenset[str] = OURS) -> Connection | None:
     """Return the connection, None if a problem was noted.
 
     `brokers` may be a list. In `options` `${NAME}` is a variable of the environment; it is not replaced here.
+    Those of `ours` are refused.
     """
     node = settings.found.get("brokers")
     if node is None:
         settings.text("brokers")  # notes that it is missing
         return None
     texts = settings.document.texts(node, "`brokers`")
-    options = _options(settings)
-    if texts is None or options is None:
+    before = len(settings.document.diagnostics)
+    options = settings.options(ours)
+    if texts is None or len(settings.document.diagnostics) > before:
         return None
-    return Connection(",".join(text for text, _ in texts), options)
-
-
-def _options(settings: Settings) -> tuple[tuple[str, str], ...] | None:
-    node = settings.found.get("options")
-    if node is None:
-        return ()
-    entries = settings.document.mapping(node, "`options`")
-    if entries is None:
-        return None
-    found = []
-    for entry in entries:
-        if entry.name in OURS:
-            settings.document.problem(
-                "E0843",
-                f"`{entry.name}` is not for `options`",
-                entry.value,
-                "the pipeline decides about it",
-                "remove it",
-            )
-        elif not isinstance(entry.value, yaml.ScalarNode):
-            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
-        else:
-            found.append((entry.name, str(entry.value.value)))
-    return tuple(sorted(found)) if len(found) == len(entries) else None
+    return Connection(",".join(text for text, _ in texts), tuple(options.items()))

@@ -40,7 +40,7 @@ def connection_of(settings: Settings) -> Connection | None:
     """
     document, found = settings.document, settings.found
     before = len(document.diagnostics)
-    parameters = _of_options(settings)
+    parameters = settings.options(_OURS)
     if "dsn" in found:
         for name in ("host", "port", "database", "user", "password"):
             if name in found:
@@ -60,25 +60,6 @@ def connection_of(settings: Settings) -> Connection | None:
     if len(document.diagnostics) > before:
         return None
     return Connection(tuple(sorted(parameters.items())))
-
-
-def _of_options(settings: Settings) -> dict[str, str]:
-    node = settings.found.get("options")
-    parameters: dict[str, str] = {}
-    for entry in [] if node is None else settings.document.mapping(node, "`options`") or []:
-        if entry.name in _OURS:
-            settings.document.problem(
-                "E0843",
-                f"`{entry.name}` is not for `options`",
-                entry.value,
-                "the pipeline decides about it",
-                "remove it",
-            )
-        elif not isinstance(entry.value, yaml.ScalarNode):
-            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
-        else:
-            parameters[entry.name] = str(entry.value.value)
-    return parameters
 
 
 def _text(settings: Settings, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +97,28 @@ class Settings:
                 'for example "5 minutes"',
             )
         return None if length_us is None else length_us / 1e6
+
+    def options(self, ours: Collection[str]) -> dict[str, str]:
+        """Return the texts of `options`, without `ours`, which are decided elsewhere and are refused.
+
+        `${NAME}` in them is a variable of the environment; it is not replaced here.
+        """
+        node = self.found.get("options")
+        texts: dict[str, str] = {}
+        for entry in [] if node is None else self.document.mapping(node, "`options`") or []:
+            if entry.name in ours:
+                self.document.problem(
+                    "E0843",
+                    f"`{entry.name}` is not for `options`",
+                    entry.value,
+                    "the pipeline decides about it",
+                    "remove it",
+                )
+            elif not isinstance(entry.value, yaml.ScalarNode):
+                self.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
+            else:
+                texts[entry.name] = str(entry.value.value)
+        return texts
 
     def _needed(self, name: str) -> yaml.Node | None:
         if name not in self.found:

@@ -2,7 +2,8 @@
 
 A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
 ``within``, ``let``, ``match``, ``skip``, ``measures``, ``report``, ``subset``, ``from``, ``partition by``,
-``stream``, ``where v``, ``define v``, ``on v`` and ``by v`` are settings; each ``events`` is followed by its
+``stream``, ``where v``, ``define v``, ``on v`` and ``by v`` are settings. ``window`` begins an example of a
+window rule, whose settings are also ``where`` and ``having``. Each ``events`` is followed by its
 ``matches``, with ``;`` between them.
 """
 
@@ -31,6 +32,13 @@ class LetterCase:
         return {name: replace(self.stream, name=name) for name in self.rule.streams}
 
 
+_SETTINGS = {
+    **{name: name for name in ("within", "match", "skip", "measures", "report", "subset", "let", "having")},
+    "where": "counted",
+}
+"""Setting -> the field of `LetterRule`."""
+
+
 def read_cases(document: str, text: str) -> Iterator[LetterCase]:
     """Yield the cases of all ``cases`` blocks of a document."""
     inside = False
@@ -44,10 +52,10 @@ def read_cases(document: str, text: str) -> Iterator[LetterCase]:
         word, separator, rest = (part.strip() for part in line.partition(":"))
         assert separator, f"{document}:{number}: not `word: rest`"
         match word.split():
-            case ["pattern"]:
-                rule, stream, events = LetterRule(rest), LETTERS, ""
-            case ["within" | "match" | "skip" | "measures" | "report" | "subset" | "let" as setting]:
-                rule = replace(rule, **{setting: rest})
+            case ["pattern" | "window" as kind]:
+                rule, stream, events = replace(LetterRule(""), **{kind: rest}), LETTERS, ""
+            case [setting] if setting in _SETTINGS:
+                rule = replace(rule, **{_SETTINGS[setting]: rest})
             case ["from"]:
                 rule = replace(rule, streams=tuple(rest.replace(",", " ").split()))
             case ["partition", "by"]:

@@ -48,7 +48,7 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     multiple=True,
     shell_complete=_files,
     help="File or directory of events, or a pattern (data/{day}.csv); - for standard input. For rules over "
-    "several streams: STREAM=FILE, once for each.",
+    "several streams, or with tables: NAME=FILE, once for each.",
 )
 @streams_option
 @click.option(
@@ -145,7 +145,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         watched.line.clear()
     if not quiet:
         seconds = time.perf_counter() - started - watched.compile_seconds
-        for line in summary_lines(counts, seconds, rule_set.streams, "leave out --as-stream"):
+        for line in summary_lines(counts, seconds, rule_set.inputs, "leave out --as-stream"):
             click.echo(line, err=True)
     if counts.passed_over:
         click.get_current_context().exit(EXIT_PASSED_OVER)
@@ -225,7 +225,7 @@ def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
     named: dict[str, str] = {}
     for text in inputs:
         name, sign, path = text.partition("=")
-        if sign and name in rules.streams:
+        if sign and name in rules.inputs:
             if name in named:
                 raise click.UsageError(f"there are two inputs for stream `{name}`: give a directory")
             named[name] = path
@@ -234,7 +234,7 @@ def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
             return text
         else:
             raise click.UsageError(
-                f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(rules.streams)}"
+                f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(rules.inputs)}"
             )
     return named
 

@@ -10,9 +10,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from cep.compiler.lowering.registers import Members, Registers
-from cep.expression import Aggregate, Call, Expression, Literal, Type, rebuild
+from cep.expression import (
+    IN_TAKEN,
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Joined,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Type,
+    Windowed,
+    rebuild,
+)
 
 _NUMBERS = (Type.BIGINT, Type.DOUBLE)
 
@@ -155,6 +169,19 @@ AGGREGATES: dict[str, AggregateFunction] = {function.name: function for function
 """Name -> aggregate."""
 
 
+def _distinct(registers: Registers, variable: str, value: Expression, offset: int) -> Expression:
+    return registers.ref(registers.distinct(variable, value))
+
+
+_OF_SETS = {
+    "DISTINCT": AggregateFunction("DISTINCT", None, Type.BIGINT, _distinct),
+    "VALUES": AggregateFunction("VALUES", None, None, _distinct),  # by the register that counts
+}
+"""Kind -> aggregate over the different values of a variable. Sets do not grow before the event is taken for
+good, so what reads them is always in the form before the take: `sets_before_take`.
+"""
+
+
 def is_list(function: str) -> bool:
     """Return whether the value of an aggregate is a list, so that only a measure can be one."""
     return function in AGGREGATES and AGGREGATES[function].read is None
@@ -168,7 +195,7 @@ def replace_aggregates(expression: Expression, registers: Registers) -> Expressi
             return leaf
         if leaf.argument is None:
             return registers.ref(registers.count(leaf.variable))
-        of_table = AGGREGATES[leaf.kind].read
+        of_table = (_OF_SETS if leaf.kind in _OF_SETS else AGGREGATES)[leaf.kind].read
         assert of_table is not None, "lists are reported, not read from registers"
         return of_table(registers, leaf.variable, leaf.argument, leaf.offset)
 
@@ -181,6 +208,8 @@ def before_take(expression: Expression, variable: str, members: Members) -> Expr
     The event under test counts as taken, so ``COUNT(v.*)`` becomes the count so far plus one, and
     ``LAST(v.x, 1)`` the last so far. None: some aggregate has no such form.
     """
+    if isinstance(expression, Aggregate) and expression.kind in _OF_SETS:
+        return expression  # `sets_before_take` was there
     if isinstance(expression, Aggregate) and variable in members(expression.variable):
         if expression.argument is None:
             one = Literal(1, Type.BIGINT)
@@ -193,3 +222,32 @@ def before_take(expression: Expression, variable: str, members: Members) -> Expr
         is_whole = len(args) == len(rewritten)
         return Call(expression.function, args, expression.type) if is_whole else None
     return expression
+
+
+def sets_before_take(expression: Expression, variable: str, members: Members) -> Expression:
+    """Return `expression` with the sets of `variable` read as they are before the event is taken.
+
+    The event under test counts as taken, so ``x IN (v.y)`` is also TRUE if x equals its y.
+    """
+    match expression:
+        case Call(function=function, args=(operand, Aggregate(argument=value) as values)) if (
+            function == IN_TAKEN and value is not None and variable in members(values.variable)
+        ):
+            operand = sets_before_take(operand, variable, members)
+            before = Call(IN_TAKEN, (operand, values), Type.BOOLEAN)
+            return Call("or", (before, Call("=", (operand, value), Type.BOOLEAN)), Type.BOOLEAN)
+        case Call(function=function, args=args, type=kind):
+            return Call(function, tuple(sets_before_take(arg, variable, members) for arg in args), kind)
+        case Aggregate(kind="DISTINCT", argument=value) if value is not None and variable in members(
+            expression.variable
+        ):
+            values = dataclasses.replace(expression, kind="VALUES", type=value.type)
+            is_null = Call("is_null", (value,), Type.BOOLEAN)
+            is_known = Call("or", (is_null, Call(IN_TAKEN, (value, values), Type.BOOLEAN)), Type.BOOLEAN)
+            none, one = Literal(0, Type.BIGINT), Literal(1, Type.BIGINT)
+            is_more = Call("case", (is_known, none, one), Type.BIGINT)
+            return Call("+", (expression, is_more), Type.BIGINT)
+        case Aggregate() | Column() | Joined() | Literal() | RegisterRef() | RoleTest() | Windowed():
+            return expression
+        case _:
+            assert_never(expression)

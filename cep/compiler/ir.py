@@ -13,7 +13,9 @@ from typing import assert_never
 from cep.compiler.summary import EMPTY, Summary, in_any_order, in_sequence, of_event, one_of, repeated
 from cep.errors import Source, Span
 from cep.expression import ALL_EVENTS, Expression
-from cep.schema.stream import Role
+from cep.expression import Window as ValueWindow
+from cep.program.match_stream import MatchStream
+from cep.schema.stream import Role, Stream
 
 
 class Contiguity(StrEnum):
@@ -100,7 +102,8 @@ class Repeat:
     """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions.
 
     `behind` are the absences that directly follow: they hold between the repetitions, too.
-    `until` is a variable that no event is taken as. An event for which it holds closes the loop.
+    `until` is a variable that no event is taken as. An event for which it holds closes the loop. Each event
+    that the loop takes has a value of `distinct`, not NULL, that no event before it in the loop has.
     """
 
     body: Node
@@ -111,6 +114,7 @@ class Repeat:
     gap: Gap | None = None
     until: str | None = None
     behind: tuple[Item, ...] = ()
+    distinct: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,27 @@ class Group:
     window: Window | EventWindow
 
 
-Node = Take | Absent | TimedAbsence | Sequence | Alternation | Permutation | Repeat | Group
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """`body`, at the beginning of the pattern: a match begins with the first event of the key."""
+
+    body: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """`body`, with no event for which one of `variables` holds from its first event to its last.
+
+    The events taken are among them. The time of a timed absence at the end of `body` belongs to it, too.
+    """
+
+    body: Node
+    variables: tuple[str, ...]
+
+
+Node = (
+    Take | Absent | TimedAbsence | Sequence | Alternation | Permutation | Repeat | Group | Anchored | Without
+)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -133,7 +157,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(item.node for item in items)
         case Alternation(branches=parts) | Permutation(parts=parts):
             return parts
-        case Repeat(body=body) | Group(body=body):
+        case Repeat(body=body) | Group(body=body) | Anchored(body=body) | Without(body=body):
             return (body,)
         case _:
             assert_never(node)
@@ -162,7 +186,7 @@ def summary(node: Node) -> Summary:
             return in_any_order(parts)
         case Repeat(min=least):
             return repeated(parts[0], least)
-        case Group():
+        case Group() | Anchored() | Without():
             return parts[0]
         case _:
             assert_never(node)
@@ -291,6 +315,19 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Windowing:
+    """What makes a rule a window rule: a row at each window's end where `having` is TRUE (None: always).
+
+    `where` says which events count; None: all. Values over a window are `cep.expression.Windowed`, whose
+    conditions have `where` in them.
+    """
+
+    window: ValueWindow
+    where: Expression | None = None
+    having: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a rule is written, for what is found wrong with it later."""
 
@@ -305,6 +342,7 @@ class Rule:
 
     `key` are the names that the key has in the output, `roles` where its values come from; no roles: from the
     columns of these names in the only stream. With several streams columns are `cep.schema.stream.qualified`.
+    `matches` are those of `streams` that are the matches of rules.
     """
 
     name: str
@@ -323,6 +361,9 @@ class Rule:
     origin: Origin | None = field(default=None, compare=False, repr=False)
     roles: tuple[Role, ...] = ()
     subsets: tuple[Subset, ...] = ()
+    tables: tuple[Stream, ...] = ()  # that it joins
+    matches: tuple[MatchStream, ...] = ()
+    windowing: Windowing | None = None  # then the pattern is one event, and nothing else is said of it
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern whose events `name` stands for; ALL_EVENTS: all of them."""

@@ -11,6 +11,21 @@ MAX_REGISTERS = 64
 """Registers of a run: one 64-bit word says which of them are not NULL."""
 
 
+MAX_WINDOWS = 64
+"""Windowed values of one rule: each keeps a window of every key in memory and in the state of a stream."""
+
+
+def too_many_windows(rule: ir.Rule, given: int) -> Diagnostic:
+    """Return the error for a rule with more windowed values than a key should pay for."""
+    return _error(
+        "E0909",
+        rule,
+        f"rule `{rule.name}` has {given} different windowed values; the limit is {MAX_WINDOWS}",
+        "too many windows",
+        "split the rule: equal windowed values of different rules are computed once",
+    )
+
+
 def too_many_predicates(rule: ir.Rule, given: int) -> Diagnostic:
     """Return the error for a rule with more local predicates than bits in a word."""
     return _error(

@@ -21,6 +21,10 @@ def variable_places(pattern: ast.Pattern) -> dict[str, Span]:
         elif isinstance(node, ast.Absence):
             for variable in node.variables:
                 places.setdefault(variable.text, variable.span)
+    for node in ast.walk(pattern):
+        if isinstance(node, ast.Without):
+            for variable in node.variables:
+                places.setdefault(variable.text, variable.span)
     return places
 
 
@@ -45,7 +49,7 @@ def summary(pattern: ast.Pattern) -> Summary:
             return in_any_order(parts)
         case ast.Repetition(least=least):
             return repeated(parts[0], least)
-        case ast.Group():
+        case ast.Group() | ast.Anchored() | ast.Without():
             return parts[0]
         case _:
             assert_never(pattern)
@@ -59,7 +63,7 @@ def count_positions(pattern: ast.Pattern) -> int:
             return 1
         case ast.Absence(variables=variables):
             return len(variables)
-        case ast.Sequence() | ast.Alternation() | ast.Group():
+        case ast.Sequence() | ast.Alternation() | ast.Group() | ast.Anchored() | ast.Without():
             return inside
         case ast.Permutation(parts=parts):
             return inside << min(len(parts) - 1, 40)
@@ -77,6 +81,8 @@ def gaps_of(pattern: ast.Pattern) -> tuple[ast.Gap, ...]:
         case ast.Repetition(gap=gap):
             return () if gap is None else (gap,)
         case ast.Step() | ast.Absence() | ast.Alternation() | ast.Permutation() | ast.Group():
+            return ()
+        case ast.Anchored() | ast.Without():
             return ()
         case _:
             assert_never(pattern)
@@ -96,7 +102,14 @@ def _outer_items(item: ast.Item, *, at_end: bool) -> Iterator[ast.Item]:
                 yield from _outer_items(one, at_end=at_end)
                 if not summary(one.pattern).nullable:
                     break
-        case ast.Alternation() | ast.Permutation() | ast.Repetition() | ast.Group():
+        case (
+            ast.Alternation()
+            | ast.Permutation()
+            | ast.Repetition()
+            | ast.Group()
+            | ast.Anchored()
+            | ast.Without()
+        ):
             for child in ast.children(pattern):
                 yield from _outer_items(ast.Item(ast.Joint.STRICT, child), at_end=at_end)
         case _:
@@ -139,7 +152,7 @@ def can_wait_for_ever(pattern: ast.Pattern, undefined: Collection[str]) -> bool:
                 for item in items
                 if not (isinstance(item.pattern, ast.Absence) and item.pattern.period is not None)
             )
-        case ast.Alternation():
+        case ast.Alternation() | ast.Anchored() | ast.Without():
             return waits_inside
         case ast.Permutation(parts=parts, joint=joint):
             return waits_inside or (joint is not ast.Joint.STRICT and len(parts) > 1)
@@ -192,8 +205,12 @@ def event_order(pattern: ast.Pattern) -> EventOrder:
             return _joined(pairs or parts, in_sequence=False)
         case ast.Repetition(most=most):
             return parts[0] if most == 1 else _joined([*parts, *parts], in_sequence=True)
-        case ast.Group():
+        case ast.Group() | ast.Anchored():
             return parts[0]
+        case ast.Without(variables=variables):
+            names = frozenset(name.text for name in variables)
+            pairs_of = {(earlier, name) for earlier in parts[0].taken for name in names}
+            return EventOrder(parts[0].taken, parts[0].tested | names, parts[0].pairs | pairs_of)
         case _:
             assert_never(pattern)
 

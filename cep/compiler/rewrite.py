@@ -39,6 +39,10 @@ def repeat_absences(node: ir.Node, behind: tuple[ir.Item, ...] = ()) -> ir.Node:
             )
         case ir.Group(body=body, window=window):
             return ir.Group(repeat_absences(body, behind), window)
+        case ir.Anchored(body=body):
+            return ir.Anchored(repeat_absences(body, behind))
+        case ir.Without(body=body, variables=variables):
+            return ir.Without(repeat_absences(body, behind), variables)
         case _:
             assert_never(node)
 

@@ -45,6 +45,13 @@ NAMES_AND_TYPES: dict[str, str] = {
     "E0217": "a window that cannot be",
     "E0218": "a window over something else than single events of the key",
     "E0219": "a LET whose name is taken",
+    "E0220": "no such table",
+    "E0221": "a table where a stream is needed, or a stream where a table is",
+    "E0222": "a join that does not give the whole key of the table",
+    "E0223": "a join of something else than an event's column and a key column",
+    "E0224": "a join of columns of different types",
+    "E0225": "a table's name that is taken",
+    "E0226": "a table joined by another key than the rule's, and not declared to be everywhere",
     "E0230": "a stream is in FROM twice",
     "E0231": "a stream that is not in FROM",
     "E0232": "a variable that needs a stream",
@@ -52,8 +59,17 @@ NAMES_AND_TYPES: dict[str, str] = {
     "E0234": "key columns of different types",
     "E0235": "nothing says by which column the key is found",
     "E0236": "BY with the wrong number of columns",
+    "E0237": "a name that is both a rule and a stream",
+    "E0238": "MATCHES OF a rule that is not there",
+    "E0239": "matches that can come any time after they end",
+    "E0240": "a rule that reads its own matches",
     "E0241": "a regular expression that is not one",
     "E0242": "a part of regular expressions that RLIKE does not have",
+    "E0243": "a clause about patterns beside WINDOW",
+    "E0244": "HAVING or WHERE without WINDOW",
+    "E0245": "a column of a window without an aggregate",
+    "E0246": "a value that a window rule does not have",
+    "E0247": "a window rule whose windows cannot be",
 }
 """E02. Names and types of a rule."""
 
@@ -72,6 +88,11 @@ PATTERNS: dict[str, str] = {
     "E0312": "a limit in time that nothing fits into",
     "E0313": "an absence where none can be",
     "E0314": "UNTIL without a loop",
+    "E0315": "PREV of a subset over several streams",
+    "E0316": "an anchor that is not at the beginning",
+    "E0317": "WITHOUT an event that the pattern takes",
+    "E0318": "IN over the events of a variable outside a condition",
+    "E0319": "DISTINCT BY where it cannot be",
     "E0320": "an absence FOR a time without an arrow",
     "E0321": "a limit on the gap before an absence",
     "E0322": "an absence without a time at the end of a group with WITHIN",
@@ -107,6 +128,10 @@ SETTINGS: dict[str, str] = {
     "E0419": "not a format of times",
     "E0420": "a value that a setting cannot have",
     "E0421": "not the name of a field",
+    "E0422": "a stream and a table of one name",
+    "E0423": "settings of a table that contradict each other",
+    "E0424": "a column that cannot be the key or the `op` of a table",
+    "E0425": "a table of no rows",
 }
 """E04. Files of settings: YAML, and what a streams file says."""
 
@@ -125,6 +150,8 @@ WARNINGS: dict[str, str] = {
     "W0512": "a word of another language, read as a variable",
     "W0513": "an absence that holds only up to the first repetition of a loop",
     "W0514": "a comparison with an event of a loop that can end at each",
+    "W0515": "windows with time between them",
+    "W0519": "an event that is compared with itself by IN",
 }
 """W05. What is legal and probably not meant."""
 
@@ -137,6 +164,7 @@ LIMITS: dict[str, str] = {
     "E0906": "an offset that reaches back too far",
     "E0907": "a duration that is too long",
     "E0908": "too many ways through optional steps",
+    "E0909": "too many windowed values in one rule",
     "E0910": "too many words and signs in one file",
     "E0911": "too many rules in one file",
     "E0912": "a name or a text that is too long",
@@ -167,6 +195,9 @@ FILES: dict[str, str] = {
     "E0616": "no space is left where something is written",
     "E0617": "writing is not permitted",
     "E0618": "a file is where a folder is needed",
+    "E0619": "a table has more rows than it may have",
+    "E0620": "the rows of a static table are not given",
+    "E0621": "a table that is joined has no input",
     "E0640": "a JSON array instead of an object on each line",
     "E0641": "a JSON object over several lines",
     "E0642": "text in a form that is not read",
@@ -206,6 +237,8 @@ STATE: dict[str, str] = {
     "E0707": "a key has more open runs than it may have",
     "E0710": "a source that is another one than at the first start",
     "E0711": "two runs on one checkpoint",
+    "E0712": "a static table whose rows cannot be used",
+    "E0713": "a checkpoint without what a static table held",
 }
 """E07. State: snapshots and checkpoints."""
 
@@ -228,6 +261,7 @@ SPARK: dict[str, str] = {
     "E0827": "an argument that is not of its type",
     "E0828": "an argument that another one rules out",
     "E0829": "a DataFrame without the event time that records in their order would tell",
+    "E0830": "Spark lacks the connector that a source needs",
     "E0840": "the pipeline file cannot be read",
     "E0841": "not one of the words possible here",
     "E0842": "no rule reads a source's stream, or a rule reads one without a source",

@@ -15,6 +15,7 @@ from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.documents.source_file import read_source
 from cep.documents.stream_settings import check_column, device_clock, duration
+from cep.documents.table_settings import TABLE_SETTINGS, required_settings, table_settings
 from cep.documents.yaml_document import MAX_BYTES, Document, Entry
 from cep.errors import Diagnostic, RuleError, Source
 from cep.expression import Type
@@ -135,16 +136,16 @@ def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
         root = document.root()
         settings = None
         if root is not None:
-            settings = document.settings(root, "the streams file", ("streams",), ("streams",))
+            settings = document.settings(root, "the streams file", ("streams", "tables"), ("streams",))
         if settings is not None and "streams" in settings:
-            streams = read_streams(document, settings["streams"])
+            streams = read_streams(document, settings["streams"], settings.get("tables"))
     except TooManyErrorsError:
         pass  # the last diagnostic reports it
     return streams, in_order(document.diagnostics)
 
 
-def read_streams(document: Document, node: yaml.Node) -> dict[str, Stream]:
-    """Return the sound streams of a mapping name -> declaration; problems go to `document`."""
+def read_streams(document: Document, node: yaml.Node, tables: yaml.Node | None = None) -> dict[str, Stream]:
+    """Return the sound streams and `tables` of mappings name -> declaration; problems go to `document`."""
     entries = document.mapping(node, "`streams`")
     if entries is None:
         return {}
@@ -153,13 +154,25 @@ def read_streams(document: Document, node: yaml.Node) -> dict[str, Stream]:
             "E0404", "no stream is declared", node, "empty", "declare one: name: {event_time: ts, ...}"
         )
     found = {entry.name: _stream(document, entry.name, entry.value) for entry in entries}
+    for entry in [] if tables is None else document.mapping(tables, "`tables`") or []:
+        if entry.name in found:
+            document.problem(
+                "E0422",
+                f"`{entry.name}` is a stream and a table",
+                entry.key,
+                "already a stream",
+                "give one of them another name: rules tell them apart by it",
+            )
+            continue
+        found[entry.name] = _stream(document, entry.name, entry.value, is_table=True)
     return {name: stream for name, stream in found.items() if stream is not None}
 
 
-def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
+def _stream(document: Document, name: str, node: yaml.Node, *, is_table: bool = False) -> Stream | None:
     before = len(document.diagnostics)
-    what = f"stream `{name}`"
-    settings = document.settings(node, what, _SETTINGS, ("event_time", "schema"))
+    what = f"table `{name}`" if is_table else f"stream `{name}`"
+    required = required_settings(node) if is_table else ("event_time", "schema")
+    settings = document.settings(node, what, TABLE_SETTINGS if is_table else _SETTINGS, required)
     if settings is None:
         return None
     fields = _fields(document, settings["schema"]) if "schema" in settings else None
@@ -204,6 +217,7 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
     if "valid_time" in settings:
         valid = _valid_time(document, settings["valid_time"]) or valid
     layout = csv_layout(document, settings["csv"]) if "csv" in settings else None
+    table = table_settings(document, settings, fields) if is_table else None
     if len(document.diagnostics) > before or not fields:
         return None
     return Stream(
@@ -217,6 +231,7 @@ def _stream(document: Document, name: str, node: yaml.Node) -> Stream | None:
         max_ahead_us=max_ahead_us,
         csv=layout or COMMA_SEPARATED,
         device_clock=clock,
+        table=table,
     )
 
 

@@ -166,17 +166,25 @@ class Document:
         return list(entries.values())
 
     def settings(
-        self, node: yaml.Node, what: str, known: Iterable[str], required: Iterable[str] = ()
+        self,
+        node: yaml.Node,
+        what: str,
+        known: Iterable[str],
+        required: Iterable[str] = (),
+        of_others: Iterable[str] = (),
     ) -> dict[str, yaml.Node] | None:
-        """Return the values of a mapping with fixed keys. Unknown keys and missing keys are problems."""
+        """Return the values of a mapping with fixed keys. Unknown keys and missing keys are problems.
+
+        `of_others` are keys that the caller has something to say about, and that no help names.
+        """
         entries = self.mapping(node, what)
         if entries is None:
             return None
-        allowed = list(known)
+        allowed, others = list(known), set(of_others)
         found: dict[str, yaml.Node] = {}
         meant: set[str | None] = set()
         for entry in entries:
-            if entry.name in allowed:
+            if entry.name in allowed or entry.name in others:
                 found[entry.name] = entry.value
                 continue
             meant.add(suggestion(entry.name, sorted(allowed)))

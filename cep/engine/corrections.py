@@ -19,16 +19,20 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
-from cep.engine.matcher import END_OF_TIME_US, Counters, Emit, Matcher, n_counted
+from cep.engine.chains.evaluated import Evaluated, OneProgram
+from cep.engine.counters import Counters
+from cep.engine.matcher import END_OF_TIME_US, Emit, Matcher
 from cep.engine.prepare.columns import whole
 from cep.engine.state.retained import (
     MAGIC,
@@ -44,6 +48,9 @@ from cep.errors import StateError
 from cep.program.program import MATCH, TIME_COLUMN, Program
 from cep.rule_set import KIND, RETRACT, REVISION, Corrections
 
+if TYPE_CHECKING:
+    from cep.engine.context.tables import GivenTable
+
 SAVES = 4
 """States that are saved within the bound of corrections. With more of them less is done again for an event
 that is a little late, and more bytes are stored."""
@@ -52,7 +59,7 @@ _WITHDRAWN = pa.schema([("match_id", pa.string()), (REVISION, pa.int64()), ("unt
 
 
 class Corrector:
-    """The rules of one program over the events of any number of keys, with corrections.
+    """Rules over the events of any number of keys, with corrections.
 
     Parameters
     ----------
@@ -60,12 +67,20 @@ class Corrector:
         The compiled rules.
     corrections
         How late an event may come, and how much is retained.
+    tables
+        Of a program by itself: see `Matcher`. Versions that come with events correct matches as they do.
     """
 
-    def __init__(self, program: Program, corrections: Corrections) -> None:
+    def __init__(
+        self,
+        program: Program | Evaluated,
+        corrections: Corrections,
+        tables: Mapping[str, GivenTable] | None = None,
+    ) -> None:
         self.program = program
         self.corrections = corrections
-        self._front = Matcher(program)
+        self._unit: Evaluated = OneProgram(program, tables) if isinstance(program, Program) else program
+        self._front = self._unit.matcher()
         self._segments = [Segment(START_OF_TIME_US, self._front.snapshot())]
         self._waiting: list[pa.Table] = []  # the watermark has not reached them
         self._late: list[pa.Table] = []  # it has passed them, and they are not evaluated yet
@@ -114,7 +129,7 @@ class Corrector:
     @cached_property
     def _row_schema(self) -> pa.Schema:
         """Columns of rows that are retained."""
-        return self.program.match_schema.append(pa.field(REVISION, pa.int64()))
+        return self._unit.match_schema.append(pa.field(REVISION, pa.int64()))
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
         """Take in events of ``program.event_schema`` in any order; return those that come too late."""
@@ -127,9 +142,9 @@ class Corrector:
             within = time_us[too_late] > self.watermark_us - self.corrections.within_us
             late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
             time_us = time_us[~too_late]
-            self._n_uncorrected += n_counted(late.filter(pa.array(within)))
-        self._n_events += n_counted(events)
-        self._n_late += n_counted(late)
+            self._n_uncorrected += self._unit.n_counted(late.filter(pa.array(within)))
+        self._n_events += self._unit.n_counted(events)
+        self._n_late += self._unit.n_counted(late)
         is_behind = is_late(late_by_us(time_us, self.watermark_us))
         if is_behind.any():
             self._late.append(events.filter(pa.array(is_behind)))
@@ -203,7 +218,7 @@ class Corrector:
     def _due(self, watermark_us: int) -> pa.Table:
         """Take the events up to the watermark out of those that wait."""
         if not self._waiting:
-            return self.program.event_schema.empty_table()
+            return self._unit.event_schema.empty_table()
         table = self._waiting[0]  # the usual case: nothing is copied
         if len(self._waiting) > 1:
             table = pa.concat_tables(self._waiting).combine_chunks()
@@ -268,7 +283,7 @@ class Corrector:
         late_us = np.asarray(late.column(TIME_COLUMN))
         first = bisect_left(self._segments, int(late_us.min()), key=lambda segment: segment.start_us) - 1
         again = self._segments[first:]
-        matcher = Matcher.restore(self.program, again[0].save)
+        matcher = self._unit.restored(again[0].save)
         ends = [*(segment.start_us for segment in again[1:]), self.watermark_us]
         segments: list[Segment] = []
         found: list[pa.Table] = []
@@ -276,7 +291,7 @@ class Corrector:
         for segment, end_us in zip(again, ends, strict=True):
             save = matcher.snapshot() if segments else segment.save
             of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
-            events = pa.concat_tables([tables_of(segment.events, self.program.event_schema), of_segment])
+            events = pa.concat_tables([tables_of(segment.events, self._unit.event_schema), of_segment])
             matcher.push(events)
             parts = [matcher.advance(us) for us in ([end_us] if shown_us >= end_us else [shown_us, end_us])]
             found.append(pa.concat_tables(parts))
@@ -304,7 +319,8 @@ class Corrector:
         """Return the rows that withdraw those of `old` that do not hold; of `new` revisions, and what is new.
 
         A `match_id` is a function of all that its rows are made from, so ids and their numbers of rows are
-        compared. The rows of a match are withdrawn together.
+        compared. The rows of a match are withdrawn together. The id of a window rule's row tells only its
+        window, so such rows are compared, too.
         """
         withdrawn = self._withdrawn
         ids = [chunk for table in (old, new, withdrawn) for chunk in table.column("match_id").chunks]
@@ -314,6 +330,8 @@ class Corrector:
         of_old, of_new, of_withdrawn = np.split(numbers, [old.num_rows, old.num_rows + new.num_rows])
         n_old, n_new = (np.bincount(part, minlength=n_ids) for part in (of_old, of_new))
         holds = n_old == n_new
+        if any(rule.windowed is not None for rule in self.program.rules):
+            holds &= ~_changed(old, new, of_old, of_new, n_ids)
         last = np.full(n_ids, self._first_revision - 1, np.int64)  # the last revision written of each id
         last[of_withdrawn] = np.asarray(withdrawn.column(REVISION))
         np.maximum.at(last, of_old, np.asarray(old.column(REVISION)))
@@ -338,16 +356,14 @@ class Corrector:
             self._n_retracted[item["values"]] += item["counts"]
 
     def _as_withdrawn(self, rows: pa.Table, revision: I64) -> pa.Table:
-        """Return matches as withdrawn ones, with the time after which they cannot be found again.
-
-        A match waits for runs that began before it, so it may be reported later than it ends, but no later
-        than a window after it began.
-        """
-        spans = np.array([rule.span_us for rule in self.program.rules], np.int64)
-        names = pa.array([rule.name for rule in self.program.rules], pa.string())
-        span_us = spans[np.asarray(pc.index_in(rows.column("rule"), value_set=names))]
-        start_us = np.asarray(rows.column("match_start").cast(pa.int64()))
-        until_us = np.where(span_us < 0, END_OF_TIME_US, start_us + span_us)
+        """Return matches as withdrawn ones, with the time after which they cannot be found again."""
+        spans = np.array(self._unit.reported_within_us, np.int64)
+        names = pa.array([rule.name for rule in self._unit.rules], pa.string())
+        of_rule = np.asarray(pc.index_in(rows.column("rule"), value_set=names))
+        span_us = spans[of_rule]
+        has_end = np.array([rule.windowed is not None for rule in self._unit.rules])[of_rule]
+        start_us, end_us = (np.asarray(rows.column(name).cast(pa.int64())) for name in _TIMES)
+        until_us = np.where(span_us < 0, END_OF_TIME_US, np.where(has_end, end_us, start_us) + span_us)
         columns = [rows.column("match_id"), pa.array(revision), pa.array(until_us)]
         return pa.Table.from_arrays(columns, schema=_WITHDRAWN)
 
@@ -396,7 +412,7 @@ class Corrector:
 
     def snapshot(self) -> bytes:
         """Return everything needed to go on elsewhere, as bytes (see `cep.engine.state.retained`)."""
-        waiting = pa.concat_tables([self.program.event_schema.empty_table(), *self._waiting, *self._late])
+        waiting = pa.concat_tables([self._unit.event_schema.empty_table(), *self._waiting, *self._late])
         numbers = [
             *(self._first_revision, len(self._segments), self._n_events, self._n_late, self._n_uncorrected),
             *self._n_retracted.values(),
@@ -410,10 +426,16 @@ class Corrector:
         for segment in self._segments:
             sections.append([segment.start_us, len(segment.events), len(segment.rows)])
             sections += [segment.save, *segment.events, *segment.rows]
-        return write_sections(_fingerprint(self.program), sections)
+        return write_sections(_fingerprint(self._unit), sections)
 
     @classmethod
-    def restore(cls, program: Program, data: bytes | memoryview, corrections: Corrections) -> Corrector:
+    def restore(
+        cls,
+        program: Program | Evaluated,
+        data: bytes | memoryview,
+        corrections: Corrections,
+        tables: Mapping[str, GivenTable] | None = None,
+    ) -> Corrector:
         """Return the corrector that wrote `data`; the bound of corrections may be another one.
 
         Raises
@@ -421,8 +443,9 @@ class Corrector:
         StateError
             The bytes are damaged, of an unknown format, of other rules, or of a run without corrections.
         """
-        reader = SectionReader(data, _fingerprint(program))
-        corrector = cls(program, corrections)
+        corrector = cls(program, corrections, tables)
+        unit = corrector._unit
+        reader = SectionReader(data, _fingerprint(unit))
         numbers = reader.numbers()
         if len(numbers) != _N_NUMBERS + len(program.rules):
             raise StateError("E0702", "the snapshot is damaged: its counters do not fit its rules")
@@ -430,7 +453,7 @@ class Corrector:
         corrector._n_events, corrector._n_late, corrector._n_uncorrected = counts
         names = [rule.name for rule in program.rules]
         corrector._n_retracted = dict(zip(names, numbers[_N_NUMBERS:], strict=True))
-        corrector._front = Matcher.restore(program, reader.part())
+        corrector._front = unit.restored(reader.part())
         waiting = reader.table().table()
         is_late_now = np.asarray(waiting.column(TIME_COLUMN)) <= corrector.watermark_us
         corrector._late = _non_empty(waiting.filter(pa.array(is_late_now)))
@@ -446,17 +469,12 @@ class Corrector:
         return corrector
 
 
-def new_matcher(program: Program, corrections: Corrections | None) -> Matcher | Corrector:
-    """Return what evaluates `program`, with corrections or without."""
-    return Matcher(program) if corrections is None else Corrector(program, corrections)
-
-
 def is_corrected(data: bytes | memoryview) -> bool:
     """Return whether a `Corrector` wrote `data`."""
     return bytes(data[:4]) == MAGIC
 
 
-def _fingerprint(program: Program) -> bytes:
+def _fingerprint(program: Evaluated) -> bytes:
     """Return 16 bytes that also tell the order of the rules.
 
     The events that are retained are prepared: the order of the rules decides which bit is whose.
@@ -466,19 +484,25 @@ def _fingerprint(program: Program) -> bytes:
 
 
 def restored(
-    program: Program, data: bytes | memoryview, corrections: Corrections | None
+    program: Program | Evaluated,
+    data: bytes | memoryview,
+    corrections: Corrections | None,
+    tables: Mapping[str, GivenTable] | None = None,
 ) -> Matcher | Corrector:
     """Return what wrote `data`; StateError if it was of the other kind."""
     if corrections is not None:
-        return Corrector.restore(program, data, corrections)
+        return Corrector.restore(program, data, corrections, tables)
     if is_corrected(data):
         raise StateError(
             "E0649",
             "the stored state was written with corrections",
             "set `correct within` again, or start from a new checkpoint",
         )
-    return Matcher.restore(program, data)
+    assert isinstance(program, Program)
+    return Matcher.restore(program, data, tables)
 
+
+_TIMES = ("match_start", "match_end")
 
 _N_NUMBERS = 5
 """Numbers of a snapshot before the numbers of retracted matches by rule."""
@@ -486,6 +510,37 @@ _N_NUMBERS = 5
 
 def _with_revision(rows: pa.Table, revision: I64) -> pa.Table:
     return rows.append_column(pa.field(REVISION, pa.int64()), pa.array(revision))
+
+
+def _changed(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: int) -> Mask:
+    """Return which ids have one row in both tables, with other values.
+
+    Parameters
+    ----------
+    old, new
+        The tables. Ids that have several rows in one of them are not compared.
+    of_old, of_new : (n,) int64
+        The number of the id of each row.
+    n_ids
+        How many ids there are.
+    """
+    counts = [np.bincount(of, minlength=n_ids) for of in (of_old, of_new)]
+    both = np.flatnonzero((counts[0] == 1) & (counts[1] == 1))
+    places = np.zeros((2, n_ids), np.int64)
+    places[0, of_old], places[1, of_new] = np.arange(len(of_old)), np.arange(len(of_new))
+    differs = np.zeros(len(both), np.bool_)
+    for name in new.column_names:
+        then, now = (
+            whole(table.column(name)).take(pa.array(rows[both]))
+            for table, rows in zip((old, new), places, strict=True)
+        )
+        same = pc.fill_null(pc.equal(then, now), False)
+        same = pc.or_(same, pc.and_(pc.is_null(then, nan_is_null=True), pc.is_null(now, nan_is_null=True)))
+        one_null = pc.xor(pc.is_null(then), pc.is_null(now))  # NaN is not NULL
+        differs |= ~np.asarray(pc.and_(same, pc.invert(one_null)))
+    changed = np.zeros(n_ids, np.bool_)
+    changed[both[differs]] = True
+    return changed
 
 
 def _without(table: pa.Table, places: I64) -> pa.Table:

@@ -11,17 +11,16 @@ depends only on the events and on the order of their times, not on how they were
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
+from cep.engine.counters import Counters, n_counted
 from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
 from cep.engine.kernels.columns.order import gather, rows_with
 from cep.engine.kernels.layout import (
@@ -60,10 +59,12 @@ from cep.errors import StateError
 from cep.expression import Type
 from cep.program.identity import RuleIdentity
 from cep.program.opcodes import SelectionCode
-from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, RuleProgram, bits_column
+from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
 
 if TYPE_CHECKING:
     from cep.engine.context.columns import Context
+    from cep.engine.context.tables import GivenTable
+    from cep.engine.context.window_rules import WindowRules
 
 END_OF_TIME_US = np.iinfo(np.int64).max // 2
 """A watermark beyond every event: the input is complete."""
@@ -76,29 +77,6 @@ MOST_PENDING = 131_072
 
 Emit = Callable[[pa.Table], None]
 """Takes in a table of matches."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What happened so far: every event pushed is counted once as taken in, late or duplicate.
-
-    Matches, timeouts, matches that were suppressed, and runs dropped at the limit are counted by rule.
-    """
-
-    events: int = 0
-    late: int = 0
-    duplicates_of: list[int] = field(default_factory=lambda: [0])  # by stream
-    matches: dict[str, int] = field(default_factory=dict)
-    timeouts: dict[str, int] = field(default_factory=dict)
-    suppressed: dict[str, int] = field(default_factory=dict)
-    dropped_runs: dict[str, int] = field(default_factory=dict)
-    retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, as is what follows
-    uncorrected: int = 0
-
-    @property
-    def duplicates(self) -> int:
-        """Second deliveries of all streams."""
-        return sum(self.duplicates_of)
 
 
 class _RuleState:
@@ -115,7 +93,7 @@ class _RuleState:
         self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
-        self.nodes = Nodes(rule.node_register)
+        self.nodes = Nodes(rule)
         self.hand_over: Callable[[], None] | None = None  # called when `found` has grown large
 
     def arrays(self) -> Pool:
@@ -156,12 +134,16 @@ class _RuleState:
                 matches = matches.copy()
             else:  # not copied, but handed on with its room
                 self.matches = new_matches(self.rule, len(self.matches))
-            reported = self.suppression.reported(matches)
-            if len(reported):
-                found.append(reported)
             self.pool.meta[N_OUT] = 0
-            if self.hand_over is not None and sum(map(len, found)) >= MOST_PENDING:
-                self.hand_over()
+            self.report(matches, found)
+
+    def report(self, matches: I64, found: list[I64]) -> None:
+        """Add matches that are not suppressed to `found`, in the order found."""
+        reported = self.suppression.reported(matches)
+        if len(reported):
+            found.append(reported)
+        if self.hand_over is not None and sum(map(len, found)) >= MOST_PENDING:
+            self.hand_over()
 
     def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
         """Offer the events of `rows` to the rule."""
@@ -221,9 +203,11 @@ class Matcher:
     ----------
     program
         The compiled rules.
+    tables
+        Joined tables whose versions do not come with the events, by name: all static ones.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, tables: Mapping[str, GivenTable] | None = None) -> None:
         self.program = program
         self.watermark_us = START_OF_TIME_US
         names = [rule.name for rule in program.rules]
@@ -244,19 +228,27 @@ class Matcher:
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
         self._lookahead = Lookahead(program)
         self._context: Context | None = None
-        if program.windows:
-            from cep.engine.context.columns import (
-                Context,
-            )  # loads kernels that other programs have no use for
+        self._window_rules: WindowRules | None = None
+        # They load kernels that other programs have no use for.
+        if program.has_window_rules:
+            from cep.engine.context.window_rules import WindowRules
 
-            self._context = Context(program)
+            self._window_rules = WindowRules(program)
+        elif program.windows or program.joins.tables:
+            from cep.engine.context.columns import Context
+
+            self._context = Context(program, tables or {})
+        self._past = self._context or self._window_rules
 
     @property
     def _n_slots(self) -> int:
         return len(self._keys[0])
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema`` in any order; return the events that come too late."""
+        """Take in events of ``program.event_schema`` in any order; return the events that come too late.
+
+        So do versions of tables (`cep.engine.prepare.versions`), with the events or apart.
+        """
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time_us = np.asarray(events.column(TIME_COLUMN))
@@ -281,12 +273,16 @@ class Matcher:
         """
         if watermark_us <= self.watermark_us:
             return empty_matches(self.program)
-        self.watermark_us = watermark_us
+        before_us, self.watermark_us = self.watermark_us, watermark_us
         found: list[list[I64]] = [[] for _ in self._rules]
         for number, state in enumerate(self._rules):
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
         due = self._due(watermark_us)
-        if due is not None:
+        if due is not None and self._context is not None:
+            due = self._context.take_in(due)
+        if self._window_rules is not None:
+            self._run_window_rules(self._window_rules, due, before_us, found)
+        elif due is not None:
             self._run(due, found)
         for state, matches in zip(self._rules, found, strict=True):
             state.close(watermark_us, matches)
@@ -334,6 +330,8 @@ class Matcher:
         """Return the first time at which `advance` has something to do, or None."""
         deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
         deadlines += [state.next_end_us() for state in self._rules]
+        end_us = None if self._window_rules is None else self._window_rules.next_end_us(self.watermark_us)
+        deadlines += [] if end_us is None else [end_us]
         earliest = min(deadlines, default=END_OF_TIME_US)
         return earliest if earliest < END_OF_TIME_US else None
 
@@ -366,10 +364,34 @@ class Matcher:
         self._pending = [table.filter(pa.array(~is_due))]
         return table.filter(pa.array(is_due))
 
-    def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
+    def _ordered(self, table: pa.Table) -> OrderedEvents:
         order = order_events(self.program, table)
         for stream, n_copies in enumerate(order.n_duplicates):
             self.counters.duplicates_of[stream] += n_copies
+        return order
+
+    def _run_window_rules(
+        self, rules: WindowRules, table: pa.Table | None, before_us: int, found: list[list[I64]]
+    ) -> None:
+        from cep.engine.context.window_rules import Due
+
+        order = None if table is None else self._ordered(table)
+        slots = np.zeros(0, np.int32)
+        if table is not None and order is not None:
+            slots = self._slots(table, order)
+        for state in self._rules:
+            state.set_slots(self._n_slots)
+        due = Due(table, order, slots, self.program, self._strings)
+        rules.run(
+            due,
+            self._n_slots,
+            before_us,
+            self.watermark_us,
+            lambda number, rows: self._rules[number].report(rows, found[number]),
+        )
+
+    def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
+        order = self._ordered(table)
         slots = self._slots(table, order)
         if self._context is not None:
             table = self._context.extend(table, order, slots, self._n_slots, self._strings)
@@ -434,14 +456,14 @@ class Matcher:
         for state in self._rules:
             state.set_slots(self._n_slots)
             live |= state.live(self.watermark_us)
-        if self._context is not None:
-            live |= self._context.windows.live(self._n_slots, self.watermark_us)
+        if self._past is not None:
+            live |= self._past.live(self._n_slots, self.watermark_us)
         return live
 
     def _forget(self) -> None:
         """Drop keys without runs and strings that no run refers to, once they are the larger part."""
-        if self._context is not None:
-            self._context.windows.expire(self.watermark_us)
+        if self._past is not None:
+            self._past.expire(self.watermark_us)
         live = self._live_slots()
         if self._n_slots > 64 + 2 * int(live.sum()):
             self._keep_slots(live)
@@ -461,8 +483,8 @@ class Matcher:
         for state in self._rules:
             state.pool = state.pool.with_keys(live)
             state.suppression.keep_slots(live)
-        if self._context is not None:
-            self._context.windows.keep_slots(live)
+        if self._past is not None:
+            self._past.keep_slots(live)
 
     def _keep_strings(self) -> None:
         self._strings.keep(
@@ -472,7 +494,8 @@ class Matcher:
                 for number, register in enumerate(state.rule.registers)
                 if register.type is Type.STRING
             ]
-            + ([] if self._context is None else self._context.windows.string_cells())
+            + [cells for state in self._rules for cells in state.nodes.string_cells(state.pool)]
+            + ([] if self._past is None else self._past.string_cells())
         )
 
     # ------------------------------------------------------------ snapshot
@@ -499,8 +522,10 @@ class Matcher:
             kept=self._kept if len(self._kept.positions) else None,
         )
         rules = zip(self._rules, identity.rules, strict=True)
-        windows = () if self._context is None else self._context.sections()
-        sections = StateSections(shared, tuple(self._section(state, rule) for state, rule in rules), windows)
+        windows = () if self._past is None else self._past.sections()
+        tables = () if self._context is None else self._context.table_sections()
+        of_rules = tuple(self._section(state, rule) for state, rule in rules)
+        sections = StateSections(shared, of_rules, windows, tables)
         return codec.encode(sections, identity.fingerprint)
 
     def _section(self, state: _RuleState, identity: RuleIdentity) -> RuleSection:
@@ -523,8 +548,13 @@ class Matcher:
         )
 
     @classmethod
-    def restore(cls, program: Program, data: bytes | memoryview) -> Matcher:
-        """Return the matcher that wrote `data`.
+    def restore(
+        cls,
+        program: Program,
+        data: bytes | memoryview,
+        tables: Mapping[str, GivenTable] | None = None,
+    ) -> Matcher:
+        """Return the matcher that wrote `data`; `tables` are not in it.
 
         Raises
         ------
@@ -533,7 +563,7 @@ class Matcher:
         """
         stored = fitted(codec.decode(data), program)
         shared = stored.shared
-        matcher = cls(program)
+        matcher = cls(program, tables)
         matcher.watermark_us = shared.watermark_us
         matcher._position = shared.position
         matcher.counters.events, matcher.counters.late, *matcher.counters.duplicates_of = shared.counters
@@ -547,7 +577,9 @@ class Matcher:
         for state, section in zip(matcher._rules, stored.rules, strict=True):
             matcher._restore_rule(state, section)
         if matcher._context is not None:
-            matcher._context.restore(stored.windows, matcher._n_slots)
+            matcher._context.restore(stored.windows, matcher._n_slots, stored.tables)
+        elif matcher._window_rules is not None:
+            matcher._window_rules.restore(stored.windows, matcher._n_slots)
         return matcher
 
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:
@@ -556,17 +588,10 @@ class Matcher:
         state.pool.meta[DROPPED] = dropped
         state.suppression = Suppression(state.rule.suppress_us, section.suppressed_until.matrix()[:, 0])
         state.suppression.n_suppressed = suppressed
-        state.nodes = Nodes(state.rule.node_register, section.nodes.matrix())
+        state.nodes = Nodes(state.rule, section.nodes.matrix())
         state.pool.meta[N_NODES] = section.nodes.n_rows
         name = state.rule.name
         self.counters.matches[name] = matched
         self.counters.timeouts[name] = timed_out
         self.counters.suppressed[name] = suppressed
         self.counters.dropped_runs[name] = dropped
-
-
-def n_counted(events: pa.Table) -> int:
-    """Return the number of events: one that is in several partitions counts once."""
-    if COUNTED_COLUMN not in events.column_names:
-        return int(events.num_rows)
-    return int(pc.sum(events.column(COUNTED_COLUMN)).as_py() or 0)

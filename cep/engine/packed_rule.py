@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cep.arrays import I64
 from cep.engine.kernels.layout import END, KEEPS, NONE, OPERATION, POPS, PUSHED, REGISTER, SECOND
+from cep.engine.state.event_lists import nodes_of_sets
 from cep.engine.state.runs import n_registers
 from cep.program.opcodes import Code
 from cep.program.program import Program, RuleProgram
@@ -120,6 +121,8 @@ def _scalars(program: Program, rule: RuleProgram, sections: dict[str, _Section])
         "clock": REGISTER + n_registers(rule),
         "has_exclusions": int(len(rule.tables.exclusion_variable) > 0),
         "node_register": rule.node_register,
+        "has_sets": int(nodes_of_sets(rule) > 0),
+        "nodes_per_take": nodes_of_sets(rule) + (rule.node_register >= 0),
         "always_walks": int(rule.tables.state_always[1:].any()),
         "zero": 0,
         "variables": sections["variable"].start,
@@ -145,7 +148,9 @@ _OF_TWO = frozenset(
         Code.DISTANCE_KM,  # of four: the first two are always in memory
     }
 )
-_WITH_ARG = frozenset({Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F})
+_WITH_ARG = frozenset(
+    {Code.DATE_PART, Code.DATE_TRUNC, Code.FLOOR_DIV, Code.SCALE, Code.ROUND_F, Code.IN_SET_I, Code.IN_SET_F}
+)
 
 
 def _instructions(tables: _Lists) -> tuple[list[list[int]], list[int]]:

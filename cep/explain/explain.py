@@ -11,19 +11,17 @@ from cep.compiler.automaton import nfa
 from cep.compiler.compile import CompiledRule
 from cep.compiler.lowering.relevance import reasons_for_every_event
 from cep.compiler.lowering.shared import conjuncts
+from cep.explain.feeds import feeds
+from cep.explain.shown import show_bound, show_duration, show_expression, show_gap, show_node
+from cep.explain.tables import joined_tables
+from cep.explain.window_rules import window_rule_lines
 from cep.expression import (
-    ALL_EVENTS,
+    IN_TAKEN,
     Aggregate,
-    Call,
-    Column,
     Expression,
     Frame,
-    Literal,
-    RegisterRef,
-    RoleTest,
-    Type,
-    Window,
     Windowed,
+    is_joined,
     is_local,
     is_windowed,
     walk,
@@ -32,7 +30,7 @@ from cep.program.program import RuleProgram
 from cep.program.windows import COUNT_ALL
 from cep.schema.stream import Role
 
-_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or"])
+_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", IN_TAKEN])
 _ARROWS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 
 
@@ -45,6 +43,10 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     rule, lowered = compiled.typed, compiled.lowered
     yield f"rule {rule.name}"
     yield from _streams(rule)
+    yield from feeds(compiled)
+    if rule.windowing is not None:
+        yield from window_rule_lines(compiled, _kept)
+        return
     yield f"  pattern    {show_node(rule.pattern)}"
     yield f"  window     {_window(rule.window)}"
     yield f"  matches    {rule.selection.value}, after a match {_skip(rule.skip)}"
@@ -54,6 +56,7 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     first, *more = _filter(compiled)
     yield f"  events     {first}"
     yield from (f"             {line}" for line in more)
+    yield from joined_tables(rule)
     yield from _windows(rule)
     yield "predicates"
     for variable in rule.variables:
@@ -64,7 +67,8 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     yield from _automaton(compiled.automaton)
     yield "a run remembers"
     for number, register in enumerate(lowered.registers):
-        yield f"  #{number:<3} {register.type.value:<10} {register.label}"
+        of_set = "" if register.values is None else ": each once, in 24 bytes; a test looks at one by one"
+        yield f"  #{number:<3} {register.type.value:<10} {register.label}{of_set}"
     if lowered.is_timed:
         yield f"  {_clocks(lowered)}"
     elif not lowered.registers:
@@ -79,11 +83,13 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
 
 def _streams(rule: ir.Rule) -> Iterator[str]:
     """Yield which streams the rule reads and by which of their columns events belong together."""
+    read = {stream.name for stream in rule.matches}
+    names = ", ".join(f"matches of {name}" if name in read else name for name in rule.streams)
     if not rule.roles:
-        yield f"  stream     {rule.streams[0]}, partitioned by {', '.join(rule.key)}"
+        yield f"  stream     {names}, partitioned by {', '.join(rule.key)}"
         return
     word = "stream     " if len(rule.streams) == 1 else "streams    "
-    yield f"  {word}{', '.join(rule.streams)}, partitioned by {', '.join(rule.key)}"
+    yield f"  {word}{names}, partitioned by {', '.join(rule.key)}"
     for role in rule.roles:
         yield f"  {'':<11}{', '.join(rule.key)} = {_role(role)}"
 
@@ -192,12 +198,19 @@ def _filter(compiled: CompiledRule) -> Iterator[str]:
 def _counted_by_windows(compiled: CompiledRule) -> Iterator[str]:
     """Yield the windows for which no event may be dropped."""
     for windowed in _windows_of(compiled.typed):
-        if not windowed.stream and (windowed.condition is None or windowed.window.frame in COUNT_ALL):
+        parts = [] if windowed.condition is None else list(conjuncts(windowed.condition))
+        is_of_all = windowed.window.frame in COUNT_ALL or not any(_kind(part) == "local" for part in parts)
+        if not windowed.stream and is_of_all:
             yield f"{show_expression(windowed)} looks at all"
     for variable in compiled.typed.variables:
         parts = [] if variable.predicate is None else list(conjuncts(variable.predicate))
-        if parts and all(is_windowed(part) for part in parts) and any(map(is_local, parts)):
+        if parts and any(map(is_local, parts)) and not any(_kind(part) == "local" for part in parts):
             yield f"no condition of {variable.name} is on the event alone"
+
+
+def _kind(part: Expression) -> str:
+    """Return what else than the event a part of a condition reads; a correlated one is local, too."""
+    return "windowed" if is_windowed(part) else "joined" if is_joined(part) else "local"
 
 
 def _windows_of(rule: ir.Rule) -> list[Windowed]:
@@ -219,6 +232,8 @@ def _kept(windowed: Windowed) -> str:
     frame, length = windowed.window.frame, windowed.window.length
     is_set = windowed.function in ("DISTINCT", "SEEN")
     events = "each value's last event" if is_set else "events"
+    if frame is Frame.ALL and windowed.function == "LAG" and windowed.parameter > 1:
+        return f"the values of {windowed.parameter:,.0f} events, for ever"
     if frame in (Frame.ALL, Frame.TUMBLING, Frame.SESSION) and windowed.function != "PERCENTILE":
         kept = "each value" if is_set else "a few numbers"
         ends = {Frame.TUMBLING: " of the open window", Frame.SESSION: " of the open session"}
@@ -226,7 +241,7 @@ def _kept(windowed: Windowed) -> str:
     match frame:
         case Frame.EVENTS:
             return f"{events} of the last {length:,}, 16 bytes each, for ever"
-        case Frame.TIME:
+        case Frame.TIME | Frame.HOPPING:
             return f"{events} of {show_duration(length)}, 16 bytes each"
         case Frame.TUMBLING:
             return "events of the open window, 16 bytes each"
@@ -247,11 +262,7 @@ def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
     elif variable.predicate is None:
         lines.append("any event")
     parts = [] if variable.predicate is None else list(conjuncts(variable.predicate))
-    lines += [
-        f"{'windowed' if is_windowed(part) else 'local':<12}{show_expression(part)}"
-        for part in parts
-        if is_local(part)
-    ]
+    lines += [f"{_kind(part):<12}{show_expression(part)}" for part in parts if is_local(part)]
     for part in parts:
         if not is_local(part):
             lines.append(f"correlated  {show_expression(part)}")
@@ -340,7 +351,7 @@ def _state(number: int, state: nfa.State, automaton: nfa.Nfa) -> Iterator[_Line]
         )
     if state.timed_absence is not None:
         yield (
-            f"       after {_bound_of(state.timed_absence.period)} -> ",
+            f"       after {show_bound(state.timed_absence.period)} -> ",
             *_targets(state.timed_absence.after),
         )
     if number and state.contiguity is not ir.Contiguity.STRICT and state.next != number:
@@ -365,7 +376,7 @@ def _unless(look_behinds: tuple[nfa.LookBehind, ...]) -> str:
         if look_behind.adjacent:
             parts.append(f"{look_behind.variable} right before")
         elif look_behind.period is not None:
-            parts.append(f"{look_behind.variable} in the {_bound_of(look_behind.period)} before")
+            parts.append(f"{look_behind.variable} in the {show_bound(look_behind.period)} before")
         else:
             parts.append(f"{look_behind.variable} in the window before")
     return f", unless {', '.join(parts)}"
@@ -387,7 +398,7 @@ def _wait(state: nfa.State, groups: tuple[ir.Group, ...]) -> str:
     if state.exclusions:
         notes.append(f"over at {_excluded(state.exclusions)}")
     if state.gap is not None:
-        notes.append(f"{_gap(state.gap)} after the event before")
+        notes.append(f"{show_gap(state.gap)} after the event before")
     notes += [f"ends with the group {show_node(groups[group])}" for group in state.limits]
     return "; ".join(notes)
 
@@ -398,181 +409,3 @@ def _excluded(exclusions: Iterable[nfa.Exclusion]) -> str:
         for exclusion in exclusions
         for name in exclusion.variables
     )
-
-
-def show_node(node: ir.Node) -> str:
-    """Return a pattern as text, with every group in parentheses."""
-    match node:
-        case ir.Take(variable=variable):
-            return variable
-        case ir.Absent(variable=variable):
-            return f"!{variable}"
-        case ir.TimedAbsence(variables=(variable,), period=period):
-            return f"!{variable} FOR {_bound_of(period)}"
-        case ir.TimedAbsence(variables=variables, period=period):
-            return f"!({' | '.join(variables)}) FOR {_bound_of(period)}"
-        case ir.Sequence(items=items):
-            parts = [_group(item.node, ir.Sequence, ir.Alternation, ir.Permutation) for item in items]
-            joints = ["", *(_joint(item) for item in items[1:])]
-            return "".join(joint + part for joint, part in zip(joints, parts, strict=True))
-        case ir.Alternation(branches=branches):
-            return " | ".join(_group(branch, ir.Alternation) for branch in branches)
-        case ir.Permutation(parts=members, contiguity=ir.Contiguity.STRICT):
-            return f"PERMUTE({', '.join(show_node(member) for member in members)})"
-        case ir.Permutation(parts=members):
-            return " & ".join(_group(member, ir.Alternation, ir.Permutation) for member in members)
-        case ir.Repeat(body=body, contiguity=contiguity, greed=greed):
-            bounds = f"{{{node.min},{'' if node.max is None else node.max}}}"
-            sign = {ir.Greed.GREEDY: "", ir.Greed.RELUCTANT: "?", ir.Greed.POSSESSIVE: "+"}[greed]
-            until = "" if node.until is None else f" UNTIL {node.until}"
-            inner = _group(body, ir.Sequence, ir.Alternation, ir.Permutation, ir.Repeat)
-            return f"{inner}{_ARROWS[contiguity].strip()}{_gap(node.gap)}{bounds}{sign}{until}"
-        case ir.Group(body=body, window=window):
-            return f"({show_node(body)} WITHIN {_bound_of(window)})"
-        case _:
-            assert_never(node)
-
-
-def _joint(item: ir.Item) -> str:
-    arrow = _ARROWS[item.contiguity]
-    return arrow if item.gap is None else f" {arrow.strip()}{_gap(item.gap)} "
-
-
-def _gap(gap: ir.Gap | None) -> str:
-    match gap:
-        case None:
-            return ""
-        case ir.Gap(low_us=0, limit_us=limit_us, inclusive=inclusive) if limit_us is not None:
-            return f"[{'<=' if inclusive else '<'} {show_duration(limit_us)}]"
-        case ir.Gap(low_us=low_us, high_us=None):
-            is_open = (low_us - 1) % 1000 == 0
-            return f"[> {show_duration(low_us - 1)}]" if is_open else f"[>= {show_duration(low_us)}]"
-        case ir.Gap(low_us=low_us, high_us=high_us):
-            assert high_us is not None
-            return f"[{show_duration(low_us)}, {show_duration(high_us)}]"
-
-
-def _bound_of(window: ir.Window | ir.EventWindow) -> str:
-    if isinstance(window, ir.EventWindow):
-        return f"{window.count} EVENTS"
-    return f"{'' if window.inclusive else '< '}{show_duration(window.length_us)}"
-
-
-def _group(node: ir.Node, *kinds: type) -> str:
-    text = show_node(node)
-    return f"({text})" if isinstance(node, kinds) else text
-
-
-def show_expression(expression: Expression) -> str:  # noqa: C901, PLR0912 - a case for each kind of node
-    """Return an expression as text in the rule language's words."""
-    match expression:
-        case Literal(value=value, type=kind):
-            return _literal(value, kind)
-        case Column(name=name):
-            return name
-        case RegisterRef(number=number):
-            return f"#{number}"
-        case RoleTest(number=number):
-            return f"role {number}"
-        case Aggregate(kind="LAST", variable=variable, argument=Column(name=name), offset=0):
-            return f"{variable}.{name}"
-        case Aggregate(variable=variable, argument=None) if variable == ALL_EVENTS:
-            return "COUNT(*)"
-        case Aggregate(variable=variable, argument=None):
-            return f"COUNT({variable}.*)"
-        case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):
-            assert argument is not None
-            inner = f"{variable}.{show_expression(argument)}"
-            return f"{kind}({inner}, {offset})" if offset else f"{kind}({inner})"
-        case Windowed():
-            return _windowed(expression)
-        case Call(function=function, args=args) if function in _INFIX:
-            word = function.upper()
-            return f" {word} ".join(
-                f"({show_expression(arg)})" if _is_infix(arg) else show_expression(arg) for arg in args
-            )
-        case Call() if (shown := _shown(expression)) is not expression:
-            return show_expression(shown)
-        case Call(function=function, args=args):
-            return f"{function.upper()}({', '.join(show_expression(arg) for arg in args)})"
-        case _:
-            assert_never(expression)
-
-
-def _windowed(windowed: Windowed) -> str:
-    argument = "*" if windowed.argument is None else show_expression(windowed.argument)
-    name = windowed.function
-    match name:
-        case "DISTINCT":
-            text = f"COUNT(DISTINCT {argument})"
-        case "LAG":
-            text = f"LAG({argument}, {windowed.parameter:g})"
-        case "PERCENTILE":
-            text = f"PERCENTILE({argument}, {windowed.parameter:g})"
-        case _:
-            text = f"{name}({argument})"
-    if windowed.condition is not None:
-        text += f" FILTER (WHERE {show_expression(windowed.condition)})"
-    return f"{text} OVER {show_over(windowed.window)}"
-
-
-def show_over(window: Window) -> str:
-    """Return a window in the rule language's words."""
-    match window.frame:
-        case Frame.ALL:
-            return "ALL"
-        case Frame.SESSION:
-            return f"SESSION {show_duration(window.length)}"
-        case Frame.TUMBLING:
-            offset = f" OFFSET {show_duration(window.offset_us)}" if window.offset_us else ""
-            zone = f" ZONE '{window.zone}'" if window.zone else ""
-            return f"TUMBLING {show_duration(window.length)}{offset}{zone}"
-        case Frame.EVENTS:
-            length = f"{window.length} EVENTS" if window.length > 1 else "1 EVENT"
-        case Frame.TIME:
-            length = show_duration(window.length)
-        case _:
-            assert_never(window.frame)
-    return f"{'PREVIOUS' if window.previous else 'LAST'} {length}"
-
-
-def _shown(expression: Expression) -> Expression:
-    """Return what is shown of `expression`: conversions that the compiler put in are left out."""
-    inner: Expression | None = None
-    if isinstance(expression, Call) and expression.function == "double":
-        inner = expression.args[0]
-    elif isinstance(expression, Call) and (expression.function, expression.type) == ("floor", Type.INTERVAL):
-        rounded = expression.args[0]
-        inner = rounded.args[0] if isinstance(rounded, Call) else None
-    return expression if inner is None else _shown(inner)
-
-
-def _is_infix(expression: Expression) -> bool:
-    shown = _shown(expression)
-    return isinstance(shown, Call) and shown.function in _INFIX
-
-
-def _literal(value: bool | int | float | str | None, kind: Type) -> str:
-    match value:
-        case None:
-            return "NULL"
-        case str():
-            return "'" + value.replace("'", "''") + "'"
-        case bool():
-            return str(value).upper()
-        case int() if kind is Type.INTERVAL:
-            return show_duration(value)
-        case _:
-            return str(value)
-
-
-_UNITS = [("DAYS", 86_400_000_000), ("HOURS", 3_600_000_000), ("MINUTES", 60_000_000), ("SECONDS", 1_000_000)]
-
-
-def show_duration(length_us: int) -> str:
-    """Return a duration in its largest whole unit."""
-    for unit, size in _UNITS:
-        if length_us and length_us % size == 0:
-            count = length_us // size
-            return f"{count} {unit}" if count > 1 else f"{count} {unit.removesuffix('S')}"
-    return f"{length_us / 1000:g} MILLISECONDS" if length_us % 1000 == 0 else f"{length_us} MICROSECONDS"

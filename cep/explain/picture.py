@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.compile import CompiledRule
+from cep.explain.feeds import fed
 
 _MATCH = "match"
 
@@ -23,7 +24,8 @@ class Arrow:
 
 
 def dot(rules: Iterable[CompiledRule]) -> str:
-    """Return the automata of `rules` as one graph for Graphviz."""
+    """Return the automata of `rules` as one graph for Graphviz; dotted arrows are matches that rules read."""
+    rules = tuple(rules)
     lines = ["digraph rules {", "  rankdir=LR", "  node [shape=circle]"]
     for number, rule in enumerate(rules):
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(rule.name)}"]
@@ -35,11 +37,15 @@ def dot(rules: Iterable[CompiledRule]) -> str:
             style = ", style=dashed" if arrow.is_epsilon else ""
             lines.append(f"    {ends} [label={_quoted(arrow.label)}{style}]")
         lines.append("  }")
+    for source, target, label in fed(rules):
+        ends = f"{_quoted(f'{source}.{_MATCH}')} -> {_quoted(f'{target}.{_name(0)}')}"
+        lines.append(f"  {ends} [label={_quoted(label)}, style=dotted]")
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def mermaid(rules: Iterable[CompiledRule]) -> str:
-    """Return the automata of `rules` as one flowchart for Mermaid."""
+    """Return the automata of `rules` as one flowchart for Mermaid; thick arrows are matches that are read."""
+    rules = tuple(rules)
     lines = ["flowchart LR"]
     for number, rule in enumerate(rules):
         lines.append(f"  subgraph r{number}[{_entities(rule.name)}]")
@@ -51,6 +57,8 @@ def mermaid(rules: Iterable[CompiledRule]) -> str:
             ends = (f"r{number}_{arrow.start}", f"r{number}_{arrow.end}")
             lines.append(f"    {ends[0]} {sign}|{_entities(arrow.label)}| {ends[1]}")
         lines.append("  end")
+    for source, target, label in fed(rules):
+        lines.append(f"  r{source}_{_MATCH} ==>|{_entities(label)}| r{target}_{_name(0)}")
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.compile import Compiled, CompiledRule
 from cep.errors import Source, Span
-from cep.explain.explain import show_expression
+from cep.explain.shown import show_expression
 from cep.expression import Expression
 from cep.language import ast
 from cep.program.records import COLUMNS, Kind, RecordField, RuleTables
@@ -143,7 +143,7 @@ def _program(rule: CompiledRule) -> Iterator[str]:
     yield f"  columns: {', '.join(program.columns)}"
     for field in dataclasses.fields(lowered):
         value = getattr(lowered, field.name)
-        if not isinstance(value, RuleTables) and value != ():
+        if not isinstance(value, RuleTables) and value is not None and value != ():
             yield from _tree(f"  {field.name}: ", value)
     variables = [variable.name for variable in rule.typed.variables]
     yield f"  variables: {', '.join(variables)}"

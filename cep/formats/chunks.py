@@ -17,6 +17,7 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.protocol import Indices, Problem
 from cep.schema.arrow_values import json_rows
 from cep.schema.stream import Stream
+from cep.schema.table_rows import known_operations
 from cep.schema.text_values import event_table_schema
 
 
@@ -132,7 +133,7 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
     if not usable.all():
         events = events.filter(pa.array(usable))
     latest = 0
-    if len(events):
+    if len(events) and not stream.is_static:
         row = int(np.argmax(events.column(stream.event_time).to_numpy()))
         at = row if usable.all() else int(np.flatnonzero(usable)[row])
         latest = int(piece.positions[at])
@@ -151,6 +152,10 @@ def _unusable(
     events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]], ahead: AheadGuard
 ) -> Iterator[tuple[Mask, str]]:
     """Yield which events are of no use for a reason, and the reason; an event may have several."""
+    if stream.table is not None:
+        yield from _unusable_versions(events, stream)
+    if stream.is_static:
+        return
     times = events.column(stream.event_time)
     ends = pc.min_max(times).as_py()
     if (
@@ -180,3 +185,27 @@ def _unusable(
                 return  # every event has this key
             without_key &= np.logical_or.reduce([pc.is_null(column).to_numpy() for column in nullable])
         yield without_key, dead_letter.null_key(keys)
+
+
+def _unusable_versions(rows: pa.Table, table: Stream) -> Iterator[tuple[Mask, str]]:
+    """Yield which versions are of no use for a reason, and the reason; a version may have several."""
+    settings = table.table
+    assert settings is not None
+    keys = [rows.column(name) for name in settings.key]
+    if any(column.null_count for column in keys):
+        no_key = np.logical_or.reduce([np.asarray(pc.is_null(column)) for column in keys])
+        yield no_key, dead_letter.null_key([settings.key])
+    if settings.op is None:
+        return
+    words = rows.column(settings.op)
+    if pa.types.is_dictionary(words.type):
+        words = pc.cast(words, pa.string())
+    is_known = known_operations(words)
+    if is_known.all():
+        return
+    is_null = np.asarray(pc.is_null(words))
+    yield is_null, f"`{settings.op}` is NULL"
+    for word in pc.unique(words.filter(pa.array(~is_known & ~is_null))).to_pylist():
+        is_it = np.asarray(pc.is_in(words, value_set=pa.array([word], words.type)))
+        shown = dead_letter.json_text(word)
+        yield is_it, f"no such `{settings.op}`: {shown}, known are insert, update and delete"

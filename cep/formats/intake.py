@@ -21,13 +21,15 @@ from cep.schema.stream import Stream
 def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     """Return what a chunk of events of `stream` adds to the counts, but for late events."""
     counts = Counts(events=chunk.events.num_rows)
+    if stream.table is not None:
+        counts = Counts(versions={stream.name: chunk.events.num_rows})
     if chunk.is_empty:
         counts.empty[chunk.source] = 1
     if chunk.is_refused:
         counts.refused[chunk.source] = 1
     else:
         counts.reasons = reason_counts(chunk.dead_letters.column("reason").to_pylist())
-    if chunk.events.num_rows:
+    if chunk.events.num_rows and not stream.is_static:
         latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()
         counts.latest[partition_name(stream, chunk.partition)] = (latest_us, chunk.place)
     return counts

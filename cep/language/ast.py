@@ -11,227 +11,90 @@ from enum import StrEnum
 from typing import assert_never
 
 from cep.errors import Source, Span
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """An identifier."""
-
-    text: str
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A quoted text."""
-
-    text: str
-    span: Span = field(compare=False)
-
-
-# Expressions
-
-
-class Kind(StrEnum):
-    """What a constant is."""
-
-    NULL = "null"
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    DECIMAL = "decimal"
-    TEXT = "text"
-    TIMESTAMP = "timestamp"  # value: int microseconds since 1970-01-01T00:00Z
-    INTERVAL = "interval"  # value: int microseconds
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A literal."""
-
-    kind: Kind
-    value: bool | int | float | str | None
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """``x`` or ``v.x``."""
-
-    variable: Name | None
-    name: Name
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """``v.*``, or ``*`` for the events of all variables; only as the argument of COUNT."""
-
-    variable: Name | None
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """``NAME(args)``."""
-
-    name: Name
-    args: tuple[Expression, ...]
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """``-x`` or ``NOT x``; `operator` is ``-`` or ``not``."""
-
-    operator: str
-    operand: Expression
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Arithmetic, ``||`` or a comparison; `operator_span` is the place of the sign."""
-
-    operator: str
-    left: Expression
-    right: Expression
-    operator_span: Span = field(compare=False)
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Junction:
-    """``a AND b AND c`` or ``a OR b OR c``: two terms or more; `operator` is ``and`` or ``or``."""
-
-    operator: str
-    terms: tuple[Expression, ...]
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """``x [NOT] BETWEEN low AND high``."""
-
-    operand: Expression
-    low: Expression
-    high: Expression
-    negated: bool
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """``x [NOT] IN (constants)``."""
-
-    operand: Expression
-    items: tuple[Expression, ...]
-    negated: bool
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """``x [NOT] LIKE 'pattern'``; `operator` is LIKE or RLIKE."""
-
-    operand: Expression
-    operator: str
-    pattern: Text
-    negated: bool
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Is:
-    """``x IS [NOT] NULL | TRUE | FALSE``; `what` is None, True or False."""
-
-    operand: Expression
-    what: bool | None
-    negated: bool
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """One ``WHEN condition THEN value``."""
-
-    condition: Expression
-    value: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """``CASE [operand] WHEN ... [ELSE ...] END``."""
-
-    operand: Expression | None
-    whens: tuple[When, ...]
-    otherwise: Expression | None
-    span: Span = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Cast:
-    """``CAST(x AS type)``; `kind` is the type's name in lower case."""
-
-    operand: Expression
-    kind: Name
-    span: Span = field(compare=False)
-
-
-class OverKind(StrEnum):
-    """Which events before an event a window has, as written."""
-
-    LAST = "LAST"
-    PREVIOUS = "PREVIOUS"
-    TUMBLING = "TUMBLING"
-    SESSION = "SESSION"
-    ALL = "ALL"
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """What is written after OVER.
-
-    `length_us` is its time, or `count` its number of events; ALL has neither. TUMBLING may have `offset_us`
-    and `zone`.
-    """
-
-    kind: OverKind
-    span: Span = field(compare=False)
-    length_us: int | None = None
-    count: int | None = None
-    offset_us: int | None = None
-    zone: Text | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Windowed:
-    """``NAME([DISTINCT] args) [FILTER (WHERE condition)] OVER window``."""
-
-    name: Name
-    args: tuple[Expression, ...]
-    is_distinct: bool
-    condition: Expression | None
-    over: Over
-    span: Span = field(compare=False)
-
-
-Expression = (
-    Constant
-    | Column
-    | Events
-    | Function
-    | Windowed
-    | Unary
-    | Binary
-    | Junction
-    | Between
-    | In
-    | Like
-    | Is
-    | Case
-    | Cast
+from cep.language.expression_nodes import (
+    Between,
+    Binary,
+    Case,
+    Cast,
+    Column,
+    Constant,
+    Events,
+    Expression,
+    Function,
+    In,
+    Is,
+    Junction,
+    Kind,
+    Like,
+    Name,
+    Over,
+    OverKind,
+    Text,
+    Unary,
+    When,
+    Windowed,
 )
 
+__all__ = (
+    "Absence",
+    "Alternation",
+    "Anchored",
+    "Between",
+    "Binary",
+    "Case",
+    "Cast",
+    "Column",
+    "Constant",
+    "Definition",
+    "EventWindow",
+    "Events",
+    "Expression",
+    "Function",
+    "Gap",
+    "Greed",
+    "Group",
+    "In",
+    "Is",
+    "Item",
+    "Join",
+    "JoinPair",
+    "Joint",
+    "Junction",
+    "KeyPart",
+    "Kind",
+    "Let",
+    "Like",
+    "Measure",
+    "Mode",
+    "Name",
+    "Over",
+    "OverKind",
+    "Overflow",
+    "Pattern",
+    "Permutation",
+    "Repetition",
+    "Report",
+    "Rows",
+    "Rule",
+    "RunLimit",
+    "Sequence",
+    "Skip",
+    "SkipTarget",
+    "Step",
+    "Subset",
+    "Suppression",
+    "Text",
+    "Timeout",
+    "Unary",
+    "When",
+    "Window",
+    "WindowKind",
+    "Windowed",
+    "Windowing",
+    "Without",
+    "children",
+    "walk",
+)
 
 # Patterns
 
@@ -350,7 +213,10 @@ class Greed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None). `until` closes the loop."""
+    """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None). `until` closes the loop.
+
+    `distinct` names a column: each event that the loop takes has another value there.
+    """
 
     body: Pattern
     least: int
@@ -361,6 +227,7 @@ class Repetition:
     span: Span = field(compare=False)
     gap: Gap | None = None
     until: Expression | None = None
+    distinct: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +239,24 @@ class Group:
     span: Span = field(compare=False)
 
 
-Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition | Group
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """``^ p``: the first event of the match is the first event of the key."""
+
+    body: Pattern
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """``(p WITHOUT v)``, or ``(p WITHOUT (v | w))``: none of them from the first event of p to its last."""
+
+    body: Pattern
+    variables: tuple[Name, ...]
+    span: Span = field(compare=False)
+
+
+Pattern = Step | Absence | Sequence | Alternation | Permutation | Repetition | Group | Anchored | Without
 
 
 def children(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -384,7 +268,7 @@ def children(pattern: Pattern) -> tuple[Pattern, ...]:
             return tuple(item.pattern for item in items)
         case Alternation(branches=parts) | Permutation(parts=parts):
             return parts
-        case Repetition(body=body) | Group(body=body):
+        case Repetition(body=body) | Group(body=body) | Anchored(body=body) | Without(body=body):
             return (body,)
         case _:
             assert_never(pattern)
@@ -411,6 +295,24 @@ class KeyPart:
     def name(self) -> Name:
         """What the part is called in the output: the column that is named first."""
         return self.columns[0].name
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPair:
+    """``x``, ``x = table.y`` or the other way round; `right` is None where nothing is written."""
+
+    left: Column
+    right: Column | None
+    span: Span = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """``JOIN table ON pair AND pair ...``."""
+
+    table: Name
+    pairs: tuple[JoinPair, ...]
+    span: Span = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +418,32 @@ class Report:
     limit: RunLimit | None = None
 
 
+class WindowKind(StrEnum):
+    """Which windows a window rule has, as written."""
+
+    TUMBLING = "TUMBLING"
+    HOPPING = "HOPPING"
+    SESSION = "SESSION"
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """The clause WINDOW. `length_us` is the length; of SESSION the gap.
+
+    HOPPING has `every_us`, TUMBLING and HOPPING may have `offset_us`, TUMBLING a `zone`, SESSION `most_us`
+    (MAX). `table` is behind FOR EACH.
+    """
+
+    kind: WindowKind
+    length_us: int
+    span: Span = field(compare=False)
+    every_us: int | None = None
+    offset_us: int | None = None
+    most_us: int | None = None
+    zone: Text | None = None
+    table: Name | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Subset:
     """``u = (a, b)``."""
@@ -526,7 +454,12 @@ class Subset:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; None or empty where a clause was left out."""
+    """One rule; None or empty where a clause was left out.
+
+    `matches` are the places in `streams` that MATCHES OF stands before: these are names of rules. A name
+    behind the first of them is that of a rule or of a stream.
+    A window rule has a `windowing`, and its pattern is a step without a name.
+    """
 
     name: Name
     title: Text | None
@@ -545,3 +478,8 @@ class Rule:
     report: Report = Report()
     subsets: tuple[Subset, ...] = ()
     lets: tuple[Let, ...] = ()
+    joins: tuple[Join, ...] = ()
+    matches: tuple[int, ...] = ()
+    windowing: Windowing | None = None
+    where: Expression | None = None
+    having: Expression | None = None

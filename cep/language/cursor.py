@@ -14,6 +14,8 @@ from cep.language.grammar import (
     PAIRED_CLAUSES,
     RESERVED,
     RESERVED_CLAUSES,
+    WINDOW_CLAUSES,
+    WINDOW_KINDS,
     Lexeme,
     Token,
     tokens,
@@ -52,6 +54,7 @@ class Cursor:
         self.syntax = Syntax.CLAUSE
         self.diagnostics = Problems()
         self.reserved_words: set[str] = set()  # that were refused as names in this rule
+        self.is_window_rule = False  # whether the rule that is being read has the clause WINDOW
 
     # Tokens
 
@@ -227,7 +230,14 @@ class Cursor:
             word in RESERVED_CLAUSES
             or word in HEAD_CLAUSES
             or (word in PAIRED_CLAUSES and self.ahead().word == PAIRED_CLAUSES[word])
+            or (word == "JOIN" and self.ahead(2).word == "ON")
+            or (self.is_window_rule and self._starts_window_clause())
         )
+
+    def _starts_window_clause(self) -> bool:
+        if self.now.word == "WINDOW":
+            return self.ahead().word in WINDOW_KINDS or self.ahead().kind is Lexeme.NUMBER
+        return self.now.word in WINDOW_CLAUSES
 
     # Names and numbers
 

@@ -143,8 +143,8 @@ class ExpressionReader(Cursor):
             return ast.Between(operand, low, high, negated, self.span_from(start))
         if token.word == "IN":
             self.expect_sign("(")
-            items = [self.constant()]
-            while self.accept_sign(","):
+            items = [self.column_of_variable() or self.constant()]
+            while not isinstance(items[0], ast.Column) and self.accept_sign(","):
                 items.append(self.constant())
             self.expect_sign(")", "`,` or `)`")
             return ast.In(operand, tuple(items), negated, self.span_from(start))
@@ -157,6 +157,22 @@ class ExpressionReader(Cursor):
             )
         return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
 
+    def column_of_variable(self) -> ast.Expression | None:
+        """Read ``v.y`` as the only item of an IN list; None: something else is next."""
+        is_column = self.ahead().text == "." and self.ahead(3).text in (")", ",")
+        if not is_column or not self.is_name():
+            return None
+        found = self.column(name_of(self.take()))
+        if self.is_sign(","):
+            self.fail(
+                "E0101",
+                "IN takes constants, or the events of one variable",
+                self.span_from(found.span.start),
+                "a list of both",
+                "write: x IN (a.y) OR x IN (5, 6)",
+            )
+        return found
+
     def constant(self) -> ast.Expression:
         """Read an item of an IN list."""
         token = self.now
@@ -167,7 +183,7 @@ class ExpressionReader(Cursor):
                 "IN takes constants",
                 Span(token.start, self.tokens[self.at - 1].end),
                 "expected a constant",
-                "write: x = a.y OR x = 5",
+                "write: x = LAST(a.y) OR x = 5; x IN (a.y) looks at all events taken as a",
             )
         return found
 
@@ -273,7 +289,11 @@ class ExpressionReader(Cursor):
         if self.accept_sign("*"):
             return ast.Events(name, self.span_from(name.span.start))
         column = self.name_after_dot(f"write a column after the dot: {name.text}.amount")
-        return ast.Column(name, column, self.span_from(name.span.start))
+        if self.now.text != ".":
+            return ast.Column(name, column, self.span_from(name.span.start))
+        self.take()
+        of_table = self.name_after_dot(f"write a column of the table: {name.text}.{column.text}.segment")
+        return ast.Column(name, of_table, self.span_from(name.span.start), column)
 
     def cast(self) -> ast.Expression:
         """Read ``CAST(x AS type)``."""
@@ -332,7 +352,7 @@ class ExpressionReader(Cursor):
         elif not self.is_sign(")"):
             if self.now.word == "DISTINCT" and (
                 self.ahead().kind in (Lexeme.WORD, Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT)
-                or self.ahead().text == "("
+                or self.ahead().text in ("(", "-")
             ):
                 distinct = self.take()
             args.append(self.expression())
@@ -340,16 +360,18 @@ class ExpressionReader(Cursor):
                 args.append(self.expression())
         self.expect_sign(")", "an operator, `,` or `)`")
         self.nesting -= 1
-        if self.now.word == "OVER" or (self.now.word == "FILTER" and self.ahead().text == "("):
+        is_filtered = self.now.word == "FILTER" and self.ahead().text == "("
+        if self.now.word == "OVER" or is_filtered or (distinct is not None and self.is_window_rule):
             return self.windowed(name, tuple(args), is_distinct=distinct is not None)
-        if distinct is not None:
+        if distinct is not None and name.text != "COUNT":
             self.refuse_distinct(name.text, distinct)
-        return ast.Function(name, tuple(args), self.span_from(name.span.start))
+        span = self.span_from(name.span.start)
+        return ast.Function(name, tuple(args), span, is_distinct=distinct is not None)
 
     def windowed(
         self, name: ast.Name, args: tuple[ast.Expression, ...], *, is_distinct: bool
     ) -> ast.Expression:
-        """Read ``[FILTER (WHERE condition)] OVER window`` behind a function."""
+        """Read ``[FILTER (WHERE condition)] OVER window`` behind a function; window rules have no OVER."""
         condition = None
         if self.accept_word("FILTER"):
             self.deeper(self.take())
@@ -357,8 +379,11 @@ class ExpressionReader(Cursor):
             condition = self.expression()
             self.expect_sign(")", "an operator or `)`")
             self.nesting -= 1
-        self.accept_word("OVER") or self.unexpected("OVER", _FILTER_HELP)
-        over = self.over()
+        over = None
+        if self.accept_word("OVER"):
+            over = self.over()
+        elif not self.is_window_rule:
+            self.unexpected("OVER", _FILTER_HELP)
         return ast.Windowed(name, args, is_distinct, condition, over, self.span_from(name.span.start))
 
     def over(self) -> ast.Over:
@@ -402,15 +427,13 @@ class ExpressionReader(Cursor):
                 return
 
     def refuse_distinct(self, function: str, token: Token) -> NoReturn:
-        """Refuse ``COUNT(DISTINCT v.x)``."""
+        """Refuse ``SUM(DISTINCT v.x)``."""
         self.fail(
             "E0114",
             f"{function} has no DISTINCT",
             Span(token.start, token.end),
-            "a run does not keep all values",
-            "let each event of v differ from those before it, (LAST(v.x, 1) IS NULL OR x <> LAST(v.x, 1)) "
-            "and so on with 2, 3, ..., and count the events: COUNT(v.*); "
-            "or count those of all events: COUNT(DISTINCT x) OVER LAST 10 MINUTES",
+            "only COUNT counts distinct values",
+            f"write COUNT(DISTINCT v.x); for {function} a loop can take each value once: v->+ DISTINCT BY x",
         )
 
     def case(self) -> ast.Expression:
@@ -445,9 +468,10 @@ def parts_of(node: ast.Expression) -> tuple[ast.Expression, ...]:
             return args
         case ast.Windowed(args=args, condition=condition):
             return args if condition is None else (*args, condition)
+        case ast.In(operand=operand, items=items):
+            return (operand, *(item for item in items if not isinstance(item, ast.Constant)))
         case (
             ast.Unary(operand=operand)
-            | ast.In(operand=operand)
             | ast.Like(operand=operand)
             | ast.Is(operand=operand)
             | ast.Cast(operand=operand)

@@ -19,7 +19,7 @@ from cep.diagnostics.limits import MAX_TOKENS
 RESERVED = frozenset((
     "AFTER", "AND", "AS", "BETWEEN", "CASE", "DEFINE", "ELSE", "FALSE", "FROM", "IN", "IS", "LIKE", "MATCH",
     "MEASURES", "NOT", "NULL", "OR", "PARTITION", "PATTERN", "RLIKE", "RULE", "SUBSET", "SUPPRESS", "THEN",
-    "TRUE", "UNTIL", "WHEN", "WITHIN",
+    "TRUE", "UNTIL", "WHEN", "WITHIN", "WITHOUT",
 ))
 # fmt: on
 """Words that are names only in backticks (or after a dot)."""
@@ -47,7 +47,15 @@ HEAD_CLAUSES = frozenset(("TITLE", "SEVERITY", "TAGS", "LET"))
 PAIRED_CLAUSES = {"NO": "SKIP", "ALL": "ROWS", "ONE": "ROW", "ON": "TIMEOUT", "MAX": "RUNS", "ORDER": "BY"}
 """Words that begin a clause only together with the next one: alone they are names."""
 
-CLAUSE_WORDS = RESERVED_CLAUSES | HEAD_CLAUSES | frozenset(PAIRED_CLAUSES)
+WINDOW_KINDS = frozenset(("TUMBLING", "HOPPING", "SESSION", "EVERY"))
+"""Words behind WINDOW, which begins a clause only with one of them."""
+
+WINDOW_CLAUSES = frozenset(("WHERE", "HAVING"))
+"""Words that begin a clause in a rule that has a WINDOW: in other rules they are names."""
+
+CLAUSE_WORDS = (
+    RESERVED_CLAUSES | HEAD_CLAUSES | frozenset(PAIRED_CLAUSES) | WINDOW_CLAUSES | frozenset(("WINDOW",))
+)
 """Words that may begin a clause; the printer quotes names that look like them."""
 
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from cep.errors import Span
 from cep.language import ast
+from cep.language.clauses.misplaced import refuse_without_window
 from cep.language.expressions import ExpressionReader
 from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme, Token
@@ -33,6 +34,15 @@ class PatternReader(ExpressionReader):
             return branches[0]
         return ast.Alternation(tuple(branches), self.span_from(start))
 
+    def guarded_pattern(self) -> ast.Pattern:
+        """Read a pattern, and WITHOUT with what must be nowhere in it."""
+        start = self.now.start
+        found = self.pattern()
+        while self.accept_word("WITHOUT"):
+            names = self.absent_names() if self.is_sign("(") else [self.name("the name of a variable or `(`")]
+            found = ast.Without(found, tuple(names), self.span_from(start))
+        return found
+
     def conjunction(self) -> ast.Pattern:
         """Read sequences separated by ``&``."""
         start = self.now.start
@@ -44,8 +54,18 @@ class PatternReader(ExpressionReader):
         return ast.Permutation(tuple(parts), ast.Joint.NEXT, self.span_from(start))
 
     def sequence(self) -> ast.Pattern:
-        """Read elements and the joints between them."""
+        """Read elements and the joints between them, behind an anchor if there is one."""
         start = self.now.start
+        if self.accept_sign("^"):
+            if self.is_sign("->", "->>", "["):
+                self.fail(
+                    "E0316",
+                    "a joint behind the anchor `^`",
+                    Span(self.now.start, self.now.end),
+                    "the anchor is no event",
+                    "write ^ a: the first event of the match is the first event of the key",
+                )
+            return ast.Anchored(self.sequence(), self.span_from(start))
         items = [ast.Item(ast.Joint.STRICT, self.element())]
         while True:
             if self.is_sign("->", "->>", "["):
@@ -124,13 +144,23 @@ class PatternReader(ExpressionReader):
             self.later(
                 "exclusion `{- -}`", span, "leave out the braces and report what is needed in MEASURES"
             )
-        elif self.is_sign("^", "$"):
-            self.later(f"the anchor `{token.text}`", span, "leave it out: every event can begin a match")
+        elif self.is_sign("^"):
+            self.fail(
+                "E0316",
+                "the anchor `^` stands only at the beginning",
+                span,
+                "no first event of a match can be here",
+                "write it before the first step of the pattern: ^ a -> b",
+            )
+        elif self.is_sign("$"):
+            self.later("the anchor `$`", span, "leave it out: every event can end a match")
         elif token.word == "PERMUTE" and self.ahead().text == "(":
             body = self.permutation(self.take())
         else:
             if self.starts_clause() and self.begins_clause():
                 self.unexpected("a variable, `(` or `!`")
+            if token.word == "HAVING" and self.ahead(2).text == "(":
+                refuse_without_window(self, token)
             is_clause = self.is_name() and self.starts_clause()
             name = self.reserved_name() if is_clause else self.name("the name of a variable, `(` or `!`")
             body = ast.Step(name, name.span)
@@ -190,7 +220,7 @@ class PatternReader(ExpressionReader):
     def group(self, opening: Token) -> ast.Pattern:
         """Read what follows ``(``."""
         self.deeper(opening)
-        body = self.pattern()
+        body = self.guarded_pattern()
         window = self.window() if self.accept_word("WITHIN") else None
         self.expect_sign(")", "`->`, `|`, `&` or `)`")
         self.nesting -= 1
@@ -217,11 +247,13 @@ class PatternReader(ExpressionReader):
         sign = self.accept_sign("?", "+")
         greed = ast.Greed(sign.text if sign is not None else "")
         span = self.span_from(token.start)
+        distinct = self.distinct()
         until = None
         if self.now.word == "UNTIL":
             if most is not None and most <= 1:
                 self.until_without_loop("this quantifier allows one repetition only")
             until = self.until()
+            distinct = distinct or self.distinct()
         whole = self.span_from(body.span.start)
         found = ast.Repetition(
             body=body,
@@ -233,6 +265,7 @@ class PatternReader(ExpressionReader):
             span=whole,
             gap=gap,
             until=until,
+            distinct=distinct,
         )
         if self.begins_quantifier():
             again = self.now
@@ -244,6 +277,14 @@ class PatternReader(ExpressionReader):
                 "put the first one in parentheses: (a+){2}",
             )
         return found
+
+    def distinct(self) -> ast.Name | None:
+        """Read ``DISTINCT BY column``, if it is next."""
+        if self.now.word != "DISTINCT" or self.ahead().word != "BY":
+            return None
+        self.take()
+        self.take()
+        return self.name("the name of a column")
 
     def until(self) -> ast.Expression:
         """Read ``UNTIL (condition)``."""

@@ -11,7 +11,7 @@ from cep.language import ast
 from cep.language.grammar import CLAUSE_WORDS, RESERVED
 from cep.schema.time_literals import print_duration, print_timestamp
 
-_QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "PERMUTE"))
+_QUOTED_WORDS = RESERVED | CLAUSE_WORDS | frozenset(("BY", "END", "FOR", "JOIN", "PERMUTE"))
 
 
 def print_rules(rules: Iterable[ast.Rule]) -> str:
@@ -28,11 +28,10 @@ def print_rule(rule: ast.Rule) -> str:
         lines.append(f"  SEVERITY {rule.severity}")
     if rule.tags:
         lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
-    lines.append(f"FROM {', '.join(_name(name) for name in rule.streams)}")
+    lines.append(f"FROM {', '.join(_source(rule, number) for number in range(len(rule.streams)))}")
+    lines += map(_join, rule.joins)
     lines.append(f"PARTITION BY {', '.join(_key_part(part) for part in rule.key)}")
-    lines.append(f"PATTERN {print_pattern(rule.pattern)}")
-    if rule.window is not None:
-        lines.append(f"WITHIN {_window(rule.window)}")
+    lines += _what_is_found(rule)
     if rule.subsets:
         items = [f"{_name(s.name)} = ({', '.join(_name(name) for name in s.members)})" for s in rule.subsets]
         lines.append(f"SUBSET {', '.join(items)}")
@@ -51,6 +50,7 @@ def print_rule(rule: ast.Rule) -> str:
             for head, item in zip(heads, rule.definitions, strict=True)
         ]
         lines += ["DEFINE", ",\n".join(f"  {item}" for item in items)]
+    lines += _conditions_of_window(rule)
     if rule.measures:
         items = [f"{print_expression(m.expression)} AS {_name(m.name)}" for m in rule.measures]
         lines += ["MEASURES", ",\n".join(f"  {item}" for item in items)]
@@ -64,6 +64,27 @@ def print_rule(rule: ast.Rule) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _source(rule: ast.Rule, number: int) -> str:
+    """Return a name in FROM; MATCHES OF stands before the name of a rule."""
+    return f"{'MATCHES OF ' if number in rule.matches else ''}{_name(rule.streams[number])}"
+
+
+def _what_is_found(rule: ast.Rule) -> Iterator[str]:
+    if rule.windowing is not None:
+        yield f"WINDOW {print_windowing(rule.windowing)}"
+        return
+    yield f"PATTERN {print_pattern(rule.pattern)}"
+    if rule.window is not None:
+        yield f"WITHIN {_window(rule.window)}"
+
+
+def _conditions_of_window(rule: ast.Rule) -> Iterator[str]:
+    if rule.where is not None:
+        yield f"WHERE {print_expression(rule.where)}"
+    if rule.having is not None:
+        yield f"HAVING {print_expression(rule.having)}"
+
+
 def _report(report: ast.Report) -> Iterator[str]:
     if report.rows is not None:
         yield f"{report.rows} PER MATCH"
@@ -74,6 +95,14 @@ def _report(report: ast.Report) -> Iterator[str]:
     if report.limit is not None:
         overflow = f" ON OVERFLOW {report.limit.overflow}" if report.limit.overflow is not None else ""
         yield f"MAX RUNS {report.limit.n_runs} PER KEY{overflow}"
+
+
+def _join(join: ast.Join) -> str:
+    pairs = [
+        " = ".join(print_expression(column) for column in (pair.left, pair.right) if column is not None)
+        for pair in join.pairs
+    ]
+    return f"JOIN {_name(join.table)} ON {' AND '.join(pairs)}"
 
 
 def _key_part(part: ast.KeyPart) -> str:
@@ -100,8 +129,7 @@ def print_pattern(pattern: ast.Pattern) -> str:
         case ast.Step(variable=variable):
             return _name(variable)
         case ast.Absence(variables=variables):
-            names = " | ".join(_name(variable) for variable in variables)
-            text = f"!({names})" if len(variables) > 1 else f"!{names}"
+            text = f"!{_names(variables)}"
             return text if pattern.period is None else f"{text} FOR {_window(pattern.period)}"
         case ast.Sequence(items=items):
             first, *rest = items
@@ -124,16 +152,29 @@ def print_pattern(pattern: ast.Pattern) -> str:
             inner = _element(body, ast.Repetition, ast.Absence)
             joint = f"{pattern.joint}{_gap(pattern.gap)}"
             until = "" if pattern.until is None else f" UNTIL ({print_expression(pattern.until)})"
-            return f"{inner}{joint}{_quantifier(pattern.least, pattern.most)}{pattern.greed}{until}"
+            distinct = "" if pattern.distinct is None else f" DISTINCT BY {_name(pattern.distinct)}"
+            quantifier = _quantifier(pattern.least, pattern.most)
+            return f"{inner}{joint}{quantifier}{pattern.greed}{distinct}{until}"
         case ast.Group(body=body, window=window):
             return f"({print_pattern(body)} WITHIN {_window(window)})"
+        case ast.Anchored(body=body):
+            inner = _grouped(body, ast.Alternation, ast.Anchored)
+            return f"^ ({inner})" if _is_conjunction(body) else f"^ {inner}"
+        case ast.Without(body=body, variables=variables):
+            return f"({print_pattern(body)} WITHOUT {_names(variables)})"
         case _:
             assert_never(pattern)
 
 
+def _names(variables: tuple[ast.Name, ...]) -> str:
+    """Return one variable, or several in parentheses."""
+    names = " | ".join(_name(variable) for variable in variables)
+    return f"({names})" if len(variables) > 1 else names
+
+
 def _element(pattern: ast.Pattern, *kinds: type[object]) -> str:
     """Return the text of a part of a sequence; `kinds` need parentheses besides those that always do."""
-    text = _grouped(pattern, ast.Sequence, ast.Alternation, *kinds)
+    text = _grouped(pattern, ast.Sequence, ast.Alternation, ast.Anchored, *kinds)
     return f"({text})" if _is_conjunction(pattern) else text
 
 
@@ -183,12 +224,12 @@ def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a ca
     match node:
         case ast.Constant():
             return _constant(node)
-        case ast.Column(variable=variable, name=name):
-            return _name(name) if variable is None else f"{_name(variable)}.{_name(name)}"
+        case ast.Column(variable=variable, table=table, name=name):
+            return ".".join(_name(part) for part in (variable, table, name) if part is not None)
         case ast.Events(variable=variable):
             return "*" if variable is None else f"{_name(variable)}.*"
         case ast.Function(name=name, args=args):
-            return f"{name.text}({', '.join(print_expression(arg) for arg in args)})"
+            return f"{name.text}({', '.join(_arguments(args, is_distinct=node.is_distinct))})"
         case ast.Windowed():
             return _windowed(node)
         case ast.Cast(operand=operand, kind=kind):
@@ -233,15 +274,34 @@ def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a ca
 _SIMPLE = ast.Constant | ast.Column | ast.Events | ast.Function | ast.Windowed | ast.Case | ast.Cast
 
 
-def _windowed(node: ast.Windowed) -> str:
-    args = [print_expression(arg) for arg in node.args]
-    if node.is_distinct:
+def _arguments(args: tuple[ast.Expression, ...], *, is_distinct: bool) -> list[str]:
+    shown = [print_expression(arg) for arg in args]
+    if is_distinct:
         # Without parentheses `DISTINCT - x` would be a column minus another one.
-        args[0] = f"DISTINCT {args[0]}" if isinstance(node.args[0], ast.Column) else f"DISTINCT ({args[0]})"
-    text = f"{node.name.text}({', '.join(args)})"
+        shown[0] = f"DISTINCT {shown[0]}" if isinstance(args[0], ast.Column) else f"DISTINCT ({shown[0]})"
+    return shown
+
+
+def _windowed(node: ast.Windowed) -> str:
+    text = f"{node.name.text}({', '.join(_arguments(node.args, is_distinct=node.is_distinct))})"
     if node.condition is not None:
         text += f" FILTER (WHERE {print_expression(node.condition)})"
-    return f"{text} OVER {print_over(node.over)}"
+    return text if node.over is None else f"{text} OVER {print_over(node.over)}"
+
+
+def print_windowing(windowing: ast.Windowing) -> str:
+    """Return what stands behind WINDOW."""
+    gap = " GAP" if windowing.kind is ast.WindowKind.SESSION else ""
+    text = f"{windowing.kind}{gap} {print_duration(windowing.length_us)}"
+    if windowing.every_us is not None:
+        text += f" EVERY {print_duration(windowing.every_us)}"
+    if windowing.most_us is not None:
+        text += f" MAX {print_duration(windowing.most_us)}"
+    if windowing.offset_us is not None:
+        text += f" OFFSET {print_duration(windowing.offset_us)}"
+    if windowing.zone is not None:
+        text += f" ZONE {_quote(windowing.zone.text)}"
+    return text if windowing.table is None else f"{text} FOR EACH {_name(windowing.table)}"
 
 
 def print_over(over: ast.Over) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain as chained
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,13 @@ import pyarrow as pa
 
 from cep.arrays import I64
 from cep.counts import Counts
-from cep.engine.corrections import Corrector, new_matcher
+from cep.engine.chains.chain import Chain
+from cep.engine.context.tables import GivenTable
+from cep.engine.corrections import Corrector
+from cep.engine.counters import Counters
 from cep.engine.device_clocks import first_guard
-from cep.engine.matcher import Counters, Matcher
-from cep.engine.prepare.predicates import prepare
+from cep.engine.matcher import Matcher
+from cep.engine.prepare.columns import plain_table
 from cep.engine.watermark import START_OF_TIME_US, split_late
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
@@ -28,6 +32,7 @@ from cep.formats.late_events import late_schema
 from cep.local.arrival import Arrived, arrive
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def read_inputs(
             on_bad_file=on_bad_file,
             ahead=first_guard(stream),
         )
-        for name, stream in rules.streams.items()
+        for name, stream in rules.inputs.items()
     }
     return chunks if on_chunk is None else _told(chunks, on_chunk)
 
@@ -127,9 +132,9 @@ def _told(
         return chunk
 
     first = {name: list(islice(of_stream, 1)) for name, of_stream in chunks.items()}
-    for chunk in chain.from_iterable(first.values()):
+    for chunk in chained.from_iterable(first.values()):
         on_chunk(chunk)
-    return {name: chain(first[name], map(told, of_stream)) for name, of_stream in chunks.items()}
+    return {name: chained(first[name], map(told, of_stream)) for name, of_stream in chunks.items()}
 
 
 def match_chunks(
@@ -143,17 +148,15 @@ def match_chunks(
     The input counts as complete: no event is late, whatever the order, and every window closes at the end.
     With `as_stream` the events are taken as arriving in this order, one by one (`arrival`): an event that
     lies the largest lateness of the streams or more behind the latest one before it is late, and left out,
-    or, with `RuleSet.corrections`, corrects the matches of the events before it.
+    or, with `RuleSet.corrections`, corrects the matches of the events before it. So do versions of tables.
+    Static tables are read first.
     """
-    streams = rules.streams
     by_stream = chunks if isinstance(chunks, Mapping) else {rules.only_stream().name: chunks}
-    matchers = [new_matcher(program, rules.corrections) for program in rules.programs]
     counts = Counts()
     matches: list[pa.Table] = []
     dead = [DEAD_LETTER_SCHEMA.empty_table()]
-    late: dict[Stream, list[pa.Table]] = {
-        stream: [late_schema(stream).empty_table()] for stream in streams.values()
-    }
+    moving = [stream for stream in rules.inputs.values() if not stream.is_static]
+    late = {stream: [late_schema(stream).empty_table()] for stream in moving}
 
     def events_of(stream: Stream) -> Iterator[pa.Table]:
         for chunk in by_stream[stream.name]:
@@ -161,12 +164,9 @@ def match_chunks(
             counts.add(count_chunk(chunk, stream))
             yield chunk.events
 
-    def push(stream: Stream, events: pa.Table) -> None:
-        for matcher in matchers:
-            if stream in matcher.program.streams:
-                matcher.push(prepare(matcher.program, events, stream))
-
-    inputs = {stream: events_of(stream) for stream in streams.values()}
+    chain = Chain(rules, tables=_static_tables(rules, events_of))
+    matchers = chain.matchers
+    inputs = {stream: events_of(stream) for stream in moving}
     if as_stream:
         for arrived in arrive(inputs, rules.lateness_us, START_OF_TIME_US):
             for part in arrived:
@@ -176,20 +176,30 @@ def match_chunks(
                 late[part.stream].append(found)
                 counts.add(count_late(found, part.stream, rules.keys_of(part.stream)))
                 counts.uncorrected += count_uncorrected(found, rules.corrections)
-                push(part.stream, in_time)
+                chain.push_events(part.stream, in_time)
             watermark_us = arrived[-1].latest_us - rules.lateness_us
-            matches += [matcher.advance(watermark_us) for matcher in matchers]
+            chain.advance(watermark_us, matches.append, in_parts=False)
     else:
         for stream, tables in inputs.items():
             for events in tables:
-                push(stream, events)
-    matches += [matcher.finish() for matcher in matchers]
-    met = rules.events_met([matcher.counters.duplicates_of for matcher in matchers])
+                chain.push_events(stream, events)
+    chain.finish(matches.append, in_parts=False)
+    met = rules.events_met(chain.duplicates_of())
     counts.duplicates = sum(met.values())
     for matcher in matchers:
         _count_rules(counts, matcher.counters)
     late_tables = {stream: pa.concat_tables(tables) for stream, tables in late.items()}
     return Result(rules.in_order(matches), pa.concat_tables(dead), late_tables, counts)
+
+
+def _static_tables(rules: RuleSet, rows_of: Callable[[Stream], Iterable[pa.Table]]) -> dict[str, GivenTable]:
+    """Return the tables that are read as a whole."""
+    found = {}
+    for name, table in rules.tables.items():
+        if table.is_static:
+            rows = [event_table_schema(table).empty_table(), *map(plain_table, rows_of(table))]
+            found[name] = GivenTable(table, pa.concat_tables(rows))
+    return found
 
 
 def _counted_us(

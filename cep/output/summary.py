@@ -24,6 +24,7 @@ def summary_lines(
     """
     rows = [
         ("events", counts.events, ""),
+        *(("versions", n, f"of table {name}") for name, n in sorted(counts.versions.items())),
         ("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons")),
         ("late", counts.late, ""),
         ("duplicates", counts.duplicates, ""),
@@ -55,13 +56,14 @@ def summary_lines(
         ("lost", counts.lost, "messages that the topic had removed before they were read", "partitions"),
         ("tombstones", counts.tombstones, "messages without a value, passed over", "partitions"),
         ("refused rows", counts.refused_rows, "refused for good by a sink", "sinks"),
+        ("stale tables", counts.stale_tables, "changed files that cannot be used, passed over", "tables"),
     ):
         if split:
             rows.append((name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}"))
     lines = []
     for name, count, text in rows:
         lines.append(_summary_line(name, f"{count:,}", text))
-        if name == "late" and counts.late > MANY_LATE * counts.events:
+        if name == "late" and counts.late > MANY_LATE * _n_read(counts):
             lines += [_summary_line("", "", line) for line in _about_late(counts, streams, instead)]
     return [*lines, _summary_line("seconds", f"{seconds:.2f}", "")]
 
@@ -70,9 +72,14 @@ def _summary_line(name: str, number: str, text: str) -> str:
     return f"{name:<14}{number:>12}  {text}".rstrip()
 
 
+def _n_read(counts: Counts) -> int:
+    """Return how many events and versions there were."""
+    return counts.events + sum(counts.versions.values())
+
+
 def _about_late(counts: Counts, streams: Mapping[str, Stream], instead: str) -> Iterator[str]:
     """Yield where many late events come from, why they are late, and what to do."""
-    share = round(100 * counts.late / counts.events)
+    share = round(100 * counts.late / _n_read(counts))
     behind = ""  # of uncorrected events in a pipeline only the number is known
     if counts.latest_late:
         behind = (

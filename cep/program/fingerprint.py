@@ -22,9 +22,11 @@ from cep.expression import (
     Call,
     Column,
     Expression,
+    Joined,
     Literal,
     RegisterRef,
     RoleTest,
+    Window,
     Windowed,
     column_names,
 )
@@ -36,7 +38,9 @@ from cep.program.identity import (
     StoredRegister,
     StreamOrder,
 )
+from cep.program.match_stream import MatchStream
 from cep.program.opcodes import Code, Update
+from cep.program.tables import table_name
 from cep.schema.stream import Field, Stream
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ _PART_OF = {
 
 _TOLD_BY_MEANING = frozenset(
     (
-        *("tables", "registers", "measures", "skip_register", "node_register"),
+        *("tables", "registers", "measures", "skip_register", "node_register", "windowed"),
         *("code_ptr", "code_op", "code_arg"),
         *("update_ptr", "update_op", "update_register", "update_column", "update_arg", "update_arg2"),
     )
@@ -89,6 +93,22 @@ def window_meanings(program: Program) -> dict[str, bytes]:
     return {window.name: digests.of_column(window.name)[:FINGERPRINT_BYTES] for window in program.windows}
 
 
+def rule_meaning(program: Program, name: str) -> bytes:
+    """Return what the matches of rule `name` of `program` mean to rules that read them, in 16 bytes."""
+    identity = program.identity
+    rule = next(rule for rule in identity.rules if rule.name == name)
+    return _digest([identity.shared.fingerprint, rule.fingerprint])[:FINGERPRINT_BYTES]
+
+
+def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
+    """Return for each window rule of `program` what its windows are and of which events, in 16 bytes."""
+    digests = _Expressions(program, ())
+    found = [rule.windowed for rule in program.rules if rule.windowed is not None]
+    return tuple(
+        _digest([_told_window(rule.window), digests.of_bit(rule.where)])[:FINGERPRINT_BYTES] for rule in found
+    )
+
+
 def identity_of(program: Program) -> ProgramIdentity:
     """Return what the stored state of `program` means."""
     digests = _Expressions(program, ())
@@ -100,7 +120,13 @@ def identity_of(program: Program) -> ProgramIdentity:
         ),
         roles=tuple((role.stream, role.key) for role in program.roles),
         orders=tuple(
-            StreamOrder(stream.name, stream.event_time, stream.tie_break, stream.deduplicate)
+            StreamOrder(
+                stream.name,
+                stream.event_time,
+                stream.tie_break,
+                stream.deduplicate,
+                stream.meaning if isinstance(stream, MatchStream) else b"",
+            )
             for stream in program.streams
         ),
         predicates=tuple(
@@ -114,7 +140,8 @@ def identity_of(program: Program) -> ProgramIdentity:
 def _made_columns(program: Program) -> list[str]:
     """Return the names of columns that no stream has."""
     named = [name for name, _ in (*program.derived, *program.computed)]
-    return [*named, *(window.name for window in program.windows)]
+    named += [window.name for window in program.windows]
+    return [*named, *program.joins.late_types, *joined_meanings(program)]
 
 
 def _shared_fingerprint(program: Program) -> bytes:
@@ -130,6 +157,7 @@ def _shared_fingerprint(program: Program) -> bytes:
             [
                 *(stream.name, stream.event_time, stream.tie_break, stream.deduplicate),
                 fields(stream, (stream.event_time, *stream.tie_break, *key)),
+                *([stream.meaning] if isinstance(stream, MatchStream) else []),
             ]
         )
     roles = [[role.stream, role.key] for role in program.roles]
@@ -188,6 +216,10 @@ class _RuleIdentifier:
             "limits": [],
             "columns": [[stream.name, field] for stream, field in self._fields_read()],
         }
+        if rule.windowed is not None:
+            parts["limits"].append(_told_window(rule.windowed.window))
+            having = [] if rule.windowed.having is None else [self.columns.of(rule.windowed.having)]
+            parts["conditions"].append([self.columns.of_bit(rule.windowed.where), having])
         for name, value in self._fields():
             parts[_PART_OF.get(name, "pattern")].append([name, value])
         digests = {name: _digest(values) for name, values in parts.items()}
@@ -223,7 +255,9 @@ class _RuleIdentifier:
         if number not in self.known:
             register = self.rule.registers[number]
             updates = [self._told(update) for update in self.updates if update.register == number]
-            of = updates or register.label  # no update: the kernels keep the register
+            of: _Value = updates or register.label  # no update: the kernels keep the register
+            if self.rule.windowed is not None:
+                of = self.columns.of_column(self.rule.windowed.columns[number])
             self.known[number] = _digest([str(register.type), register.starts_at_zero, of])
         return self.known[number]
 
@@ -247,7 +281,7 @@ class _RuleIdentifier:
                 match Code(op):
                     case Code.COLUMN:
                         code.append([op, self._column(arg)])
-                    case Code.REGISTER:
+                    case Code.REGISTER | Code.IN_SET_I | Code.IN_SET_F:
                         code.append([op, self._held(arg)])
                     case _:
                         code.append([op, arg])
@@ -261,8 +295,7 @@ class _RuleIdentifier:
     def _expressions_of(self, place: tuple[int, int]) -> list[Expression]:
         """Return the parts of a predicate."""
         word, bit = place
-        rest = [rest for *at, rest in self.program.refined if tuple(at) == place]
-        return [self.program.predicates[word][bit], *rest]
+        return [self.program.predicates[word][bit], *_rests(self.program, place)]
 
     def _fields_read(self) -> list[tuple[Stream, Field]]:
         """Return the declared columns that the rule reads."""
@@ -279,6 +312,11 @@ class _RuleIdentifier:
         places = [place for number in variables for place in self._local(number)]
         expressions = [expression for place in places for expression in self._expressions_of(place)]
         expressions += [expression for _, expression in self.rule.measures]
+        if self.rule.windowed is not None:
+            windowed = self.rule.windowed
+            names |= set(windowed.columns)
+            expressions += [] if windowed.having is None else [windowed.having]
+            expressions += [] if windowed.where is None else self._expressions_of(windowed.where)
         names |= {name for expression in expressions for name in column_names(expression)}
         names = self._and_what_they_are_made_of(names)
         found = {name: source for name in sorted(names) if (source := program.source_of(name)) is not None}
@@ -286,13 +324,14 @@ class _RuleIdentifier:
 
     def _and_what_they_are_made_of(self, names: set[str]) -> set[str]:
         """Return `names` and the columns that derived, computed and windowed ones among them read."""
-        derived = dict((*self.program.derived, *self.program.computed))
+        derived = dict((*self.program.derived, *self.program.computed, *self.program.joins.derived))
         windows = {window.name: window for window in self.program.windows}
+        joined = {column.name: column for column in self.program.joins.columns}
         found, pending = set(names), list(names)
         while pending:
             name = pending.pop()
             expressions: list[Expression] = [derived[name]] if name in derived else []
-            inner: set[str] = set()
+            inner = set(joined[name].keys if name in joined else ())
             if name in windows:
                 window = windows[name]
                 inner |= {window.argument} if window.argument is not None else set()
@@ -332,8 +371,10 @@ class _Expressions:
     def __init__(self, program: Program, registers: Sequence[bytes]) -> None:
         self.program = program
         self.registers = registers
-        self.derived = dict((*program.derived, *program.computed))
+        self.derived = dict((*program.derived, *program.computed, *program.joins.derived))
         self.windows = {window.name: window for window in program.windows}
+        self.joined = {column.name: column for column in program.joins.columns}
+        self.versions = joined_meanings(program)
         self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; kept alive by being in here
 
     def of(self, expression: Expression) -> bytes:
@@ -346,6 +387,14 @@ class _Expressions:
         """Return the digest of a column of the program's events."""
         if name in self.windows:
             return _digest(["window", *self._of_window(self.windows[name])])
+        if name in self.joined:
+            column = self.joined[name]
+            of = self.program.joins.tables[column.table].table.fields
+            fields: list[_Value] = [field for field in of if field.name == column.column]
+            keys = [self.of_column(key) for key in column.keys]
+            return _digest(["joined", self.versions[table_name(column.table)], fields, keys])
+        if name in self.versions:
+            return self.versions[name]
         return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])
 
     def _of_window(self, column: WindowColumn) -> list[_Value]:
@@ -353,7 +402,7 @@ class _Expressions:
         window = column.window
         return [
             [column.function.name, repr(column.parameter), str(column.type), str(column.argument_type)],
-            [window.frame.name, window.length, window.previous, window.offset_us, window.zone],
+            _told_window(window),
             b"" if column.argument is None else self.of_column(column.argument),
             *(self.of_bit(place) for place in (column.within, column.counts)),
         ]
@@ -364,7 +413,7 @@ class _Expressions:
             return b""
         word, bit = place
         early = self.of(self.program.predicates[word][bit])
-        late = [self.of(rest) for *at, rest in self.program.refined if tuple(at) == place]
+        late = [self.of(rest) for rest in _rests(self.program, place)]
         return _digest(["refined", early, late]) if late else early
 
     def _of(self, expression: Expression) -> bytes:
@@ -381,12 +430,44 @@ class _Expressions:
             case Aggregate(kind=kind, variable=variable, argument=argument, offset=offset):
                 of = [] if argument is None else [self.of(argument)]
                 return _digest(["aggregate", kind, variable, of, offset])
-            case Windowed():
-                raise AssertionError("windows are columns of a program")
+            case Windowed() | Joined():
+                raise AssertionError("what is not of the event alone is a column of a program")
             case Call(function=function, args=args, type=kind):
                 return _digest(["call", function, [self.of(arg) for arg in args], str(kind)])
             case _:
                 assert_never(expression)
+
+
+def joined_meanings(program: Program) -> dict[str, bytes]:
+    """Return what each joined table means, by `table_name`, and each column of versions, in 16 bytes.
+
+    They are numbered otherwise if rules are added.
+    """
+    found: dict[str, bytes] = {}
+    for number, joined in enumerate(program.joins.tables):
+        table, settings = joined.table, joined.table.table
+        assert settings is not None
+        keys: list[_Value] = [field for name in joined.key for field in table.fields if field.name == name]
+        order: list[_Value] = [table.event_time, table.tie_break, settings.kind.value, settings.op or ""]
+        meaning = _digest(["table", table.name, joined.key, keys, order])[:FINGERPRINT_BYTES]
+        found[table_name(number)] = meaning
+        columns = [*joined.values, *zip(joined.key, joined.key_columns, strict=True)]
+        for name, prepared in columns:
+            if prepared in program.joins.version_types:
+                found[prepared] = _digest(["version", meaning, name])[:FINGERPRINT_BYTES]
+    return found
+
+
+def _rests(program: Program, place: tuple[int, int]) -> list[Expression]:
+    """Return what a predicate says of windows and of tables."""
+    refined = (*program.refined, *program.joins.refined)
+    return [rest for *at, rest in refined if tuple(at) == place]
+
+
+def _told_window(window: Window) -> list[_Value]:
+    """Return what a window is."""
+    told: list[_Value] = [window.frame.name, window.length, window.previous, window.offset_us, window.zone]
+    return [*told, "whole", window.every_us, window.most_us] if window.is_whole else told
 
 
 def _digest(value: _Value) -> bytes:

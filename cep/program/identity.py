@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +84,24 @@ class StreamOrder:
     event_time: str
     tie_break: tuple[str, ...]
     deduplicate: bool
+    meaning: bytes = b""  # of the rule whose matches these events are
+
+    def to_list(self) -> list[Any]:
+        """Return a form for JSON."""
+        found = [self.stream, self.event_time, list(self.tie_break), self.deduplicate]
+        return [*found, self.meaning.hex()] if self.meaning else found
+
+    @classmethod
+    def of_list(cls, found: Sequence[Any]) -> StreamOrder:
+        """Return what `to_list` wrote; raises ValueError or TypeError where it did not."""
+        stream, time, ties, deduplicate, *meaning = found
+        return cls(
+            str(stream),
+            str(time),
+            tuple(map(str, ties)),
+            bool(deduplicate),
+            bytes.fromhex(str(meaning[0])) if meaning else b"",
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +125,7 @@ class SharedIdentity:
             "fingerprint": self.fingerprint.hex(),
             "key": [list(item) for item in self.key],
             "roles": [[stream, list(columns)] for stream, columns in self.roles],
-            "orders": [[o.stream, o.event_time, list(o.tie_break), o.deduplicate] for o in self.orders],
+            "orders": [order.to_list() for order in self.orders],
             "predicates": [list(word) for word in self.predicates],
             "derived": dict(self.derived),
         }
@@ -119,10 +137,7 @@ class SharedIdentity:
             _fingerprint(found["fingerprint"]),
             tuple((str(name), str(kind)) for name, kind in found["key"]),
             tuple((str(stream), tuple(map(str, columns))) for stream, columns in found["roles"]),
-            tuple(
-                StreamOrder(str(stream), str(time), tuple(map(str, ties)), bool(deduplicate))
-                for stream, time, ties, deduplicate in found["orders"]
-            ),
+            tuple(map(StreamOrder.of_list, found["orders"])),
             tuple(tuple(map(str, word)) for word in found["predicates"]),
             tuple((str(name), str(digest)) for name, digest in dict(found["derived"]).items()),
         )
@@ -236,7 +251,11 @@ def _shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[s
         yield f"its key is {_key(now)} instead of {_key(then)}"
     elif then.roles != now.roles:
         yield "its key stands in other columns"
-    changed = [a.stream for a, b in zip(now.orders, then.orders, strict=True) if a != b]
+    pairs = list(zip(then.orders, now.orders, strict=True))
+    read = [b.stream for a, b in pairs if a.meaning != b.meaning]
+    if read:
+        yield f"{'a rule' if len(read) == 1 else 'rules'} whose matches it reads: {_names(read)}"
+    changed = [b.stream for a, b in pairs if replace(a, meaning=b.meaning) != b]
     if changed:
         yield f"the event time, the tie breakers or `deduplicate` of {_names(changed)}"
     if (then.key, then.roles, then.orders) == (now.key, now.roles, now.orders):

@@ -60,6 +60,9 @@ class Update(IntEnum):
     POSITION_FIRST = 12  # the same, if register `arg` (a count) is 0
     MEAN_F = 13  # Welford's running mean; register `arg` holds the count of values, this event included
     SQUARES_F = 14  # Welford's squares; `arg`: the count, `arg2`: the register of the mean before this event
+    DISTINCT = (
+        15  # register += 1 and the set behind it grows, if the column is no value of it; `arg2`: of doubles
+    )
 
 
 class Code(IntEnum):
@@ -123,6 +126,9 @@ class Code(IntEnum):
     ATAN_F = 54
     ATAN2_F = 55  # of the two on top
     DISTANCE_KM = 56  # of the four on top
+    # From here on: sets of values (`kernels.event_nodes`).
+    IN_SET_I = 57  # whether the top is in the set that register `arg` counts
+    IN_SET_F = 58
 
 
 DATE_PARTS = (

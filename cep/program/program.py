@@ -24,10 +24,11 @@ from cep.expression import (
     substitute,
     walk,
 )
-from cep.program.fingerprint import identity_of, window_meanings
+from cep.program.fingerprint import identity_of, window_meanings, window_rule_meanings
 from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
 from cep.program.records import RuleTables
-from cep.program.windows import COUNT_ALL, WindowColumn
+from cep.program.tables import NO_JOINS, VERSION_COLUMN, Joins
+from cep.program.windows import COUNT_ALL, WindowColumn, WindowRule
 from cep.schema.arrow_types import ARROW_TYPES, reported_type
 from cep.schema.stream import Field, Role, Stream, qualified
 
@@ -77,6 +78,7 @@ class Register:
     type: Type
     label: str
     starts_at_zero: bool = False  # counts; all others start as NULL
+    values: Type | None = None  # leads to a set of values of this type; the register before it counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class RuleProgram:
     node_register: int = -1  # holds the last of the events a run took (`kernels.event_nodes`); -1: none
     all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
+    windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,10 @@ class Program:
 
     `windows` are computed once events are in order, then `computed`, named expressions over an event and its
     windows. A predicate that reads them is in `predicates` as far as it does not, and `refined` has its word,
-    its bit and the rest. `context_columns` are what all this reads of a prepared event.
+    its bit and the rest. `joins` are computed before windows. `context_columns` are what all this reads of a
+    prepared event.
+
+    Either all rules are window rules (`has_window_rules`), or none is.
     """
 
     streams: tuple[Stream, ...]
@@ -141,6 +147,7 @@ class Program:
     computed: tuple[tuple[str, Expression], ...] = ()
     refined: tuple[tuple[int, int, Expression], ...] = ()
     context_columns: tuple[str, ...] = ()
+    joins: Joins = NO_JOINS
 
     @cached_property
     def has_all_rows(self) -> bool:
@@ -164,7 +171,7 @@ class Program:
     @cached_property
     def is_plain(self) -> bool:
         """Whether the columns of the key are columns of the only stream."""
-        return len(self.streams) == 1 and self.roles == (Role(self.streams[0].name, self.key),)
+        return is_plain(self.streams, self.key, self.roles)
 
     @cached_property
     def repeats_events(self) -> bool:
@@ -174,7 +181,7 @@ class Program:
     @cached_property
     def key_columns(self) -> tuple[str, ...]:
         """Columns of a prepared batch that hold the key."""
-        return self.key if self.is_plain else tuple(f"_key{number}" for number in range(len(self.key)))
+        return key_columns_of(self.streams, self.key, self.roles)
 
     @cached_property
     def tie_columns(self) -> tuple[str, ...]:
@@ -199,10 +206,17 @@ class Program:
     @cached_property
     def needs_every_event(self) -> bool:
         """Whether no event may be dropped before matching."""
+        if self.has_window_rules:
+            return any(rule.needs_every_event for rule in self.rules)
         return any(rule.needs_every_event for rule in self.rules) or any(
             window.within is None and (window.counts is None or window.window.frame in COUNT_ALL)
             for window in self.windows
         )
+
+    @cached_property
+    def has_window_rules(self) -> bool:
+        """Whether the rules are window rules."""
+        return any(rule.windowed is not None for rule in self.rules)
 
     @cached_property
     def has_timeouts(self) -> bool:
@@ -238,6 +252,9 @@ class Program:
         """Types of columns that no stream has."""
         types = {name: expression.type for name, expression in (*self.derived, *self.computed)}
         types |= {window.name: window.type for window in self.windows}
+        types |= self.joins.late_types | self.joins.version_types
+        if self.joins.takes_versions:
+            types[VERSION_COLUMN] = Type.BIGINT
         if len(self.streams) > 1:
             types[STREAM_COLUMN] = Type.BIGINT
         if self.repeats_events:
@@ -305,7 +322,10 @@ class Program:
             (*self.key_columns, *counted, *self.tie_columns, *self.columns, *self.kept_columns)
         )
         names |= dict.fromkeys(self.context_columns)
+        if self.joins.takes_versions:
+            names |= dict.fromkeys((VERSION_COLUMN, *self.joins.version_types))
         late = {window.name for window in self.windows} | {name for name, _ in self.computed}
+        late |= self.joins.late_types.keys()
         fields += [pa.field(name, ARROW_TYPES[self.type_of(name)]) for name in names if name not in late]
         return pa.schema(fields)
 
@@ -357,10 +377,27 @@ class Program:
         """What each windowed column means, in 16 bytes: columns are called otherwise if rules are added."""
         return window_meanings(self)
 
+    @cached_property
+    def window_rule_meanings(self) -> tuple[bytes, ...]:
+        """What the windows of each window rule are, and of which events, in 16 bytes."""
+        return window_rule_meanings(self)
+
     @property
     def fingerprint(self) -> bytes:
         """16 bytes that differ when the rules, and so the meaning of stored state, differ."""
         return self.identity.fingerprint
+
+
+def is_plain(streams: tuple[Stream, ...], key: tuple[str, ...], roles: tuple[Role, ...]) -> bool:
+    """Return whether the columns of the key are columns of the only stream."""
+    return len(streams) == 1 and roles == (Role(streams[0].name, key),)
+
+
+def key_columns_of(
+    streams: tuple[Stream, ...], key: tuple[str, ...], roles: tuple[Role, ...]
+) -> tuple[str, ...]:
+    """Return the columns of a prepared batch that hold the key."""
+    return key if is_plain(streams, key, roles) else tuple(f"_key{number}" for number in range(len(key)))
 
 
 def is_list(measure: Expression) -> bool:

@@ -177,6 +177,8 @@ SCALARS = (
     "clock",  # column of `runs` where a run's clocks begin
     "has_exclusions",  # 1: there are exclusions
     "node_register",  # holds a run's last node; NONE: the rule does not report events
+    "has_sets",  # 1: some variable's events belong to sets of values
+    "nodes_per_take",  # the most nodes that a take adds: for the event, and for each set
     "always_walks",  # 1: a run may wait in a state where every event must be looked at
     "zero",  # what registers begin with
     "variables",  # address of the first variable

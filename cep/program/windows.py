@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from cep.expression import Frame, Type, Window
+from cep.expression import Expression, Frame, Type, Window
 
-__all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn"]
+__all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn", "WindowRule"]
 
 
 COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
@@ -71,3 +71,25 @@ class WindowColumn:
     parameter: float = 0
     within: tuple[int, int] | None = None
     counts: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """What makes a compiled rule a window rule: it has a row at each window's end.
+
+    Parameters
+    ----------
+    window
+        Its windows (`Window.is_whole`), as all columns have them that it reads.
+    where
+        Word and bit of the predicate of the events that count; None: all.
+    having
+        Over windowed columns: of which windows there is a row; None: of all.
+    columns
+        The windowed column that each register holds.
+    """
+
+    window: Window
+    where: tuple[int, int] | None
+    having: Expression | None
+    columns: tuple[str, ...]

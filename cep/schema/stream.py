@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from cep.expression import Type
 from cep.schema.column_types import ColumnType, parse_type
@@ -178,15 +179,50 @@ class DeviceClock:
         return self.device, self.event, self.sent, self.received
 
 
+DEFAULT_MAX_ROWS = 1_000_000
+"""Rows of a replicated or static table, where it does not say: every key group keeps all of them."""
+
+
+class TableKind(StrEnum):
+    """Where the rows of a table are needed."""
+
+    CHANGELOG = "changelog"  # where the key of the rule is: the table has the same key
+    REPLICATED = "replicated"  # everywhere
+    STATIC = "static"  # everywhere, without event time: they are valid always
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What makes a stream a table: its events are versions of rows, told apart by a key.
+
+    Parameters
+    ----------
+    key
+        The columns that tell the rows apart. A version without one of them is malformed.
+    kind
+        Where the rows are needed.
+    op
+        The column that says what was done with the row (`cep.formats.table_rows`); None: each version is the
+        row from its time on.
+    max_rows
+        Rows that may be there at one time; more are an error. None: no limit.
+    """
+
+    key: tuple[str, ...]
+    kind: TableKind = TableKind.CHANGELOG
+    op: str | None = None
+    max_rows: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One declared stream.
+    """One declared stream, or a table: a stream whose events are versions of rows.
 
     The `tie_break` columns order events of equal event time. With `deduplicate`, events of one key that agree
     in event time and all tie breakers are one event that was delivered more than once. An event is malformed
     if its time is outside [`min_valid_us`, `max_valid_us`) or more than `max_ahead_us` ahead of the times
     around it (`cep.formats.ahead`). `csv` describes the CSV files of the stream. With a `device_clock` the
-    event time is no column of the data: it is estimated.
+    event time is no column of the data: it is estimated. The event time of a static `table` is empty.
     """
 
     name: str
@@ -200,6 +236,12 @@ class Stream:
     max_ahead_us: int = MAX_AHEAD_US
     csv: CsvLayout = COMMA_SEPARATED
     device_clock: DeviceClock | None = None
+    table: TableSettings | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a table without event time."""
+        return self.table is not None and self.table.kind is TableKind.STATIC
 
     def field(self, name: str) -> Field | None:
         """Return the field called `name`, or None."""

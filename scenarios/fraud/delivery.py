@@ -54,6 +54,8 @@ _SCHEMA = pa.schema(
         pa.field("card_present", pa.bool_()),
         pa.field("approved", pa.bool_()),
         pa.field("device", pa.string()),
+        pa.field("payee", pa.string()),
+        pa.field("payee_country", pa.string()),
     ]
 )
 
@@ -126,6 +128,8 @@ def event_table(events: Events, event_id: I64) -> pa.Table:
             flag(events.card_present),
             flag(events.approved),
             device(events.device),
+            text("p", events.payee),
+            name(COUNTRIES, events.payee_country),
         ],
         schema=_SCHEMA,
     )

@@ -49,11 +49,20 @@ COUNTRIES = (
     *("DK", "SE", "GB", "US", "TR", "TH", "BR", "NG", "CN", "AE"),
 )
 
+CANNOT_BE_CALLED_BACK = frozenset(("US", "TR", "TH", "BR", "NG", "CN", "AE"))
+"""Countries outside the payments area of the issuer: money that went there does not come back."""
+
+RISKY = tuple(number for number, name in enumerate(COUNTRIES) if name in CANNOT_BE_CALLED_BACK)
+"""The same as numbers."""
+
 NOTHING = -1
 """NULL in a column of integers; NaN in `amount`."""
 
 STRANGE_DEVICE = 1_000_000_000
 """Device numbers from this one on belong to no holder of a card."""
+
+STRANGE_PAYEE = 1_000_000_000
+"""Payees from this number on are in no ordinary transfer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,8 @@ class Events:
     card_present: I64
     approved: I64
     device: I64
+    payee: I64
+    payee_country: I64
     case: I64
 
     def __len__(self) -> int:
@@ -102,6 +113,8 @@ def blank(ts_us: I64, card: I64, kind: I64) -> Events:
         card_present=nothing(),
         approved=nothing(),
         device=nothing(),
+        payee=nothing(),
+        payee_country=nothing(),
         case=nothing(),
     )
 
@@ -125,6 +138,8 @@ class EventList:
         card_present: int = NOTHING,
         approved: int = NOTHING,
         device: int = NOTHING,
+        payee: int = NOTHING,
+        payee_country: int = NOTHING,
     ) -> None:
         """Write one event."""
         # Times in microseconds since 1970 fit into the 53 bits of a float until the year 2255.
@@ -139,6 +154,8 @@ class EventList:
                 card_present,
                 approved,
                 device,
+                payee,
+                payee_country,
                 case,
             )
         )

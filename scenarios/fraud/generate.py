@@ -1,7 +1,8 @@
 """Generate card events with planted fraud: ``python -m scenarios.fraud.generate --events 2000000 --out DIR``.
 
-DIR gets ``events/`` (files in the order of arrival), ``truth.parquet`` (the stories) and ``manifest.json``
-(the options, and the counts of what the files contain). The same seed gives the same bytes every time.
+DIR gets ``events/`` (files in the order of arrival), ``customers/`` (the changelog of their limits),
+``truth.parquet`` (the stories) and ``manifest.json`` (the options, and the counts of what the files contain).
+The same seed gives the same bytes every time.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scenarios.fraud.customers import draw_customers, write_customers
 from scenarios.fraud.delivery import Faults, draw_deliveries, write_files
 from scenarios.fraud.events import BALANCE, MILLISECOND_US, NOTHING, Events, concat
 from scenarios.fraud.pen import Case
 from scenarios.fraud.stories import plant
-from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic
+from scenarios.fraud.traffic import EVENTS_PER_CARD, draw_cards, draw_statements, draw_traffic, with_payees
 
 MIN_EVENTS = 5_000
 """Fewest events. With fewer, the events of the stories would outnumber the traffic."""
 
 MIN_CARDS = 300
 
-VERSION = 2
+VERSION = 3
 """Version of the generator. It goes up when the same options give other events than before."""
 
 
@@ -48,8 +50,8 @@ class Options:
         return {"version": VERSION, **dataclasses.asdict(self)}
 
 
-def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[Case, ...]]:
-    """Return exactly `n_events` events in order of time, and the stories among them."""
+def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[Case, ...], pa.Table]:
+    """Return exactly `n_events` events in order of time, the stories among them, and the customers."""
     cards = draw_cards(rng, max(MIN_CARDS, n_events // EVENTS_PER_CARD))
     stories = plant(rng, cards, n_events)
     told = stories.events()
@@ -61,10 +63,14 @@ def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[
     excess = len(traffic) - n_traffic
     looks = rng.permutation(np.flatnonzero(traffic.kind == BALANCE))[:excess]
     traffic = traffic.take(np.delete(np.arange(len(traffic)), looks))
+    # Generators of their own: what is drawn of all else stays what it was.
+    of_payees, of_customers = rng.spawn(2)
+    traffic = with_payees(of_payees, cards, traffic, stories.cards_with_limits())
     paid = concat([traffic, told])
     events = concat([paid, draw_statements(rng, cards, paid, stories.empty_statement_card)])
     events = dataclasses.replace(events, ts_us=events.ts_us // MILLISECOND_US * MILLISECOND_US)
-    return events.take(np.argsort(events.ts_us, kind="stable")), tuple(stories.cases)
+    customers = draw_customers(of_customers, cards, stories)
+    return events.take(np.argsort(events.ts_us, kind="stable")), tuple(stories.cases), customers
 
 
 def truth_table(events: Events, cases: tuple[Case, ...]) -> pa.Table:
@@ -96,10 +102,11 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
             return manifest
         manifest_path.unlink()
     rng = np.random.default_rng(options.seed)
-    events, cases = draw_events(rng, options.events)
+    events, cases, customers = draw_events(rng, options.events)
     deliveries = draw_deliveries(rng, events, options.faults)
     out.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out / "events", ignore_errors=True)
+    for name in ("events", "customers"):
+        shutil.rmtree(out / name, ignore_errors=True)
     flaws = write_files(
         rng,
         out / "events",
@@ -109,6 +116,7 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
         n_files=options.files,
         file_format=options.file_format,
     )
+    write_customers(out / "customers", customers, options.file_format)
     pq.write_table(truth_table(events, cases), out / "truth.parquet")
     manifest = {
         "options": options.to_json(),
@@ -118,6 +126,7 @@ def generate(options: Options, out: Path) -> dict[str, Any]:
         "stragglers": deliveries.n_stragglers,
         "malformed": flaws,
         "stories": len(cases),
+        "customers": len(customers),
     }
     # The manifest is written last, because it says that the files are complete.
     manifest_path.write_text(json.dumps(manifest, indent=2) + "\n")

@@ -11,19 +11,23 @@ from scenarios.fraud.events import (
     CREDENTIAL_CHANGE,
     DAY_US,
     END_US,
+    I64,
     LOGIN,
+    NOTHING,
     OTP_SENT,
     OTP_USED,
     PURCHASE,
+    RISKY,
     SECOND_US,
     STRANGE_DEVICE,
+    STRANGE_PAYEE,
     TRANSFER,
     WITHDRAWAL,
     EventList,
     Events,
     Mask,
 )
-from scenarios.fraud.traffic import Cards
+from scenarios.fraud.traffic import Cards, usual_payee
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,15 @@ class Case:
     end_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """A holder has another limit for transfers from a time on."""
+
+    card: int
+    ts_us: int
+    limit: float
+
+
 @dataclass(slots=True)
 class Stories:
     """All stories of a seed. `quiet_card[i]` has no ordinary payments before `quiet_until_us[i]`."""
@@ -47,6 +60,11 @@ class Stories:
     quiet_card: list[int] = field(default_factory=list)
     quiet_until_us: list[int] = field(default_factory=list)
     empty_statement_card: list[int] = field(default_factory=list)
+    limits: list[LimitChange] = field(default_factory=list)
+
+    def cards_with_limits(self) -> I64:
+        """Return the cards whose limit changes in a story."""
+        return np.unique(np.array([change.card for change in self.limits], np.int64))
 
     def events(self) -> Events:
         """Return the events of all stories. The column `case` is an index into `cases`."""
@@ -57,6 +75,14 @@ class Stories:
         until = np.zeros(n_cards, dtype=np.int64)
         until[self.quiet_card] = self.quiet_until_us
         return (traffic.ts_us < until[traffic.card]) & np.isin(traffic.kind, (PURCHASE, OTP_SENT, OTP_USED))
+
+
+@dataclass(frozen=True, slots=True)
+class Payee:
+    """Who gets the money of a transfer, and in which country."""
+
+    number: int
+    country: int
 
 
 class Pen:
@@ -119,9 +145,21 @@ class Pen:
         """Write a change of password or phone number."""
         self._add(CREDENTIAL_CHANGE, np.nan, device=device, approved=approved)
 
-    def transfer(self, amount: float, device: int, approved: int = 1) -> None:
-        """Write a transfer."""
-        self._add(TRANSFER, amount, device=device, approved=approved)
+    def transfer(self, amount: float, device: int, approved: int = 1, to: Payee | None = None) -> None:
+        """Write a transfer, to somebody at home if nobody is named."""
+        payee = Payee(usual_payee(self.card), int(self.cards.home[self.card])) if to is None else to
+        self._add(TRANSFER, amount, device=device, approved=approved, payee=payee)
+
+    def limit(self, amount: float) -> None:
+        """Give the holder a limit for transfers from now on."""
+        self.stories.limits.append(LimitChange(self.card, self.now_us, amount))
+
+    def strange_payee(self, *, is_risky: bool = True) -> Payee:
+        """Return somebody in a country to which the holder has never sent money."""
+        home = int(self.cards.home[self.card])
+        countries = [n for n in range(len(COUNTRIES)) if n != home and (n in RISKY) == is_risky]
+        number = STRANGE_PAYEE + int(self.rng.integers(0, 1_000_000_000))
+        return Payee(number, int(self.rng.choice(countries)))
 
     def withdraw(self, amount: float) -> None:
         """Write a withdrawal."""
@@ -149,6 +187,7 @@ class Pen:
         card_present: int = -1,
         approved: int = 1,
         device: int = -1,
+        payee: Payee | None = None,
     ) -> None:
         self.stories.written.add(
             len(self.stories.cases),
@@ -161,4 +200,6 @@ class Pen:
             card_present=card_present,
             approved=approved,
             device=device,
+            payee=NOTHING if payee is None else payee.number,
+            payee_country=NOTHING if payee is None else payee.country,
         )

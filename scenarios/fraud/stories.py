@@ -391,6 +391,59 @@ def _owner_has_a_new_phone(pen: Pen) -> None:
     _new_device(pen)
 
 
+def _limited(pen: Pen, limit: float) -> None:
+    pen.begin_at_most(8)
+    pen.limit(limit)
+    pen.wait(86_400, 5 * 86_400)
+
+
+def _new_payee(pen: Pen) -> None:
+    _limited(pen, 500)
+    pen.transfer(pen.between(510, 1900), pen.thief, to=pen.strange_payee())
+
+
+def _limit_was_lowered_this_day(pen: Pen) -> None:
+    _limited(pen, 5000)
+    pen.limit(500)
+    pen.wait(60, 8 * 3600)
+    pen.transfer(pen.between(510, 1900), pen.thief, to=pen.strange_payee())
+
+
+def _limit_was_raised_this_day(pen: Pen) -> None:
+    _limited(pen, 500)
+    pen.limit(5000)
+    pen.wait(60, 8 * 3600)
+    pen.transfer(pen.between(510, 1900), pen.thief, to=pen.strange_payee())
+
+
+def _within_the_limit(pen: Pen) -> None:
+    _limited(pen, 2000)
+    pen.transfer(pen.between(510, 1900), pen.thief, to=pen.strange_payee())
+
+
+def _payee_is_known(pen: Pen) -> None:
+    _limited(pen, 500)
+    payee = pen.strange_payee()
+    pen.transfer(pen.between(50, 400), pen.owner, to=payee)
+    pen.wait(3600, 86_400)
+    pen.transfer(pen.between(510, 1900), pen.owner, to=payee)
+
+
+def _payee_can_be_called_back(pen: Pen) -> None:
+    _limited(pen, 500)
+    pen.transfer(pen.between(510, 1900), pen.thief, to=pen.strange_payee(is_risky=False))
+
+
+def _transfer_to_a_new_payee_refused(pen: Pen) -> None:
+    _limited(pen, 500)
+    pen.transfer(pen.between(510, 1900), pen.thief, approved=0, to=pen.strange_payee())
+
+
+def _a_house_is_rented_abroad(pen: Pen) -> None:
+    _limited(pen, 500)
+    pen.transfer(pen.between(510, 1900), pen.owner, to=pen.strange_payee())
+
+
 PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
     "card_testing": {
         FRAUD: (_card_testing,),
@@ -461,6 +514,17 @@ PLOTS: dict[str, dict[str, tuple[Plot, ...]]] = {
             _new_device_is_refused,
         ),
         LOOKALIKE: (_owner_has_a_new_phone,),
+    },
+    "new_payee": {
+        FRAUD: (_new_payee, _limit_was_lowered_this_day),
+        NEAR_MISS: (
+            _limit_was_raised_this_day,
+            _within_the_limit,
+            _payee_is_known,
+            _payee_can_be_called_back,
+            _transfer_to_a_new_payee_refused,
+        ),
+        LOOKALIKE: (_a_house_is_rented_abroad,),
     },
 }
 """Rule -> label -> plots of such stories. The stories use the plots in turn."""

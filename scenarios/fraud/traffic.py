@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -118,6 +119,34 @@ def draw_traffic(rng: np.random.Generator, cards: Cards, n_events: int) -> Event
     """Return at least `n_events` ordinary events. They include one-time codes, but no statements."""
     base = _draw_base(rng, cards, n_events)
     return concat([*_add_codes(rng, base)])
+
+
+PAYEES_PER_CARD = 6
+"""A holder sends most money to so many people."""
+
+_NEW_PAYEE_SHARE = 0.1
+
+
+def usual_payee(card: int | I64) -> Any:
+    """Return the first of the usual payees of a card."""
+    return card * PAYEES_PER_CARD
+
+
+def with_payees(rng: np.random.Generator, cards: Cards, events: Events, at_home: I64) -> Events:
+    """Return events whose transfers have payees: most often one of a few in the country of the holder.
+
+    The cards `at_home` send money to no other country.
+    """
+    rows = np.flatnonzero((events.kind == TRANSFER) & (events.payee == NOTHING))
+    card = events.card[rows]
+    usual = rng.choice(PAYEES_PER_CARD, len(rows), p=_falling(PAYEES_PER_CARD))
+    strange = PAYEES_PER_CARD * len(cards) + rng.integers(0, 4 * len(cards), len(rows))
+    is_strange = (rng.random(len(rows)) < _NEW_PAYEE_SHARE) & ~np.isin(card, at_home)
+    payee, country = events.payee.copy(), events.payee_country.copy()
+    payee[rows] = np.where(is_strange, strange, usual_payee(card) + usual)
+    weight = _COUNTRY_WEIGHTS / _COUNTRY_WEIGHTS.sum()
+    country[rows] = np.where(is_strange, rng.choice(len(COUNTRIES), len(rows), p=weight), cards.home[card])
+    return replace(events, payee=payee, payee_country=country)
 
 
 def draw_statements(rng: np.random.Generator, cards: Cards, traffic: Events, quiet: list[int]) -> Events:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TypeVar
 
-from scenarios.payments.events import DAY_US, HOUR_US, NOW_US, Order, Pen, Plot
+from scenarios.payments.events import DAY_US, HOUR_US, MINUTE_US, NOW_US, Order, Pen, Plot
 
 ORDERS_PER_STORY = 500
 MIN_STORIES = 4
@@ -21,307 +24,182 @@ class Story:
     key: str
 
 
-def _usual(pen: Pen) -> Order:
-    """Place an order that is nothing special."""
-    order = pen.place(pen.new_account(), pen.cents(20, 150))
-    pen.wait(1, 10)
-    return order
+_T = TypeVar("_T")
+Step = Callable[[Pen, _T], object]
+"""What happens next to an order, or in an account. `Pen.pay` and its like are such steps."""
 
 
-def _paid(pen: Pen) -> Order:
-    order = _usual(pen)
-    pen.pay(order)
-    return order
+def _wait(low: float, high: float, unit_us: int = MINUTE_US) -> Callable[[Pen, object], None]:
+    return lambda pen, _: pen.wait(low, high, unit_us)
 
 
-def _paid_again(pen: Pen) -> int:
-    order = _paid(pen)
-    pen.wait(1, 60)
-    pen.pay(order)
-    pen.wait(100, 200)
-    pen.ship(order)
-    return order.order_id
+def _refund_part(n_parts: int) -> Step[Order]:
+    """Give one of so many parts back."""
+    return lambda pen, order: pen.refund(order, order.cents // n_parts)
 
 
-def _paid_again_after_it_was_shipped(pen: Pen) -> int:
-    order = _paid(pen)
-    pen.wait(2, 10, HOUR_US)
-    pen.ship(order)
-    pen.wait(2, 10, HOUR_US)
-    pen.pay(order)
-    return order.order_id
+def _refund_rest(n_parts: int) -> Step[Order]:
+    """Give back what one of so many parts leaves."""
+    return lambda pen, order: pen.refund(order, order.cents - order.cents // n_parts)
 
 
-def _paid_again_after_a_refund(pen: Pen) -> int:
-    order = _paid(pen)
-    pen.wait(5, 60)
-    pen.refund(order)
-    pen.wait(5, 60)
-    pen.pay(order)
-    return order.order_id
+def _of_order(*steps: Step[Order], when: Callable[[Pen], object] = lambda pen: None) -> Plot:
+    """Return a story of an order that begins like any other; `when` is the time of its beginning."""
+
+    def plot(pen: Pen) -> int:
+        when(pen)
+        order = pen.place(pen.new_account(), pen.cents(20, 150))
+        pen.wait(1, 10)
+        for step in steps:
+            step(pen, order)
+        return order.order_id
+
+    return plot
 
 
-def _paid_after_it_was_declined(pen: Pen) -> int:
-    order = _usual(pen)
-    pen.decline(order)
-    pen.wait(1, 30)
-    pen.pay(order)
-    return order.order_id
-
-
-def _paid_again_a_day_later(pen: Pen) -> int:
-    order = _paid(pen)
-    pen.wait(24.1, 30, HOUR_US)
-    pen.pay(order)
-    return order.order_id
-
-
-def _shipped(pen: Pen) -> Order:
-    order = _usual(pen)
-    pen.wait(2, 20, HOUR_US)
-    pen.ship(order)
-    return order
-
-
-def _shipped_and_never_paid(pen: Pen) -> int:
-    return _shipped(pen).order_id
-
-
-def _shipped_although_declined(pen: Pen) -> int:
-    order = _usual(pen)
-    pen.decline(order)
-    pen.wait(2, 20, HOUR_US)
-    pen.ship(order)
-    pen.wait(5, 50)
-    pen.decline(order)
-    return order.order_id
-
-
-def _paid_too_late(pen: Pen) -> int:
-    order = _shipped(pen)
-    pen.wait(61, 300)
-    pen.pay(order)
-    return order.order_id
-
-
-def _placed_before_the_pipeline_started(pen: Pen) -> int:
+def _before_the_start(pen: Pen) -> None:
+    """Let the time be shortly before the pipeline starts."""
     pen.now_us = NOW_US
     pen.wait(-50, -15)
-    order = _usual(pen)
-    pen.wait(2, 20, HOUR_US)
-    pen.ship(order)
-    return order.order_id
 
 
-def _paid_within_the_hour(pen: Pen) -> int:
-    order = _shipped(pen)
-    pen.wait(5, 59)
-    pen.pay(order)
-    return order.order_id
+def _of_account(*steps: Step[str]) -> Plot:
+    """Return a story of a new account."""
+
+    def plot(pen: Pen) -> str:
+        account = pen.new_account()
+        for step in steps:
+            step(pen, account)
+        return account
+
+    return plot
 
 
-def _paid_and_shipped(pen: Pen) -> int:
-    order = _usual(pen)
-    pen.decline(order)
-    pen.wait(1, 10)
-    pen.pay(order)
-    pen.wait(2, 20, HOUR_US)
-    pen.ship(order)
-    return order.order_id
+def _fail(fewest: int, most: int | None = None) -> Step[str]:
+    """Log in with a wrong password, so many times."""
+
+    def step(pen: Pen, account: str) -> None:
+        for _ in range(fewest if most is None else pen.rng.randint(fewest, most)):
+            pen.log_in(account, success=False, is_strange=True)
+            pen.wait(0.1, 2)
+
+    return step
 
 
-def _never_paid_and_never_shipped(pen: Pen) -> int:
-    return _usual(pen).order_id
+def _buy(low: float, high: float) -> Step[str]:
+    """Order, pay and get something of an amount between two amounts."""
 
-
-def _fail(pen: Pen, account: str, n: int, *, is_strange: bool = True) -> None:
-    for _ in range(n):
-        pen.log_in(account, success=False, is_strange=is_strange)
-        pen.wait(0.1, 2)
-
-
-def _buy(pen: Pen, account: str, low: float, high: float) -> None:
-    order = pen.place(account, pen.cents(low, high))
-    pen.wait(1, 5)
-    pen.pay(order)
-    pen.wait(2, 10, HOUR_US)
-    pen.ship(order)
-
-
-def _guessed_and_bought(pen: Pen) -> str:
-    account = pen.new_account()
-    _fail(pen, account, pen.rng.randint(3, 6))
-    pen.log_in(account, is_strange=True)
-    pen.wait(1, 10)
-    _buy(pen, account, 501, 1900)
-    return account
-
-
-def _bought_without_a_login(pen: Pen) -> str:
-    account = pen.new_account()
-    _fail(pen, account, 3)
-    pen.wait(1, 20)
-    _buy(pen, account, 501, 1900)
-    return account
-
-
-def _failed_twice_only(pen: Pen) -> str:
-    account = pen.new_account()
-    _fail(pen, account, 2)
-    pen.log_in(account)
-    pen.wait(1, 10)
-    _buy(pen, account, 501, 1900)
-    return account
-
-
-def _bought_too_little(pen: Pen) -> str:
-    account = pen.new_account()
-    _fail(pen, account, 4)
-    pen.log_in(account)
-    pen.wait(1, 10)
-    _buy(pen, account, 300, 500)
-    return account
-
-
-def _bought_too_late(pen: Pen) -> str:
-    account = pen.new_account()
-    _fail(pen, account, 3)
-    pen.wait(31, 60)
-    pen.log_in(account)
-    _buy(pen, account, 501, 1900)
-    return account
-
-
-def _cancelled(pen: Pen) -> Order:
-    order = _paid(pen)
-    pen.wait(10, 300)
-    pen.cancel(order)
-    pen.wait(10, 300)
-    return order
-
-
-def _refunded_again(pen: Pen) -> int:
-    order = _cancelled(pen)
-    pen.refund(order)
-    pen.wait(0.1, 30, HOUR_US)
-    pen.refund(order)
-    return order.order_id
-
-
-def _refunded_again_in_part(pen: Pen) -> int:
-    order = _cancelled(pen)
-    pen.refund(order)
-    pen.wait(0.1, 30, HOUR_US)
-    pen.refund(order, order.cents // 3)
-    return order.order_id
-
-
-def _refunded_once(pen: Pen) -> int:
-    order = _cancelled(pen)
-    pen.refund(order)
-    return order.order_id
-
-
-def _refunded_in_two_parts(pen: Pen) -> int:
-    order = _cancelled(pen)
-    pen.refund(order, order.cents // 3)
-    pen.wait(0.1, 30, HOUR_US)
-    pen.refund(order, order.cents - order.cents // 3)
-    return order.order_id
-
-
-def _refunded_twice_and_never_cancelled(pen: Pen) -> int:
-    order = _paid(pen)
-    pen.wait(3, 10, HOUR_US)
-    pen.ship(order)
-    for _ in range(2):
-        pen.wait(1, 20, HOUR_US)
-        pen.refund(order)
-    return order.order_id
-
-
-def _refunded_again_days_later(pen: Pen) -> int:
-    order = _cancelled(pen)
-    pen.refund(order)
-    pen.wait(2.1, 3, DAY_US)
-    pen.refund(order)
-    return order.order_id
-
-
-def _spend(pen: Pen, account: str, *cents: int, is_declined: bool = False) -> None:
-    for amount in cents:
-        order = pen.place(account, amount)
+    def step(pen: Pen, account: str) -> None:
+        order = pen.place(account, pen.cents(low, high))
         pen.wait(1, 5)
-        (pen.decline if is_declined else pen.pay)(order)
-        pen.wait(5, 60)
+        pen.pay(order)
+        pen.wait(2, 10, HOUR_US)
+        pen.ship(order)
+
+    return step
 
 
-def _over_the_limit(pen: Pen) -> str:
-    account = pen.new_account()
-    _spend(pen, account, *(pen.cents(410, 450) for _ in range(pen.rng.randint(5, 7))))
-    return account
+def _spend(*cents: int, way: Step[Order] = Pen.pay) -> Step[str]:
+    """Order for these amounts, and pay, or try to."""
+
+    def step(pen: Pen, account: str) -> None:
+        for amount in cents:
+            order = pen.place(account, amount)
+            pen.wait(1, 5)
+            way(pen, order)
+            pen.wait(5, 60)
+
+    return step
 
 
-def _over_the_limit_by_a_cent(pen: Pen) -> str:
-    account = pen.new_account()
-    _spend(pen, account, *[40_000] * 4, 40_001)
-    return account
+def _spend_often(pen: Pen, account: str) -> None:
+    """Spend more than 2,000 in five orders or more."""
+    _spend(*(pen.cents(410, 450) for _ in range(pen.rng.randint(5, 7))))(pen, account)
 
 
-def _exactly_at_the_limit(pen: Pen) -> str:
-    account = pen.new_account()
-    _spend(pen, account, *[40_000] * 5)
-    return account
+def _log_in_from_afar(pen: Pen, account: str) -> None:
+    pen.log_in(account, is_strange=True)
 
 
-def _over_the_limit_in_two_days(pen: Pen) -> str:
-    account = pen.new_account()
-    _spend(pen, account, *[45_000] * 4)
-    pen.wait(24, 30, HOUR_US)
-    _spend(pen, account, *[45_000] * 4)
-    return account
+_LATER_SHIPPED = (_wait(2, 20, HOUR_US), Pen.ship)
+_CANCELLED = (Pen.pay, _wait(10, 300), Pen.cancel, _wait(10, 300))
+_HOURS_LATER = _wait(0.1, 30, HOUR_US)
+_DEAR, _CHEAP = _buy(501, 1900), _buy(300, 500)
 
-
-def _over_the_limit_with_what_was_declined(pen: Pen) -> str:
-    account = pen.new_account()
-    _spend(pen, account, *[45_000] * 3)
-    _spend(pen, account, *[45_000] * 3, is_declined=True)
-    return account
-
-
-PLOTS: dict[str, tuple[tuple[Plot, ...], tuple[Plot, ...]]] = {
+PLOTS: Mapping[str, tuple[Mapping[str, Plot], Mapping[str, Plot]]] = {
     "paid_twice": (
-        (_paid_again, _paid_again_after_it_was_shipped),
-        (_paid_again_after_a_refund, _paid_after_it_was_declined, _paid_again_a_day_later),
+        {
+            "paid_again": _of_order(Pen.pay, _wait(1, 60), Pen.pay, _wait(100, 200), Pen.ship),
+            "paid_again_after_it_was_shipped": _of_order(
+                Pen.pay, _wait(2, 10, HOUR_US), Pen.ship, _wait(2, 10, HOUR_US), Pen.pay
+            ),
+        },
+        {
+            "paid_again_after_a_refund": _of_order(Pen.pay, _wait(5, 60), Pen.refund, _wait(5, 60), Pen.pay),
+            "paid_after_it_was_declined": _of_order(Pen.decline, _wait(1, 30), Pen.pay),
+            "paid_again_a_day_later": _of_order(Pen.pay, _wait(24.1, 30, HOUR_US), Pen.pay),
+        },
     ),
     "shipped_unpaid": (
-        (
-            _shipped_and_never_paid,
-            _shipped_although_declined,
-            _paid_too_late,
-            _placed_before_the_pipeline_started,
-        ),
-        (_paid_within_the_hour, _paid_and_shipped, _never_paid_and_never_shipped),
+        {
+            "shipped_and_never_paid": _of_order(*_LATER_SHIPPED),
+            "shipped_although_declined": _of_order(Pen.decline, *_LATER_SHIPPED, _wait(5, 50), Pen.decline),
+            "paid_too_late": _of_order(*_LATER_SHIPPED, _wait(61, 300), Pen.pay),
+            "placed_before_the_pipeline_started": _of_order(*_LATER_SHIPPED, when=_before_the_start),
+        },
+        {
+            "paid_within_the_hour": _of_order(*_LATER_SHIPPED, _wait(5, 59), Pen.pay),
+            "paid_and_shipped": _of_order(Pen.decline, _wait(1, 10), Pen.pay, *_LATER_SHIPPED),
+            "never_paid_and_never_shipped": _of_order(),
+        },
     ),
     "order_after_failed_logins": (
-        (_guessed_and_bought, _bought_without_a_login),
-        (_failed_twice_only, _bought_too_little, _bought_too_late),
+        {
+            "guessed_and_bought": _of_account(_fail(3, 6), _log_in_from_afar, _wait(1, 10), _DEAR),
+            "bought_without_a_login": _of_account(_fail(3), _wait(1, 20), _DEAR),
+        },
+        {
+            "failed_twice_only": _of_account(_fail(2), Pen.log_in, _wait(1, 10), _DEAR),
+            "bought_too_little": _of_account(_fail(4), Pen.log_in, _wait(1, 10), _CHEAP),
+            "bought_too_late": _of_account(_fail(3), _wait(31, 60), Pen.log_in, _DEAR),
+        },
     ),
     "refunded_twice": (
-        (_refunded_again, _refunded_again_in_part),
-        (
-            _refunded_once,
-            _refunded_in_two_parts,
-            _refunded_twice_and_never_cancelled,
-            _refunded_again_days_later,
-        ),
+        {
+            "refunded_again": _of_order(*_CANCELLED, Pen.refund, _HOURS_LATER, Pen.refund),
+            "refunded_again_in_part": _of_order(*_CANCELLED, Pen.refund, _HOURS_LATER, _refund_part(3)),
+        },
+        {
+            "refunded_once": _of_order(*_CANCELLED, Pen.refund),
+            "refunded_in_two_parts": _of_order(*_CANCELLED, _refund_part(3), _HOURS_LATER, _refund_rest(3)),
+            "refunded_twice_and_never_cancelled": _of_order(
+                Pen.pay,
+                _wait(3, 10, HOUR_US),
+                Pen.ship,
+                *(_wait(1, 20, HOUR_US), Pen.refund) * 2,
+            ),
+            "refunded_again_days_later": _of_order(
+                *_CANCELLED, Pen.refund, _wait(2.1, 3, DAY_US), Pen.refund
+            ),
+        },
     ),
     "day_limit": (
-        (_over_the_limit, _over_the_limit_by_a_cent),
-        (_exactly_at_the_limit, _over_the_limit_in_two_days, _over_the_limit_with_what_was_declined),
+        {
+            "over_the_limit": _of_account(_spend_often),
+            "over_the_limit_by_a_cent": _of_account(_spend(*[40_000] * 4, 40_001)),
+        },
+        {
+            "exactly_at_the_limit": _of_account(_spend(*[40_000] * 5)),
+            "over_the_limit_in_two_days": _of_account(
+                _spend(*[45_000] * 4), _wait(24, 30, HOUR_US), _spend(*[45_000] * 4)
+            ),
+            "over_the_limit_with_what_was_declined": _of_account(
+                _spend(*[45_000] * 3), _spend(*[45_000] * 3, way=Pen.decline)
+            ),
+        },
     ),
 }
-"""Rule -> plots that it must find, and near misses. The stories use the plots in turn."""
+"""Rule -> stories that it must find, and near misses, by name. They are told in turn."""
 
 
 def tell_stories(pen: Pen, n_orders: int) -> list[Story]:
@@ -330,9 +208,8 @@ def tell_stories(pen: Pen, n_orders: int) -> list[Story]:
     told = []
     for rule, (planted, near_misses) in PLOTS.items():
         for plots, is_planted in ((planted, True), (near_misses, False)):
-            for idx in range(n):
-                plot = plots[idx % len(plots)]
+            for name, plot in islice(cycle(plots.items()), n):
                 pen.now_us = NOW_US
                 pen.wait(1, 36, HOUR_US)
-                told.append(Story(rule, is_planted, plot.__name__.strip("_"), str(plot(pen))))
+                told.append(Story(rule, is_planted, name, str(plot(pen))))
     return told

@@ -1,6 +1,7 @@
 """A Kafka broker: one process on this machine, which answers on 127.0.0.1 only.
 
-It has two doors. The plain one lets everybody do everything. The other one asks for a password (SASL).
+It has two doors. The plain one lets everybody do everything. The other one asks for a password (SASL). With a
+certificate there is a third one, which asks for a password and speaks TLS.
 """
 
 from __future__ import annotations
@@ -30,14 +31,13 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}{tls},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl}{tls}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SASL_SSL
 inter.broker.listener.name=PLAINTEXT
-sasl.enabled.mechanisms=PLAIN
-listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required\
-{users};
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+{logins}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 log.dirs={data}
@@ -54,14 +54,37 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
+_LOGINS = """\
+listener.name.{door}.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required\
+{users};
+listener.name.{door}.scram-sha-256.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+"""
+
+_TLS = """\
+listener.name.tls.ssl.keystore.type=PEM
+listener.name.tls.ssl.keystore.location={certificate}
+"""
+
 
 @dataclass(frozen=True)
 class KafkaServer:
-    """A broker that runs: its plain door, the one that asks for a password, the number of its process."""
+    """A broker that runs: its doors, and the number of its process.
+
+    Parameters
+    ----------
+    address
+        The plain door.
+    sasl_address
+        The door that asks for a password.
+    tls_address
+        The door that speaks TLS and asks for a password; empty: there is none.
+    """
 
     address: str
     sasl_address: str
     pid: int = 0
+    tls_address: str = ""
 
     @cached_property
     def admin(self) -> Any:
@@ -118,7 +141,9 @@ def has_kafka() -> bool:
 
 
 @contextmanager
-def running_kafka(folder: Path, passwords: Mapping[str, str] | None = None) -> Iterator[KafkaServer]:
+def running_kafka(
+    folder: Path, passwords: Mapping[str, str] | None = None, certificate: Path | None = None
+) -> Iterator[KafkaServer]:
     """Start a broker whose data are in `folder`, wait until it answers, and end it.
 
     Parameters
@@ -126,24 +151,33 @@ def running_kafka(folder: Path, passwords: Mapping[str, str] | None = None) -> I
     folder
         An empty folder.
     passwords
-        Those of the users of the door that asks for one.
+        Those of the users of the doors that ask for one.
+    certificate
+        A file with key and certificate, for the door that speaks TLS.
 
     Raises
     ------
     ServerError
         It does not start.
     """
-    plain, sasl, controller = free_ports(3)
-    users = "".join(f' user_{name}="{password}"' for name, password in (passwords or {}).items())
+    plain, sasl, tls, controller = free_ports(4)
+    known = (passwords or {}).items()
+    users = "".join(f' user_{name}="{password}"' for name, password in known)
+    doors = ("sasl",) if certificate is None else ("sasl", "tls")
+    logins = "".join(_LOGINS.format(door=door, users=users) for door in doors)
+    if certificate is not None:
+        logins += _TLS.format(certificate=certificate)
     settings = folder / "server.properties"
     ports = {"plain": plain, "sasl": sasl, "controller": controller}
-    settings.write_text(_PROPERTIES.format(**ports, data=folder / "data", users=users))
+    ports_of_tls = "" if certificate is None else f",TLS://127.0.0.1:{tls}"
+    settings.write_text(_PROPERTIES.format(**ports, tls=ports_of_tls, data=folder / "data", logins=logins))
     # It ends soon: no time for the best machine code.
     java = [find_java().command, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     java += ["-cp", str(JARS / "*")]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    scram = [f"--add-scram=SCRAM-SHA-256=[name={name},password={password}]" for name, password in known]
     done = subprocess.run(  # noqa: S603 - our own Java
-        [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)],
+        [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(settings), *scram],
         check=False,
         capture_output=True,
         text=True,
@@ -153,7 +187,8 @@ def running_kafka(folder: Path, passwords: Mapping[str, str] | None = None) -> I
         raise ServerError(f"the Kafka broker cannot prepare its folder:\n{done.stderr[-4000:]}")
     log = folder / "broker.log"
     with running([*java, "kafka.Kafka", str(settings)], log) as process:
-        server = KafkaServer(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", process.pid)
+        address_of_tls = "" if certificate is None else f"127.0.0.1:{tls}"
+        server = KafkaServer(f"127.0.0.1:{plain}", f"127.0.0.1:{sasl}", process.pid, address_of_tls)
         wait_until(lambda: _answers(server), process, log, _START_SECONDS)
         yield server
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -92,12 +93,21 @@ def _handler(get: Callable[[], WebServer]) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of clients that are gone."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def running_web_server(certificate: Path | None = None) -> Iterator[WebServer]:
     """Yield a server that runs; with a certificate it speaks TLS."""
     found: list[WebServer] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: found[0]))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _handler(lambda: found[0]))
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

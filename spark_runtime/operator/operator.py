@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from cep.counts import Counts
-from cep.engine.corrections import Corrector, is_corrected, new_matcher, restored
-from cep.engine.matcher import Counters, Matcher
+from cep.engine.chains.chain import Chain, units_of
+from cep.engine.corrections import Corrector, is_corrected, restored
+from cep.engine.counters import Counters
+from cep.engine.matcher import Matcher
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.engine.watermark import late_by_us, split_late
@@ -30,6 +33,7 @@ from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
 from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
@@ -43,6 +47,7 @@ from spark_runtime.operator.output import (
     carried,
     carried_schema,
 )
+from spark_runtime.operator.stages import as_output, as_parcels, later_parcels
 from spark_runtime.plan.layout import (
     COUNTED,
     DEAD_LETTER,
@@ -53,14 +58,20 @@ from spark_runtime.plan.layout import (
     TEXT,
     Layout,
 )
-from spark_runtime.plan.parcels import EVENTS, record_bytes, table_of_bytes
+from spark_runtime.plan.parcels import EVENTS, Packer, record_bytes, table_of_bytes
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.sources.plan import cap_of_task, clock_of_task
+from spark_runtime.tables.content import Content, tables_of, told_to_task
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
+
+    from cep.engine.context.tables import GivenTable
+
+Tables = Mapping[str, "GivenTable"]
+"""Static tables, by name."""
 
 _HEADER = struct.Struct("<4sHHI")
 _LENGTH = struct.Struct("<Q")
@@ -82,20 +93,30 @@ class KeyGroups:
         What becomes of the output.
     by_own_events
         Whether the latest event of a group shows how far its event time is.
+    tables
+        What static tables hold, unless the tasks are told.
+    first_group
+        The label of the key group that counts what all key groups get.
     """
 
     layout: Layout
     n_groups: int
     delivery: Delivery = ALL_AS_ROWS
     by_own_events: bool = True
+    tables: Mapping[str, Content] = field(default_factory=dict)
+    first_group: int = 0
 
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         """Take in the parcels of one key group and one micro-batch, or its timeout; yield what comes out."""
         freeze_loaded()
-        matchers = decode_state(state.get[0], self.layout, self.n_groups) if state.exists else self._fresh()
-        call = _Call(self, matchers)
+        tables = tables_of(self.layout.programs, self.tables, told_to_task())
+        matchers = decode_state(state.get[0], self.layout, self.n_groups, tables) if state.exists else None
+        call = _Call(
+            self, Chain(self.layout.rules, matchers, tables=tables), is_first=key[0] == self.first_group
+        )
+        matchers = call.chain.matchers
         if not state.hasTimedOut:
             for frame in frames:
                 for parcel in zip(frame[PROGRAM], frame[TEXT], frame[EVENTS], strict=True):
@@ -109,7 +130,7 @@ class KeyGroups:
             call.counts.waiting[str(key[0])] = sum(matcher.n_waiting for matcher in matchers)
             call.counts.waiting_bytes[str(key[0])] = sum(matcher.waiting_bytes for matcher in matchers)
         state.update((encode_state(matchers, self.n_groups),))
-        deadline_us = min((d for m in matchers if (d := m.next_deadline_us()) is not None), default=None)
+        deadline_us = call.chain.next_deadline_us()
         if self.layout.rules.tells_end:
             call.counts.deadlines[str(key[0])] = deadline_us
         if deadline_us is not None:
@@ -122,7 +143,7 @@ class KeyGroups:
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take in all parcels of one partition of a batch; yield what comes out."""
         freeze_loaded()
-        call = _Call(self, self._fresh())
+        call = _Call(self, Chain(self.layout.rules, tables=tables_of(self.layout.programs, self.tables, {})))
         for batch in batches:
             call.push_all(batch)
             del batch  # or the last one stays until the end
@@ -131,6 +152,34 @@ class KeyGroups:
         assert context is not None
         yield from call.output(str(context.partitionId()))
 
+    def batch_stage(
+        self, batches: Iterable[pa.RecordBatch], packer: Packer, stage: int, *, is_last: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in all parcels of one partition of a batch; yield what one stage of the rules makes of them.
+
+        These are parcels for the next stage, or what comes out, if this stage `is_last`.
+        """
+        freeze_loaded()
+        fed: list[pa.RecordBatch] = []
+
+        def forward(number: int, events: pa.Table) -> None:
+            fed.extend(packer.of_events(number, events))
+
+        tables = tables_of(self.layout.programs, self.tables, {})
+        call = _Call(self, Chain(self.layout.rules, tables=tables, stage=stage, forward=forward))
+        for batch in batches:
+            now, later = later_parcels(batch, self.layout.rules.chains.stages, stage)
+            call.push_all(now)
+            if later.num_rows:
+                yield as_output(later) if is_last else later
+        call.finish()
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        found = call.output(f"{stage}-{number}")
+        yield from fed
+        yield from found if is_last else as_parcels(found, packer.labels[number % len(packer.labels)])
+
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take rows of output that have matches; yield these (`carried_schema`)."""
         schema = carried_schema(self.layout.rules.match_schema)
@@ -138,26 +187,26 @@ class KeyGroups:
             for data in batch.column(0).to_pylist():
                 yield from table_of_bytes(data, schema).to_batches()
 
-    def _fresh(self) -> list[Matcher | Corrector]:
-        rules = self.layout.rules
-        return [new_matcher(program, rules.corrections) for program in rules.programs]
-
 
 class _Call:
     """One call of the operator: what went in, what comes out."""
 
-    def __init__(self, operator: KeyGroups, matchers: list[Matcher | Corrector]) -> None:
+    def __init__(self, operator: KeyGroups, chain: Chain, *, is_first: bool = True) -> None:
         self.operator = operator
+        self.chain = chain
+        self.is_first = is_first
         self.layout = operator.layout
         self.schema = carried_schema(operator.layout.rules.match_schema)
-        self.matchers = matchers
-        self.before = [copy.deepcopy(matcher.counters) for matcher in matchers]
+        self.matchers = chain.matchers
+        self.before = [copy.deepcopy(matcher.counters) for matcher in chain.matchers]
+        self.duplicates = chain.duplicates_of()
         self.latest_us: int | None = None
         self.is_end = False
         self.gets_whole = any(kind.startswith(LATE) for kind in operator.delivery.kinds)
         self.counts = Counts()
         self.found = Found(Matches(self.schema))
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
+        self.late_versions: Counter[str] = Counter()  # by table
 
     def push(self, number: int, text: str | None, data: bytes | pa.Buffer | None) -> None:
         """Take in one parcel."""
@@ -173,10 +222,10 @@ class _Call:
         elif number == DEAD_LETTER:
             self.found.dead.append(text)
         elif number == LATE_EVENTS and data is not None:
-            stream = self.layout.rules.streams[text]
+            stream = self.layout.rules.inputs[text]
             self.found.late.setdefault(text, []).append(table_of_bytes(data, late_schema(stream)))
         elif number == MAY_BE_LATE and data is not None:
-            stream = self.layout.rules.streams[text]
+            stream = self.layout.rules.inputs[text]
             self._push_whole(stream, table_of_bytes(data, event_table_schema(stream)))
 
     def push_all(self, parcels: pa.RecordBatch) -> None:
@@ -189,20 +238,34 @@ class _Call:
         latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
         self.latest_us = latest_us if self.latest_us is None else max(self.latest_us, latest_us)
         # Only a DataFrame's events can be late here: those of a pipeline were judged when they were read.
-        late = self.matchers[number].push(events)
+        late = self.chain.push(number, events)
+        if late.num_rows and VERSION_COLUMN in late.column_names:
+            late = self._note_late_versions(number, late)
         if late.num_rows and COUNTED_COLUMN in late.column_names:  # in several partitions: once
             late = late.filter(late.column(COUNTED_COLUMN))
         if late.num_rows and self.gets_whole:  # all but those that could have been corrected are counted
-            final_us = self.matchers[number].watermark_us - self.layout.rules.counted_us
+            final_us = self.chain.watermark_us - self.layout.rules.counted_us
             late = late.filter(pc.greater(late.column(TIME_COLUMN), final_us))
         if late.num_rows:
             self._note_late(number, late)
 
+    def _note_late_versions(self, number: int, late: pa.Table) -> pa.Table:
+        """Count the versions of tables that are late; return the events that are."""
+        version = np.asarray(late.column(VERSION_COLUMN))
+        tables = self.layout.programs[number].joins.tables
+        counts = np.bincount(np.abs(version), minlength=len(tables) + 1)
+        found: Counter[str] = Counter()
+        for joined, n in zip(tables, counts[1:].tolist(), strict=True):
+            # A version that all key groups get is late once, whatever the number of key groups and rules.
+            if n and not self.gets_whole and (joined.is_co_partitioned or self.is_first):
+                found[joined.table.name] = max(found[joined.table.name], n)
+        self.late_versions |= found
+        return late.filter(pa.array(version == 0))
+
     def _push_whole(self, stream: Stream, events: pa.Table) -> None:
         """Keep and count what of `events` comes too late; the matchers get and drop it by itself."""
         time_us = np.asarray(events.column(stream.event_time))
-        # All matchers are advanced together.
-        late_us = late_by_us(time_us, self.matchers[0].watermark_us)
+        late_us = late_by_us(time_us, self.chain.watermark_us)
         _, late = split_late(events, late_us, stream, self.layout.rules.counted_us)
         if late.num_rows:
             self.found.late.setdefault(stream.name, []).append(late)
@@ -239,23 +302,16 @@ class _Call:
         elif self.latest_us is not None and self.operator.by_own_events:
             reached.append(self.latest_us - self.layout.rules.lateness_us)
         if reached:
-            for matcher in self.matchers:
-                self._put_matches(matcher.advance(max(reached), self._put_matches))
+            self.chain.advance(max(reached), self._put_matches)
 
     def _advance_by_clock(self, events_us: int, clock_us: int) -> None:
         put_of_clock = partial(self._put_matches, ended_by=BY_CLOCK)
-        for matcher in self.matchers:
-            if isinstance(matcher, Corrector):
-                found = matcher.advance(events_us, self._put_matches, put_of_clock)
-            else:
-                found = matcher.advance(events_us, self._put_matches)
-            self._put_matches(found)
-            put_of_clock(matcher.advance(clock_us, put_of_clock))
+        self.chain.advance(events_us, self._put_matches, put_beyond=put_of_clock)
+        self.chain.advance(clock_us, put_of_clock)
 
     def finish(self) -> None:
         """The input is complete."""
-        for matcher in self.matchers:
-            self._put_matches(matcher.finish(self._put_matches))
+        self.chain.finish(self._put_matches)
 
     def _put_matches(self, matches: pa.Table, ended_by: str = BY_EVENT) -> None:
         n = matches.num_rows
@@ -280,7 +336,9 @@ class _Call:
         for stream, n in rules.events_met([late.tolist() for late in self.late]).items():
             if n:
                 self.counts.add(Counts(late_of={stream: n}))
-        duplicates = rules.events_met(_new_duplicates(self.before, after))
+        if self.late_versions:
+            self.counts.add(Counts(late_of=dict(self.late_versions)))
+        duplicates = rules.events_met(_new_duplicates(self.duplicates, self.chain.duplicates_of()))
         self.counts.duplicates += sum(duplicates.values())
         for old, new in zip(self.before, after, strict=True):
             self.counts.add(_added(old, new))
@@ -290,7 +348,7 @@ class _Call:
         delivery.deliver(self.found, file)
         text = self.counts.to_json()
         texts = [] if text == "{}" else [(COUNTS, text)]
-        texts += [row for row in self.found.texts(rules.streams) if row[0] in delivery.kinds]
+        texts += [row for row in self.found.texts(rules.inputs) if row[0] in delivery.kinds]
         if texts:  # in one batch: Spark takes a quarter of a millisecond for each
             yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
         if MATCH in delivery.kinds:
@@ -304,10 +362,10 @@ def _output(*columns: Sequence[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA)
 
 
-def _new_duplicates(before: Sequence[Counters], after: Sequence[Counters]) -> list[list[int]]:
+def _new_duplicates(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return for each program how many second deliveries of each stream a call met."""
     return [
-        [n - n_before for n, n_before in zip(new.duplicates_of, old.duplicates_of, strict=True)]
+        [n - n_before for n, n_before in zip(new, old, strict=True)]
         for old, new in zip(before, after, strict=True)
     ]
 
@@ -338,8 +396,10 @@ def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> byte
     return b"".join(parts)
 
 
-def decode_state(data: bytes | bytearray, layout: Layout, n_groups: int) -> list[Matcher | Corrector]:
-    """Return the matchers whose snapshots `data` holds.
+def decode_state(
+    data: bytes | bytearray, layout: Layout, n_groups: int, tables: Tables | None = None
+) -> list[Matcher | Corrector]:
+    """Return the matchers whose snapshots `data` holds; `tables` are the static ones.
 
     Raises
     ------
@@ -360,17 +420,18 @@ def decode_state(data: bytes | bytearray, layout: Layout, n_groups: int) -> list
             "or start with an empty checkpoint",
         )
     snapshots = _snapshots(data, n_programs)
-    corrections = layout.rules.corrections
-    if len(snapshots) == len(layout.programs) and (
-        corrections is not None or any(map(is_corrected, snapshots))
-    ):
-        pairs = zip(layout.programs, snapshots, strict=True)
-        return [restored(program, snapshot, corrections) for program, snapshot in pairs]
+    corrections, units = layout.rules.corrections, units_of(layout.rules, tables)
+    if corrections is not None or any(map(is_corrected, snapshots)):
+        # Of another number some differ, and the first that differs is refused.
+        found = [restored(*pair, corrections, tables) for pair in zip(units, snapshots, strict=False)]
+        if len(units) == len(snapshots):
+            return found
+        raise _damaged("it is of another number of programs")
     of_program = {header(snapshot).fingerprint: snapshot for snapshot in snapshots}
     if of_program.keys() != {program.fingerprint for program in layout.programs}:
         then = [decode(snapshot).identity() for snapshot in snapshots]
         raise other_rules(then, [program.identity for program in layout.programs])
-    return [Matcher.restore(program, of_program[program.fingerprint]) for program in layout.programs]
+    return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in layout.programs]
 
 
 def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:

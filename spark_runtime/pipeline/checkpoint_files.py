@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cep.write_errors import writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class CheckpointFiles(Protocol):
@@ -24,6 +25,14 @@ class CheckpointFiles(Protocol):
 
     def write(self, name: str, text: str) -> None:
         """Write a file in one step: no reader sees half of it."""
+        ...
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return what is in a file, None if it is not there."""
+        ...
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file in one step."""
         ...
 
     def names(self, folder: str) -> list[str]:
@@ -43,18 +52,27 @@ class LocalFiles:
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, None if it is not there."""
+        data = self.read_bytes(name)
+        return None if data is None else data.decode(errors="replace")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file in one step."""
+        self.write_bytes(name, text.encode())
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return what is in a file, None if it is not there."""
         try:
-            return (self.root / name).read_bytes().decode(errors="replace")
+            return (self.root / name).read_bytes()
         except FileNotFoundError:
             return None
 
-    def write(self, name: str, text: str) -> None:
+    def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file in one step."""
         place = self.root / name
         with writing(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             unfinished = place.with_name(f".{place.name}.tmp")
-            unfinished.write_text(text, encoding="utf-8")
+            unfinished.write_bytes(data)
             unfinished.replace(place)
 
     def names(self, folder: str) -> list[str]:
@@ -85,23 +103,32 @@ class HadoopFiles:
 
     def read(self, name: str) -> str | None:
         """Return the text of a file, None if it is not there."""
+        data = self.read_bytes(name)
+        return None if data is None else data.decode(errors="replace")
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return what is in a file, None if it is not there."""
         files, place = self._place(name)
         if not files.exists(place):
             return None
         stream = files.open(place)
         try:
-            return bytes(stream.readAllBytes()).decode(errors="replace")
+            return bytes(stream.readAllBytes())
         finally:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
+        """Write a file in one step, as far as the file system can."""
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, data: bytes) -> None:
         """Write a file in one step, as far as the file system can."""
         folder, _, last = name.rpartition("/")
         unfinished = f"{folder}/.{last}.tmp" if folder else f".{last}.tmp"
         files, place = self._place(unfinished)
         stream = files.create(place, True)
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(data))
         finally:
             stream.close()
         _, whole = self._place(name)

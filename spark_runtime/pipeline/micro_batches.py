@@ -18,7 +18,15 @@ from heapq import nsmallest
 from cep.counts import Counts, Highest
 from cep.engine.matcher import END_OF_TIME_US
 from cep.errors import InputError
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits, planned, write_done, write_plan
+from spark_runtime.pipeline.checkpoint import (
+    KEPT_BATCHES,
+    Checkpoint,
+    Done,
+    Waits,
+    planned,
+    write_done,
+    write_plan,
+)
 from spark_runtime.pipeline.time_status import (
     MOST_SHOWN,
     ByClock,
@@ -48,6 +56,7 @@ from spark_runtime.sources.protocol import (
     TimedPlanner,
 )
 from spark_runtime.sources.watermarks import Follows, Held, WaitingLimit, WatermarkRule
+from spark_runtime.tables.static import StaticTables
 
 MIN_POLL_SECONDS = 0.01
 
@@ -88,6 +97,8 @@ class MicroBatches:
     ends_waits
         Whether the pipeline has `end_waits_after`: what waits is noted. Only a stream that goes on has the
         time in its `rule`.
+    tables
+        The static tables.
     """
 
     checkpoint: Checkpoint
@@ -102,6 +113,7 @@ class MicroBatches:
     clock: Callable[[], float] = time.time
     limit: WaitingLimit = field(default_factory=WaitingLimit)
     ends_waits: bool = False
+    tables: StaticTables = field(default_factory=lambda: StaticTables({}))
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
     """How long each complete micro-batch took, with the work of Spark around it."""
@@ -139,7 +151,9 @@ class MicroBatches:
             plan = self._wait()
             if plan is None:
                 return None
+            plan = replace(plan, tables=self.tables.look())
             write_plan(self.checkpoint, batch, plan)
+            self.tables.keep(batch, plan.tables, KEPT_BATCHES)
         self._begun = self._last_begun = time.monotonic()
         self._plan = plan
         return plan
@@ -184,6 +198,7 @@ class MicroBatches:
         """End the run; add to `counts` what the sources have to say at the end."""
         for planner in self._planners.values():
             planner.close(counts)
+        counts.add(self.tables.counts())
 
     def add_seconds(self) -> None:
         """Add the time that the complete micro-batch took to `seconds`."""
@@ -393,7 +408,7 @@ class MicroBatches:
         """Return what the sources have to tell, for the line of progress and the summary."""
         planners = self._planners.items()
         told = [(name, p.status()) for name, p in planners if isinstance(p, TellingPlanner)]
-        return tuple(f"{name}: {text}" for name, text in told if text)
+        return (*(f"{name}: {text}" for name, text in told if text), *self.tables.status())
 
     def status(self) -> TimeStatus:
         """Return how far event time is."""

@@ -68,7 +68,7 @@ def run_pipeline(
     summary.time = None if run.batches is None else run.batches.status()
     summary.sources = () if run.batches is None else run.batches.of_sources()
     instead = "run with `mode: batch`" if pipeline.is_stream else ""
-    for line in summary_lines(summary.counts, summary.seconds, pipeline.rules.streams, instead):
+    for line in summary_lines(summary.counts, summary.seconds, pipeline.rules.inputs, instead):
         errors.print(line, markup=False, soft_wrap=True)
     if summary.time is not None:
         for word, text in summary.time.summary_lines():

@@ -29,14 +29,18 @@ from spark_runtime.operator.output import DEAD, LATE, MATCH, late_kind
 from spark_runtime.settings import Settings, one_of, path_of
 from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, SinkType, sink_names
+from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.sources.protocol import Source as EventSource
 from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
-from spark_runtime.sources.spec import SourceContext, SourceSpec
+from spark_runtime.sources.spec import SourceContext
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
+from spark_runtime.tables.content import timed_inputs
+from spark_runtime.tables.static import StaticFile
 
 _SETTINGS = (
     "streams",
+    "tables",
     "rules",
     "source",
     "sources",
@@ -69,16 +73,6 @@ _T = TypeVar("_T", bound=_HasSettings)
 
 
 @dataclass(frozen=True, slots=True)
-class SourceEntry:
-    """A source of the file: the `format` that it gives, its stream and its other settings."""
-
-    name: str
-    stream: str
-    spec: SourceSpec
-    idle_after_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A pipeline file that is sound, its rules compiled, its paths absolute."""
 
@@ -98,6 +92,7 @@ class Pipeline:
     watermark: Follows = Follows.SLOWEST
     waiting: WaitingLimit = field(default_factory=WaitingLimit)
     end_waits_after_us: int | None = None
+    tables: tuple[StaticFile, ...] = ()  # that are static
 
     @property
     def is_live(self) -> bool:
@@ -108,7 +103,7 @@ class Pipeline:
         """Yield the sink of each output, with its settings; nothing is written yet."""
         matches = Output(MATCH, self.rules.match_schema)
         yield from ((spec, spec.open(matches, context)) for spec in self.sinks)
-        streams = self.rules.streams
+        streams = timed_inputs(self.rules)
         if self.late is not None:
             for name, stream in streams.items():
                 folder = "" if len(streams) == 1 else f"stream={name}"
@@ -126,7 +121,7 @@ class Pipeline:
         InputError
             Only Spark can read it, and its stream needs more.
         """
-        stream = self.rules.streams[entry.stream]
+        stream = self.rules.inputs[entry.stream]
         keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST
         source = entry.spec.open(SourceContext(stream, keys, self.is_stream, self.is_live, by_time, log))
         if not isinstance(source, EventSource) and stream.device_clock is not None:
@@ -218,12 +213,13 @@ class _Reader:
             return None
         rules, texts, warnings = compiled
         rules = rules.with_corrections(corrections)
+        static = static_entries(rules, sources)
         return Pipeline(
             name=self.name,
             rules=rules if end_waits_after_us is None else rules.telling_end(),
             texts=texts,
             warnings=warnings,
-            sources=tuple(sources.values()),
+            sources=tuple(entry for name, entry in sources.items() if name not in static),
             sinks=sinks,
             late=late,
             dead_letter=dead,
@@ -235,6 +231,7 @@ class _Reader:
             watermark=Follows(self._word(found, "watermark", tuple(Follows), Follows.SLOWEST)),
             waiting=self._waiting(root, found),
             end_waits_after_us=end_waits_after_us,
+            tables=tuple(static_file(rules, sources[name]) for name in static),
         )
 
     def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:
@@ -309,7 +306,7 @@ class _Reader:
             if source is not None and source.stream in sources:
                 self.document.problem(
                     "E0843",
-                    f"two sources for stream `{source.stream}`",
+                    f"two sources for {'table' if source.is_table else 'stream'} `{source.stream}`",
                     item,
                     "the stream has one already",
                     "put the files into one directory",
@@ -319,19 +316,21 @@ class _Reader:
         return sources if is_sound else None
 
     def _source(self, node: yaml.Node) -> SourceEntry | None:
-        common = ("stream", "format")
-        of_all = (*_settings_of_sources(), "idle_after")
-        found = self._found(node, "`source`", common, of_all, source_type)
-        stream = None if found is None else self.document.text(found["stream"], "`stream`")
+        is_table = any(entry.name == "table" for entry in self.document.mapping(node, "`source`") or [])
+        word = "table" if is_table else "stream"
+        common = (word, "format")
+        more = ("idle_after",)
+        found = self._found(node, "`source`", (common, more), _settings_of_sources(), source_type)
+        stream = None if found is None else self.document.text(found[word], f"`{word}`")
         if found is None or stream is None:
             return None
-        chosen = self._chosen(found, "a source of format", (*common, "idle_after"), source_type, source_names)
+        chosen = self._chosen(found, "a source of format", (*common, *more), source_type, source_names)
         if chosen is None:
             return None
         name, source = chosen
         settings = Settings(self.document, self.folder, node, "`source`", found)
         spec, idle_after_s = source.spec(settings), settings.seconds("idle_after")
-        return None if spec is None else SourceEntry(name, stream, spec, idle_after_s)
+        return None if spec is None else SourceEntry(name, stream, spec, idle_after_s, is_table)
 
     def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
@@ -352,7 +351,7 @@ class _Reader:
                 raise InputError("E0841", f"`{name}` takes no such output")
             return found
 
-        found = self._found(node, what, ("format",), _settings_of_sinks(), lookup)
+        found = self._found(node, what, (("format",), ()), _settings_of_sinks(), lookup)
         if found is None:
             return None
         names = partial(sink_names, kind)
@@ -365,17 +364,22 @@ class _Reader:
         self,
         node: yaml.Node,
         what: str,
-        common: tuple[str, ...],
+        common: tuple[tuple[str, ...], tuple[str, ...]],
         of_others: tuple[str, ...],
         lookup: Callable[[str], _HasSettings],
     ) -> dict[str, yaml.Node] | None:
-        """Return the settings of a source or sink, None if one of `common` is missing."""
-        own: tuple[str, ...] = ()
+        """Return the settings of a source or sink, None if one is missing that all must have.
+
+        `common` are those that all must have, and those that all may have. Those `of_others` are taken here:
+        `_chosen` says that the format does not have them.
+        """
+        needed, more = common
+        own: tuple[str, ...] = of_others
         with suppress(CepError):  # `_chosen` says so
             own = lookup(_peeked(node, "format")).settings
-        known = dict.fromkeys((*common, *own, *of_others))
-        found = self.document.settings(node, what, known, common)
-        return None if found is None or any(name not in found for name in common) else found
+        known = dict.fromkeys((*needed, *own, *more))
+        found = self.document.settings(node, what, known, needed, of_others)
+        return None if found is None or any(name not in found for name in needed) else found
 
     def _chosen(
         self,
@@ -499,32 +503,9 @@ class _Reader:
             self.document.diagnostics += error.diagnostics
             return None
         if sources is not None:
-            self._check_streams(compiled.rule_set, sources, found.get("sources") or found["source"])
+            place = found.get("sources") or found["source"]
+            check_entries(self.document, compiled.rule_set, sources, place)
         return compiled.rule_set, rulebook.sources, compiled.warnings
-
-    def _check_streams(self, rules: RuleSet, sources: dict[str, SourceEntry], place: yaml.Node) -> None:
-        """Check that each stream that the rules read has a source, and no other stream has."""
-        word = "the source is" if len(sources) == 1 else "the sources are"
-        names = ", ".join(f"`{name}`" for name in sources)
-        for program in rules.programs:
-            for stream in program.streams:
-                if stream.name not in sources:
-                    self.document.problem(
-                        "E0842",
-                        f"rule `{program.rules[0].name}` reads stream `{stream.name}`, {word} {names}",
-                        place,
-                        f"no source for `{stream.name}`",
-                        "name the streams of the rules in `sources`, and only rules that read these",
-                    )
-        for name in sources:
-            if rules.programs and name not in rules.streams:
-                self.document.problem(
-                    "E0842",
-                    f"no rule reads stream `{name}`",
-                    place,
-                    "a source without a rule",
-                    f"leave it out, or add rules that read `{name}`",
-                )
 
     def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
         texts = self.document.texts(node, "`rules`")
@@ -546,11 +527,20 @@ class _Reader:
 
     def _streams(self, found: dict[str, yaml.Node]) -> dict[str, Stream] | None:
         """Return the declared streams; None: each rule file has its own streams file."""
-        if "streams" not in found:
+        if "streams" not in found and "tables" not in found:
             return None
-        node = found["streams"]
+        node = found.get("streams")
         if isinstance(node, yaml.MappingNode):
-            return read_streams(self.document, node)
+            return read_streams(self.document, node, found.get("tables"))
+        if node is None or "tables" in found:
+            self.document.problem(
+                "E0843",
+                "`tables` without streams beside it",
+                found["tables"],
+                "declared apart from the streams",
+                "declare the tables in the streams file; or the streams here, too: streams: {...}",
+            )
+            return {}
         text = self.document.text(node, "`streams`")
         if text is None:
             return {}

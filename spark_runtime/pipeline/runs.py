@@ -45,6 +45,9 @@ from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, s
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.sources.share_reader import TICKS, ShareReader
 from spark_runtime.sources.watermarks import WatermarkRule
+from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
+from spark_runtime.tables.content import text_of, timed_inputs
+from spark_runtime.tables.static import StaticFile, StaticTables
 
 _POLL_SECONDS = 0.25
 
@@ -106,7 +109,7 @@ class PipelineRun:
 
     def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
         """Return the plan; `run_id` None: of a batch."""
-        return Dataflow(self.rules, n_groups, delivery_of(self.sinks, run_id))
+        return Dataflow(self.rules, n_groups, delivery_of(self.sinks, run_id), is_batch=run_id is None)
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int) -> None:
         """Compute one batch, and give its output to the sinks."""
@@ -121,6 +124,10 @@ class PipelineRun:
                 self.totals.counts.add(Counts(refused_rows={item.sink.shown: item.sink.n_refused}))
 
     # ------------------------------------------------------------ sources
+
+    @property
+    def _static_files(self) -> dict[str, StaticFile]:
+        return {file.table.name: file for file in self.pipeline.tables}
 
     def _sources(self, checkpoint: Checkpoint | None) -> tuple[dict[str, Source], list[SparkSource]]:
         """Return the sources that we read, by stream, and those that only Spark can read.
@@ -186,7 +193,9 @@ class BatchRun(PipelineRun):
 
     def run(self) -> Counts:
         """Read all input and write all output; return what was counted."""
-        flow = self.flow(self._n_partitions(), None)
+        tables = StaticTables(self._static_files)
+        tables.load()
+        flow = replace(self.flow(self._n_partitions(), None), tables=tables.now)
         self._check_sinks()
         before = time.monotonic()
         sources, of_spark = self._sources(None)
@@ -202,6 +211,7 @@ class BatchRun(PipelineRun):
         with self._display():
             self._write(flow, flow.output(parcels), 0)
         self.totals.batch_seconds.append(time.monotonic() - before)
+        self.totals.counts.add(tables.counts())
         return self.totals.counts
 
 
@@ -229,6 +239,9 @@ class StreamRun(PipelineRun):
         if not is_remote(checkpoint.path):
             for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
                 self.spark.conf.set(key, value)
+        folder = "" if is_remote(checkpoint.path) else checkpoint.path
+        tables = StaticTables(self._static_files, checkpoint.files, folder)
+        tables.load()
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
         self._check_sinks()
         sources, of_spark = self._sources(checkpoint)
@@ -243,7 +256,7 @@ class StreamRun(PipelineRun):
         # The event that made others late may be of an earlier run: the summary names it all the same.
         self.totals.counts.add(Counts(latest=done.reached.latest))
         finishes = self.pipeline.finishes and not done.ended
-        query = _Query(flow, checkpoint, sources, of_spark)
+        query = _Query(flow, checkpoint, sources, of_spark, tables)
         with self._display():
             # Only Spark knows when a source that only Spark can read has been read to its end.
             self.was_stopped = self._run_query(query, finishes and not of_spark)
@@ -264,9 +277,10 @@ class StreamRun(PipelineRun):
             by_spark=tuple(
                 entry.stream for entry in self.pipeline.sources if entry.stream not in made.sources
             ),
-            start_us=min(stream.min_valid_us for stream in self.rules.streams.values()),
+            start_us=min(stream.min_valid_us for stream in timed_inputs(self.rules).values()),
             limit=replace(self.pipeline.waiting, n_bytes=self._waiting_bytes),
             ends_waits=self.pipeline.end_waits_after_us is not None,
+            tables=made.tables,
         )
         self.batches = batches
         query = self._start_query(made, batches)
@@ -324,6 +338,8 @@ class StreamRun(PipelineRun):
             told = plan_for_tasks(made.checkpoint, number, plan)
             # The jobs of this micro-batch inherit it: they run in the thread that called us.
             self.spark.sparkContext.setLocalProperty(PROPERTY, told)
+            tables = made.tables.told(plan.tables)
+            self.spark.sparkContext.setLocalProperty(TABLES_PROPERTY, text_of(tables))
             cap = "" if plan.cap_us is None else str(plan.cap_us)
             self.spark.sparkContext.setLocalProperty(CAP_PROPERTY, cap)
             if batches.ends_waits:
@@ -361,6 +377,7 @@ class _Query:
     checkpoint: Checkpoint
     sources: Mapping[str, Source]
     of_spark: Sequence[SparkSource]
+    tables: StaticTables
 
 
 class EndOfRun(Exception):  # noqa: N818 - nothing is wrong

@@ -15,7 +15,7 @@ from typing import Any
 from cep.errors import Source
 from cep.program.identity import ProgramIdentity
 from cep.rule_set import RuleSet
-from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream
+from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream, TableKind, TableSettings
 
 FORMAT = 1
 
@@ -31,7 +31,7 @@ class StoredRules:
     @classmethod
     def of(cls, texts: tuple[Source, ...], rules: RuleSet) -> StoredRules:
         """Return what a checkpoint keeps of `rules`, which were compiled from `texts`."""
-        return cls(texts, rules.streams, tuple(program.identity for program in rules.programs))
+        return cls(texts, rules.inputs, tuple(program.identity for program in rules.programs))
 
     @cached_property
     def fingerprints(self) -> frozenset[bytes]:
@@ -43,7 +43,7 @@ class StoredRules:
         found = {
             "format": FORMAT,
             "texts": [[text.name, text.text] for text in self.texts],
-            "streams": [dataclasses.asdict(stream) for stream in self.streams.values()],
+            "streams": [_as_json(stream) for stream in self.streams.values()],
             "programs": [program.to_json() for program in self.programs],
         }
         return json.dumps(found, indent=1)
@@ -59,14 +59,26 @@ class StoredRules:
         )
 
 
+def _as_json(stream: Stream) -> dict[str, Any]:
+    found = dataclasses.asdict(stream)
+    if stream.table is None:  # as versions wrote it that knew no tables
+        del found["table"]
+    return found
+
+
 def _stream(found: Mapping[str, Any]) -> Stream:
     fields = tuple(Field(**{**field, "path": tuple(field["path"])}) for field in found["fields"])
     csv = CsvLayout(**{**found["csv"], "columns": tuple(found["csv"]["columns"])})
-    clock = found["device_clock"]
+    clock, table = found["device_clock"], found.get("table")
     read = {
         "fields": fields,
         "tie_break": tuple(found["tie_break"]),
         "csv": csv,
         "device_clock": None if clock is None else DeviceClock(**clock),
+        "table": None if table is None else _table(table),
     }
     return Stream(**{**found, **read})
+
+
+def _table(found: Mapping[str, Any]) -> TableSettings:
+    return TableSettings(**{**found, "key": tuple(found["key"]), "kind": TableKind(found["kind"])})

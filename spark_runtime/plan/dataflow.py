@@ -7,9 +7,9 @@ whatever the number of rules and keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, bits_column
+from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
+from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
@@ -37,10 +38,11 @@ from spark_runtime.plan.key_groups import labels
 from spark_runtime.plan.layout import HEARTBEAT, PROGRAM, TEXT, Layout, slot_column
 from spark_runtime.plan.message_frames import MessageFrame
 from spark_runtime.plan.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
-from spark_runtime.plan.placement import placements
+from spark_runtime.plan.placement import Placement, placements
 from spark_runtime.plan.predicates import predicate_bits
 from spark_runtime.plan.schema import SPARK_TYPES, quoted, spark_schema, spark_type
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.tables.content import Content
 
 MAX_PLANNED_WORDS = 3
 """Words of predicates (`cep.program.program.MAX_BITS` each) up to which Spark SQL evaluates them."""
@@ -66,6 +68,10 @@ class Dataflow:
     by_own_events
         Whether the events of a key group show how far it is. Without it each stream has a watermark of its
         own, and Spark says which of them counts, by default the one that is furthest behind.
+    is_batch
+        Whether the input is complete, so that rules over rules by another key run in stages.
+    tables
+        What static tables hold, unless each micro-batch says it.
     """
 
     rules: RuleSet
@@ -73,6 +79,8 @@ class Dataflow:
     delivery: Delivery = ALL_AS_ROWS
     has_watermark: bool = False
     by_own_events: bool = True
+    is_batch: bool = False
+    tables: Mapping[str, Content] = field(default_factory=dict)
 
     @cached_property
     def layout(self) -> Layout:
@@ -87,14 +95,23 @@ class Dataflow:
     @property
     def operator(self) -> KeyGroups:
         """The function that runs on the executors."""
-        return KeyGroups(self.layout, self.n_groups, self.delivery, self.by_own_events)
+        return KeyGroups(
+            layout=self.layout,
+            n_groups=self.n_groups,
+            delivery=self.delivery,
+            by_own_events=self.by_own_events,
+            tables=self.tables,
+            first_group=self.labels[0],
+        )
 
     @property
     def packer(self) -> Packer:
         """The function that makes parcels of rows, in the workers."""
         kinds = self.delivery.kinds | {sink.output.kind for sink in self.delivery.sinks}
         late = [LATE] if any(kind.startswith(LATE) for kind in kinds) else []
-        return Packer(self.layout, self.labels, frozenset((*late, *(kinds & {DEAD}))))
+        return Packer(
+            self.layout, self.labels, frozenset((*late, *(kinds & {DEAD}))), gathers=not self.is_batch
+        )
 
     # ------------------------------------------------------------ rows
 
@@ -144,7 +161,7 @@ class Dataflow:
                 name = names.get(slot)
                 value = F.lit(None)
                 if name is not None:
-                    value = is_counted if name == COUNTED_COLUMN else placement.value(name)
+                    value = is_counted if name == COUNTED_COLUMN else _value(program, placement, name)
                 row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
             rows.append(row)
         return rows
@@ -182,8 +199,10 @@ class Dataflow:
         """
         typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
         if len(typed) == len(events) and not (self.has_many_predicates or of_all):
-            rows = [self.rows(frame, stream) for stream, frame in typed.items()]
-            return self.packed(*rows)
+            rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
+            tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
+            versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]
+            return reduce(DataFrame.unionByName, [self.packed(*rows), *versions])
         parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
         if self.by_own_events:
             return self.marked(reduce(DataFrame.unionByName, parcels))
@@ -237,11 +256,22 @@ class Dataflow:
         return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
 
     def _batch_output(self, parcels: DataFrame) -> DataFrame:
+        n_stages = self.rules.chains.n_stages
+        if n_stages == 1 or not self.is_batch:
+            return self._grouped(parcels).mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
+        for stage in range(n_stages):
+            is_last = stage == n_stages - 1
+            run = partial(self.operator.batch_stage, packer=self.packer, stage=stage, is_last=is_last)
+            schema = spark_schema(OUTPUT_SCHEMA if is_last else PARCEL_SCHEMA)
+            parcels = self._grouped(parcels).mapInArrow(run, schema)
+        return parcels
+
+    def _grouped(self, parcels: DataFrame) -> DataFrame:
+        """Return the parcels of a batch with each key group in one partition."""
         # Spark's 200 partitions are too many for small input. It puts small ones together where nobody says
         # how many there are to be.
         is_usual = parcels.sparkSession.conf.get("spark.sql.shuffle.partitions") == str(self.n_groups)
-        groups = parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
-        return groups.mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
+        return parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
 
     def _stream_output(self, parcels: DataFrame) -> DataFrame:
         # Spark drops late rows and allows event-time timeouts by the watermarked column that it finds here.
@@ -285,6 +315,13 @@ class Dataflow:
         """Return the rows of `kind` in the operator's output whose texts are JSON objects."""
         parsed = F.from_json(TEXT, spark_schema(schema)).alias("object")
         return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
+
+
+def _value(program: Program, placement: Placement, name: str) -> SparkColumn:
+    """Return a column of an event's row; what only versions of tables have is NULL."""
+    if name == VERSION_COLUMN:
+        return F.lit(0)
+    return F.lit(None) if name in program.joins.version_types else placement.value(name)
 
 
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:

@@ -155,7 +155,7 @@ class TypedReader:
         for batch in batches:
             events = pa.Table.from_batches([batch])
             chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
-            if self.is_checked:
+            if self.is_checked or self.stream.table is not None:
                 nowhere = np.full(batch.num_rows, NOWHERE, np.int64)  # a row of a DataFrame has no number
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
                 # A DataFrame has its event times; nothing is estimated.

@@ -26,6 +26,7 @@ from spark_runtime.plan.parcels import Packer
 from spark_runtime.sessions.loaded import freeze_loaded
 from spark_runtime.sources.messages.log import place_text
 from spark_runtime.sources.messages.schema_registry import SchemaRegistry, is_address
+from spark_runtime.sources.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -65,8 +66,11 @@ class MessageFrame:
     columns: Mapping[str, str] = field(default_factory=dict)
     has_dead_tombstones: bool = False
 
-    def reader(self, packer: Packer, *, may_be_late: bool) -> FrameReader:
-        """Return what makes parcels of the rows of `selected`, in the workers."""
+    def reader(self, packer: Packer, *, may_be_late: bool, is_planned: bool = False) -> FrameReader:
+        """Return what makes parcels of the rows of `selected`, in the workers.
+
+        `is_planned`: a pipeline plans the micro-batches, and knows the watermark.
+        """
         keys = packer.layout.rules.keys_of(self.stream)
         named = tuple(self.columns.values())
         return FrameReader(
@@ -77,6 +81,7 @@ class MessageFrame:
             has_place=self._has_place,
             has_dead_tombstones=self.has_dead_tombstones,
             may_be_late=may_be_late,
+            is_planned=is_planned,
         )
 
     def selected(self) -> DataFrame:
@@ -122,14 +127,27 @@ class FrameReader:
     has_place: bool
     has_dead_tombstones: bool
     may_be_late: bool
+    is_planned: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of messages; yield parcels."""
         freeze_loaded()
+        if not self.is_planned:
+            yield from self._parcels(batches, AheadGuard(_ANY_TIME_US), None)
+            return
+        plan = Plan.of_task()
+        ahead, watermark_us = plan.reached.guard(self.stream), plan.reached.watermark_us
+        yield from self.packer.held_back(self._parcels(batches, ahead, watermark_us), plan.told_us)
+
+    def _parcels(
+        self, batches: Iterable[pa.RecordBatch], ahead: AheadGuard, watermark_us: int | None
+    ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for origin, part in self._by_origin(pa.Table.from_batches([batch]).combine_chunks()):
-                for chunk in self._chunks(origin, part):
-                    yield from self.packer.chunk(chunk, self.stream, None, may_be_late=self.may_be_late)
+                for chunk in self._chunks(origin, part, ahead):
+                    yield from self.packer.chunk(
+                        chunk, self.stream, watermark_us, may_be_late=self.may_be_late
+                    )
 
     def _by_origin(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield the messages of each partition of a topic. A task of Spark's source of Kafka reads one."""
@@ -142,7 +160,7 @@ class FrameReader:
             part = rows.filter((pc.field(_TOPIC) == topic) & (pc.field(_PARTITION) == partition))
             yield place_text(topic, partition), part
 
-    def _chunks(self, origin: str, rows: pa.Table) -> Iterator[Chunk]:
+    def _chunks(self, origin: str, rows: pa.Table, ahead: AheadGuard) -> Iterator[Chunk]:
         is_null = pc.is_null(rows.column(_VALUE))
         if self.has_dead_tombstones and pc.any(is_null).as_py():
             empty = self._positions(rows.filter(is_null)).tolist()
@@ -155,7 +173,7 @@ class FrameReader:
             }
             values = lines_of_column(full.column(_VALUE).combine_chunks())
             messages = Messages(origin, values, self._positions(full), given)
-            yield self.reader.chunk(messages, AheadGuard(_ANY_TIME_US))
+            yield self.reader.chunk(messages, ahead)
 
     def _positions(self, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         if not self.has_place:

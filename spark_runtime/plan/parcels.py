@@ -22,6 +22,7 @@ from cep.counts import Counts
 from cep.engine.order.ordering import hash_column
 from cep.engine.prepare.columns import plain_table
 from cep.engine.prepare.predicates import prepare_rows
+from cep.engine.prepare.versions import prepare_versions
 from cep.engine.watermark import late_by_us, split_late
 from cep.formats import dead_letter
 from cep.formats.chunks import Chunk
@@ -72,11 +73,14 @@ class Packer:
         Those of the key groups.
     kinds
         Kinds of output, besides matches, that a sink takes. Output of other kinds is only counted.
+    gathers
+        Whether rules over rules by another key run in one call of the operator (`Chains.gathered`).
     """
 
     layout: Layout
     labels: tuple[int, ...]
     kinds: frozenset[str] = frozenset()
+    gathers: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take rows of the layout; yield parcels."""
@@ -87,7 +91,7 @@ class Packer:
             for number in range(len(self.layout.programs)):
                 part = rows.filter(pa.array(program == number))
                 if part.num_rows:
-                    yield from self._of_events(number, self.layout.events_of(number, part))
+                    yield from self.of_events(number, self.layout.events_of(number, part))
 
     def chunk(
         self, chunk: Chunk, stream: Stream, watermark_us: int | None, *, may_be_late: bool = False
@@ -110,9 +114,11 @@ class Packer:
         for number, program in enumerate(rules.programs):
             if stream in program.streams:
                 prepared, rows = prepare_rows(program, events, stream)
-                yield from self._of_events(number, prepared)
+                yield from self.of_events(number, prepared)
                 if may_be_late:
-                    yield from self._of_first(program, prepared, rows, events, is_new, stream)
+                    yield from self._of_first(number, prepared, rows, events, is_new, stream)
+        if stream.table is not None and events.num_rows:
+            yield from self._of_versions(stream, events, may_be_late=may_be_late)
         yield from self.counted(counts)
         if DEAD in self.kinds:
             texts = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
@@ -156,9 +162,9 @@ class Packer:
         label = self.labels[zlib.crc32(place.encode()) % len(self.labels)]
         return _parcels([label], latest_us, code, [text], [data])
 
-    def _of_events(self, number: int, events: pa.Table) -> Iterator[pa.RecordBatch]:
-        program = self.layout.programs[number]
-        groups = key_groups(program, events, len(self.labels))
+    def of_events(self, number: int, events: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield prepared events of program `number` as parcels of their key groups."""
+        groups = self._groups(number, events)
         order = np.argsort(groups, kind="stable")  # of 16 bits: sorted by counting
         ends = np.cumsum(np.bincount(groups, minlength=len(self.labels)))
         events = events.take(pa.array(order)).combine_chunks() if len(self.labels) > 1 else events
@@ -169,9 +175,28 @@ class Packer:
                 yield _parcels([label], None, number, [None], [data])
             start = end
 
+    def _of_versions(
+        self, table: Stream, versions: pa.Table, *, may_be_late: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield versions of a table for the rules that join it: to the key group of their key, or to all."""
+        for number, program in enumerate(self.layout.programs):
+            for at, joined in enumerate(program.joins.tables):
+                if joined.table != table:
+                    continue
+                prepared = prepare_versions(program, at, versions)
+                if joined.is_co_partitioned:
+                    yield from self.of_events(number, prepared)
+                elif prepared.num_rows:
+                    n = len(self.labels)
+                    data = record_bytes(plain_table(prepared))
+                    yield _parcels(self.labels, None, number, [None] * n, [data] * n)
+        if may_be_late:
+            data = record_bytes(plain_table(versions).cast(event_table_schema(table)))
+            yield self._parcel(table.name, MAY_BE_LATE, table.name, data)
+
     def _of_first(
         self,
-        program: Program,
+        number: int,
         prepared: pa.Table,
         rows: I64,
         events: pa.Table,
@@ -186,11 +211,17 @@ class Packer:
         chosen = is_new[of_events]
         of_events, first = of_events[chosen], first[chosen]
         is_new[of_events] = False
-        groups = key_groups(program, prepared, len(self.labels))[first]
+        groups = self._groups(number, prepared)[first]
         for group in np.unique(groups).tolist():
             whole = plain_table(events.take(pa.array(of_events[groups == group])))
             data = record_bytes(whole.cast(event_table_schema(stream)))
             yield _parcels([self.labels[group]], None, MAY_BE_LATE, [stream.name], [data])
+
+    def _groups(self, number: int, events: pa.Table) -> npt.NDArray[np.uint16]:
+        """Return the key group of each prepared event of program `number`."""
+        if self.gathers and number in self.layout.rules.chains.gathered:
+            return np.zeros(events.num_rows, np.uint16)
+        return key_groups(self.layout.programs[number], events, len(self.labels))
 
     def _of_texts(self, code: int, texts: list[str]) -> Iterator[pa.RecordBatch]:
         if texts:

@@ -11,7 +11,18 @@ from typing import assert_never
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type, Windowed
+from cep.expression import (
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Joined,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Type,
+    Windowed,
+)
 from spark_runtime.plan.functions import (
     TIME_FUNCTIONS,
     WORKER_FUNCTIONS,
@@ -44,7 +55,7 @@ def spark_column(expression: Expression) -> SparkColumn:
             return F.lit(value).cast(_SQL_TYPES[kind])
         case Call():
             return _call(expression)
-        case Aggregate() | Windowed() | RegisterRef() | RoleTest():
+        case Aggregate() | Windowed() | Joined() | RegisterRef() | RoleTest():
             raise AssertionError("runs and windows are not known here, tests of roles are replaced before")
         case _:
             assert_never(expression)

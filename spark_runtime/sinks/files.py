@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.file_writers import FileWriter, JsonWriter, ParquetWriter
+from spark_runtime.sinks.file_writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
 from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
@@ -43,3 +43,4 @@ class FilesSpec:
 
 JSON: SinkType = _FilesType(JsonWriter())
 PARQUET: SinkType = _FilesType(ParquetWriter())
+CSV: SinkType = _FilesType(CsvWriter())

@@ -112,7 +112,8 @@ class FolderSinkOfSpark:
     def write_batch(self, batch: Batch, rows: BatchRows) -> None:
         """Let Spark write the rows; without rows only the first micro-batch, so that the path exists."""
         if rows.n_rows or batch.number == 0:
-            writer = rows.frame.write.mode("overwrite").format(self.writer.name)
+            frame = self.writer.for_spark(rows.frame)
+            writer = frame.write.mode("overwrite").format(self.writer.name)
             writer.options(**self.writer.spark_options).save(folder_of(self.path, batch))
 
     def commit(self, batch: Batch) -> None:

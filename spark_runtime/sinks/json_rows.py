@@ -37,9 +37,16 @@ def json_rows(table: pa.Table) -> Iterator[str]:
 
 def value_texts(column: pa.ChunkedArray) -> list[str | None]:
     """Return the values of a column without members as texts, as `json_rows` has them without quotes."""
+    return cast("list[str | None]", texts_of(column).to_pylist())
+
+
+def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values as texts: as `json_rows` has them, without quotes around; lists and events as JSON."""
     if pa.types.is_string(column.type):
-        return cast("list[str | None]", column.to_pylist())
-    return [text if text is None else text.strip('"') for text in _values(column).to_pylist()]
+        return column
+    if pa.types.is_nested(column.type):
+        return _values(column)
+    return pc.utf8_trim(_values(column), characters='"')
 
 
 def _members(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

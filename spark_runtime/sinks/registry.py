@@ -72,6 +72,7 @@ SINKS: Registry[SinkType] = Registry(
         "console": "spark_runtime.sinks.console:CONSOLE",
         "json": "spark_runtime.sinks.files:JSON",
         "parquet": "spark_runtime.sinks.files:PARQUET",
+        "csv": "spark_runtime.sinks.files:CSV",
         "kafka": "spark_runtime.sinks.kafka:KAFKA",
         "postgres": "spark_runtime.sinks.postgres.settings:POSTGRES",
         "delta": "spark_runtime.sinks.delta.settings:DELTA",

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cep.errors import InputError
 from cep.rule_set import KIND, RETRACT, REVISION
-from spark_runtime.kafka_connection import Client, Connection
+from spark_runtime.kafka_connection import Client, Connection, is_moving, patiently
 from spark_runtime.sinks.json_rows import json_rows, value_texts
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
 
@@ -71,8 +71,13 @@ class TopicSink:
         admin = self._client(AdminClient, {})
         asked = TopicCollection([self.topic])
         try:
-            found = admin.client.describe_topics(asked, include_authorized_operations=True)
-            allowed = found[self.topic].result(_SECONDS).authorized_operations
+            allowed = patiently(
+                lambda: (
+                    admin.client.describe_topics(asked, include_authorized_operations=True)[self.topic]
+                    .result(_SECONDS)
+                    .authorized_operations
+                )
+            )
         except KafkaException as error:
             raise self._error(admin, error) from error
         if allowed and not {"ALL", "WRITE"} & {operation.name for operation in allowed}:
@@ -95,7 +100,10 @@ class TopicSink:
             if self._is_begun:
                 self._producer.client.abort_transaction(_SECONDS)
                 self._is_begun = False
-            (stored,) = self._numbers.client.committed([TopicPartition(self.topic, 0)], timeout=_SECONDS)
+            numbers = self._numbers.client
+            (stored,) = patiently(
+                lambda: numbers.committed([TopicPartition(self.topic, 0)], timeout=_SECONDS)
+            )
         except KafkaException as error:
             raise self._error(self._producer, error) from error
         if stored.error is not None:
@@ -194,7 +202,8 @@ class TopicSink:
             try:
                 step()
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                is_passing = error.args[0].retriable() or is_moving(error)
+                if not is_passing or time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_SECONDS)
             else:

@@ -58,6 +58,8 @@ class Plan:
         None and what events show; None: events alone move it.
     asks
         Whether every key group is called, also without events, so that it tells its deadline.
+    tables
+        By static table, the digest of what it holds in this micro-batch.
     """
 
     shares: Sequence[Share]
@@ -67,6 +69,7 @@ class Plan:
     cap_us: int | None = None
     clock_us: int | None = None
     asks: bool = False
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def told_us(self) -> int | None:
@@ -76,7 +79,8 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as JSON."""
         reached = self.reached.to_json()
-        members = [*(f.name for f in dataclasses.fields(self) if f.name != "reached")]
+        members = [f.name for f in dataclasses.fields(self) if f.name not in ("reached", "tables")]
+        members += ["tables"] if self.tables else []
         return json.dumps({**{name: getattr(self, name) for name in members}, "reached": reached})
 
     @classmethod
@@ -86,8 +90,8 @@ class Plan:
         shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
         reached = Reached.of_json(found["reached"])
         # Plans of before have no more than that.
-        of_clock = found.get("clock_us"), found.get("asks", False)
-        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *of_clock)
+        more = found.get("clock_us"), found.get("asks", False), found.get("tables", {})
+        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *more)
 
     @classmethod
     def of_task(cls) -> Plan:

@@ -209,3 +209,12 @@ class SparkSource(Protocol):
             Its columns are not those of the stream.
         """
         ...
+
+
+@runtime_checkable
+class DemandingSource(Protocol):
+    """A source that only Spark can read, and that needs more of the session than PySpark has."""
+
+    def check_settings(self, spark: Mapping[str, str]) -> None:
+        """Raise InputError if the settings of the session do not bring what it needs. Without Spark."""
+        ...

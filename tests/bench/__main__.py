@@ -13,14 +13,19 @@ import click
 BENCHMARKS = (
     "engine",
     "windows",
+    "context",
+    "window_rules",
+    "tables",
     "reading",
     "state",
     "state_on_spark",
+    "waiting_on_spark",
     "spark",
     "latency",
     "fraud",
     "sinks",
     "kafka",
+    "flink",
 )
 
 

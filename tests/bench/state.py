@@ -200,7 +200,9 @@ def fraud(n_events: int) -> list[Figure]:
     """Return what the open runs of the fraud rules take in a snapshot, after so many events."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Options(n_events, file_format="parquet", files=1), Path(folder))
-        rules = load_rulebook([ROOT / "rules" / "fraud"])
+        # The rows of tables are no runs.
+        files = [file for file in (ROOT / "rules" / "fraud").glob("*.cep") if "JOIN" not in file.read_text()]
+        rules = load_rulebook(sorted(files))
         rule_set = compile_rulebook(rules).rule_set
         stream = rule_set.only_stream()
         chunks = read_events(Path(folder) / "events", stream, keys=rule_set.keys_of(stream))

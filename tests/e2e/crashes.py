@@ -7,13 +7,8 @@ In the end matches, late events and dead letters must be those of a run that not
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import click
@@ -22,9 +17,11 @@ import pyarrow.dataset as ds
 from scenarios.fraud.__main__ import PIPELINE
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline
+from tests.kills.points import File
+from tests.kills.runs import Kill, killed
 
-DELAYS = (0.0, 0.0, 0.01, 0.03, 0.06, 0.1)
-"""Seconds from the sight of a folder that is being written to the kill."""
+DELAYS_MS = (0, 0, 10, 30, 60, 100)
+"""From the sight of a folder that is being written to the kill."""
 
 
 def written(folder: Path) -> dict[str, list[str]]:
@@ -38,30 +35,10 @@ def written(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def start(pipeline: Path) -> subprocess.Popen[bytes]:
-    """Start the command with a process group of its own."""
-    command = [sys.executable, "-m", "cep", "run", str(pipeline)]
-    null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdout=null, stderr=null, start_new_session=True)
-
-
 def run_and_kill(pipeline: Path, drawn: random.Random) -> bool:
-    """Start the command and kill it while it writes; return False if it ended before."""
-    process = start(pipeline)
-    seen: set[Path] = set()
-    n_passed = drawn.randint(0, 3)
-    while process.poll() is None:
-        hidden = set(pipeline.parent.glob("*/.batch=*"))
-        if hidden - seen:
-            seen |= hidden
-            n_passed -= 1
-            if n_passed < 0:
-                time.sleep(drawn.choice(DELAYS))
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return True
-        time.sleep(0.001)
-    return False
+    """Run the pipeline and kill it while it writes; return False if it ended before."""
+    written_to = File("*/.batch=*")
+    return killed(pipeline, Kill(written_to, drawn.randint(1, 4), wait_ms=drawn.choice(DELAYS_MS)))
 
 
 @click.command(help="Kill a running stream again and again; the output must be that of a quiet run.")
@@ -78,8 +55,7 @@ def main(kills: int, events: int, seed: int, out: Path) -> None:
     pipeline = place_pipeline(
         PIPELINE, out, file_format="json", mode="stream", files_per_trigger=1, to_console=False
     )
-    if start(pipeline).wait() != 0:
-        raise click.ClickException("the quiet run failed")
+    killed(pipeline, Kill())
     expected = written(out)
     clear_results(out)
     drawn = random.Random(seed)
@@ -89,8 +65,7 @@ def main(kills: int, events: int, seed: int, out: Path) -> None:
         click.echo(f"killed {n_killed} times, {len(list(out.glob('matches/batch=*')))} folders of matches")
     if n_killed == 0:
         raise click.ClickException("the run ended before it was seen to write")
-    if start(pipeline).wait() != 0:
-        raise click.ClickException("the last run failed")
+    killed(pipeline, Kill())
     found = written(out)
     for name, rows in expected.items():
         click.echo(f"{name:<12}{len(rows):>8,}  {'equal' if found[name] == rows else 'DIFFERENT'}")

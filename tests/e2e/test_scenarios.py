@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "rules"
+COUNTRIES = FRAUD_PIPELINE.with_name("countries.csv")
 DATA_VARIABLE = "CEP_NAB_DATA"
 
 pytestmark = pytest.mark.spark
@@ -44,7 +45,9 @@ def _in_one_order(matches: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
 
 
 def _local(programs: Sequence[Program], out: Path, *, as_stream: bool) -> list[dict[str, Any]]:
-    result = match_file(programs, out / "events", as_stream=as_stream)
+    inputs = {"card_events": out / "events", "customers": out / "customers", "countries": COUNTRIES}
+    named = {name: inputs.get(name, out / "events") for name in programs.inputs}
+    result = match_file(programs, named, as_stream=as_stream)
     assert result.counts.late == 0
     return _in_one_order(result.matches, programs.match_schema)
 

@@ -31,6 +31,9 @@ BUILT: dict[str, str] = {
     )
     + "DEFINE "
     + ", ".join(f"{name} AS items = 1" for name in ("a", "b", "c", "d", *(f"v{n}" for n in range(15)))),
+    "E0909": _RULE
+    + "DEFINE b AS "
+    + " AND ".join(f"SUM(items) OVER LAST {n} EVENTS > 0" for n in range(1, 66)),
     "E0910": _RULE.replace("a -> b", "a " * MAX_TOKENS),
     "E0911": "".join(
         f"RULE r{number} FROM payments PARTITION BY card PATTERN a WITHIN 1 HOUR DEFINE a AS items = 1\n"

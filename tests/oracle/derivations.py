@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import assert_never
 
 from cep.compiler import ir
-from cep.expression import ALL_EVENTS
+from cep.expression import ALL_EVENTS, Expression
 from tests.oracle.expressions import Event, evaluate
 from tests.oracle.partitions import ROLES
 
@@ -54,6 +54,14 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
+class Nowhere:
+    """A repetition of a pattern with WITHOUT. `n_taken` events had been taken when it began."""
+
+    variables: frozenset[str]
+    n_taken: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exclusion:
     """Variables whose events end a state, unless an event of `until` released the exclusion before."""
 
@@ -77,6 +85,8 @@ class Link:
     take_exclusions: frozenset[str] = frozenset()
     groups: tuple[Inside, ...] = ()
     look_behinds: tuple[LookBehind, ...] = ()
+    nowheres: tuple[Nowhere, ...] = ()
+    is_anchored: bool = False
 
     def with_exclusion(self, exclusion: Exclusion) -> Link:
         """Return the link with one more exclusion."""
@@ -90,8 +100,25 @@ class Link:
         )
 
     def running(self) -> Link:
-        """Return the link with only the groups that have taken an event."""
-        return replace(self, groups=tuple(group for group in self.groups if group.n_taken < self.n_taken))
+        """Return the link with only the groups that have taken an event, and all that must be nowhere."""
+        begun, fresh = self.forbidden(), self.forbidden_first()
+        nowheres = [Nowhere(begun, self.n_taken - 1)] if begun else []
+        nowheres += [Nowhere(fresh, self.n_taken)] if fresh else []
+        return replace(
+            self,
+            groups=tuple(group for group in self.groups if group.n_taken < self.n_taken),
+            nowheres=tuple(nowheres),
+        )
+
+    def forbidden(self) -> frozenset[str]:
+        """Return the variables that must hold for no event up to the next one taken ("Nowhere")."""
+        begun = [nowhere for nowhere in self.nowheres if nowhere.n_taken < self.n_taken]
+        return frozenset().union(*(nowhere.variables for nowhere in begun))
+
+    def forbidden_first(self) -> frozenset[str]:
+        """Return the variables that must not hold for the next event taken: it is the first ("Nowhere")."""
+        fresh = [nowhere for nowhere in self.nowheres if nowhere.n_taken == self.n_taken]
+        return frozenset().union(*(nowhere.variables for nowhere in fresh))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +148,7 @@ def begins(node: ir.Node) -> frozenset[str]:
             return frozenset().union(*(begins(branch) for branch in branches))
         case ir.Permutation(parts=parts):
             return frozenset().union(*(begins(part) for part in parts))
-        case ir.Repeat(body=body) | ir.Group(body=body):
+        case ir.Repeat(body=body) | ir.Group(body=body) | ir.Anchored(body=body) | ir.Without(body=body):
             return begins(body)
         case ir.Absent() | ir.TimedAbsence():
             return frozenset()  # it can only be first at the start of the pattern, where no joint is read
@@ -129,7 +156,7 @@ def begins(node: ir.Node) -> frozenset[str]:
             assert_never(node)
 
 
-def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Iterator[Way]:
+def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Iterator[Way]:  # noqa: C901 - a case for each kind of node
     """Yield the ways through `node` to the next event, most preferred first ("Preference")."""
     match node:
         case ir.Take(variable=variable):
@@ -151,6 +178,17 @@ def ways(node: ir.Node, place: tuple[int, ...], link: Link, rest: Rest) -> Itera
                 return rest(replace(reached, groups=outside))
 
             yield from ways(body, (*place, 0), replace(link, groups=(*link.groups, inside)), left)
+        case ir.Anchored(body=body):  # "The first event of a key"
+            if link.n_taken == 0:
+                yield from ways(body, (*place, 0), replace(link, is_anchored=True), rest)
+        case ir.Without(body=body, variables=variables):
+            nowhere = Nowhere(frozenset(variables), link.n_taken)
+
+            def past(reached: Link) -> Iterator[Way]:
+                assert reached.nowheres[-1] == nowhere
+                return rest(replace(reached, nowheres=reached.nowheres[:-1]))
+
+            yield from ways(body, (*place, 0), replace(link, nowheres=(*link.nowheres, nowhere)), past)
         case ir.Absent() | ir.TimedAbsence():
             raise AssertionError("an absence stands only in a sequence")
         case _:
@@ -341,6 +379,7 @@ class Derivations:
         self.events = events
         self.start = start
         self.predicates: Mapping[str, ir.Variable] = {variable.name: variable for variable in rule.variables}
+        self.distincts = list(_distincts(rule.pattern))
         self.states: list[OpenState] = []
         self._found: dict[tuple[Assignment, Instant], Derivation] = {}
 
@@ -365,6 +404,8 @@ class Derivations:
             assert way.variable is not None, "a pattern takes at least one event"
             if any(self._lies_before(look_behind) for look_behind in way.link.look_behinds):
                 continue
+            if way.link.is_anchored and self.start > 0:
+                continue
             if self._is_excluded((), way.link, self.start) or self._is_take_excluded(
                 (), way.link, self.start
             ):
@@ -383,11 +424,30 @@ class Derivations:
         role = self.predicates[variable].role
         if role >= 0 and role not in self.events[position][ROLES]:
             return False
+        if not self._is_new_to_loop(variable, position, assignment):
+            return False
         predicate = self.predicates[variable].predicate
         if predicate is None:
             return True
         taken = self.taken((*assignment, (variable, position)))
         return evaluate(predicate, self.events[position], taken) is True
+
+    def _is_new_to_loop(self, variable: str, position: int, assignment: Assignment) -> bool:
+        """Return whether DISTINCT BY lets the loop of the variable take the event ("Distinct loops").
+
+        The variables of such a loop stand nowhere else, and the loop is in no other loop.
+        """
+        for members, value in self.distincts:
+            if variable in members:
+                own = _comparable(evaluate(value, self.events[position], {}))
+                before = [
+                    _comparable(evaluate(value, self.events[at], {}))
+                    for name, at in assignment
+                    if name in members
+                ]
+                if own is None or own in before:
+                    return False
+        return True
 
     def taken(self, assignment: Assignment) -> dict[str, list[Event]]:
         """Return the events of `assignment` by variable."""
@@ -449,7 +509,7 @@ class Derivations:
         """Continue after the event taken last."""
         last = assignment[-1][1]
         moment = Moment(self.at(last), self.times[last])
-        return self._onward(assignment, way.rest(Link(len(assignment), groups=way.link.groups)), moment)
+        return self._onward(assignment, way.rest(_after_event(assignment, way.link)), moment)
 
     def _onward(self, assignment: Assignment, onward: Iterator[Way], since: Moment) -> Iterator[Derivation]:
         """Continue from a moment with one state after another ("States")."""
@@ -472,6 +532,8 @@ class Derivations:
 
     def _is_excluded(self, assignment: Assignment, link: Link, position: int) -> bool:
         """Return whether an exclusion keeps the event from the state ("Possessive loops", "Closed loops")."""
+        if any(self.holds(name, position, assignment) for name in link.forbidden()):
+            return True
         return any(
             any(self.holds(name, position, assignment) for name in exclusion.variables)
             and not self._is_released(assignment, exclusion, position)
@@ -484,7 +546,8 @@ class Derivations:
 
     def _is_take_excluded(self, assignment: Assignment, link: Link, position: int) -> bool:
         """Return whether the event closes the loop that it would begin."""
-        return any(self.holds(name, position, assignment) for name in link.take_exclusions)
+        names = link.take_exclusions | link.forbidden_first()
+        return any(self.holds(name, position, assignment) for name in names)
 
     def _after_releases(self, assignment: Assignment, link: Link, position: int) -> Link:
         """Return `link` without the exclusions that the event releases."""
@@ -601,6 +664,31 @@ class Derivations:
         decided = not link.not_next or any(True for _ in self._candidates(since, close))
         if close is not None and decided:
             yield Derivation(assignment, close.instant, close.time_us)
+
+
+def _after_event(assignment: Assignment, link: Link) -> Link:
+    """Return the link that begins behind the event taken last."""
+    return Link(len(assignment), groups=link.groups, nowheres=link.nowheres)
+
+
+def _comparable(value: object) -> object:
+    """Return something that is equal for equal values: NaN equals NaN."""
+    return "NaN of DISTINCT BY" if value != value else value
+
+
+def _distincts(node: ir.Node) -> Iterator[tuple[frozenset[str], Expression]]:
+    """Yield the variables of each loop with DISTINCT BY, and the value in which their events differ."""
+    if isinstance(node, ir.Repeat) and node.distinct is not None:
+        yield frozenset(_takes(node)), node.distinct
+    for child in ir.children(node):
+        yield from _distincts(child)
+
+
+def _takes(node: ir.Node) -> Iterator[str]:
+    if isinstance(node, ir.Take):
+        yield node.variable
+    for child in ir.children(node):
+        yield from _takes(child)
 
 
 def _state_of(way: Way) -> tuple[str | None, ir.TimedAbsence | None, Link]:

@@ -8,7 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, assert_never
 
-from cep.expression import Aggregate, Call, Column, Expression, Literal, RegisterRef, RoleTest, Type, Windowed
+from cep.expression import (
+    IN_TAKEN,
+    Aggregate,
+    Call,
+    Column,
+    Expression,
+    Joined,
+    Literal,
+    RegisterRef,
+    RoleTest,
+    Type,
+    Windowed,
+)
+from tests.oracle.tables import column_of_table
 from tests.oracle.windows import column_of
 
 Event = Mapping[str, Any]
@@ -36,6 +49,9 @@ def evaluate(expression: Expression, event: Event | None, taken: Taken) -> Any:
         case Windowed():
             assert event is not None, "a measure has no event under test"
             return event[column_of(expression)]
+        case Joined():
+            assert event is not None, "a measure has no event under test"
+            return event[column_of_table(expression)]
         case Aggregate():
             return _aggregate(expression, taken.get(expression.variable, ()))
         case Call():
@@ -61,6 +77,8 @@ def _aggregate(aggregate: Aggregate, events: Sequence[Event]) -> Any:  # noqa: C
     known = [value for value in values if value is not None]
     if aggregate.kind == "COUNT":
         return len(known)
+    if aggregate.kind == "DISTINCT":
+        return len({_rank(value) for value in known})
     if not known:
         return None
     match aggregate.kind:
@@ -96,7 +114,22 @@ def _rank(value: Any) -> tuple[bool, Any]:
     return (True, 0) if value != value else (False, value)
 
 
+def _in_taken(call: Call, event: Event | None, taken: Taken) -> Any:
+    """Carry out ``x IN (v.y)`` as SQL's IN over the rows of a subquery ("Values that were taken")."""
+    operand, values = call.args
+    assert isinstance(values, Aggregate)
+    assert values.argument is not None
+    x = evaluate(operand, event, taken)
+    equal = [
+        None if None in (x, y) else _rank(x) == _rank(y)
+        for y in (evaluate(values.argument, one, {}) for one in taken.get(values.variable, ()))
+    ]
+    return True if True in equal else None if None in equal else False
+
+
 def _call(call: Call, event: Event | None, taken: Taken) -> Any:
+    if call.function == IN_TAKEN:
+        return _in_taken(call, event, taken)
     args = [evaluate(arg, event, taken) for arg in call.args]
     match call.function:
         case "and":

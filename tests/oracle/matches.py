@@ -20,6 +20,8 @@ from tests.oracle.derivations import (
 )
 from tests.oracle.expressions import Event, evaluate
 from tests.oracle.partitions import TIME, columns_of, partition
+from tests.oracle.tables import Tables, column_of_table, joined_at, joined_of
+from tests.oracle.window_rules import rows_of_key
 from tests.oracle.windows import column_of, value_at, windows_of
 
 
@@ -53,7 +55,12 @@ class _Resume:
     position: int
 
 
-def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequence[Event]) -> list[Match]:
+def find_matches(
+    rule: ir.Rule,
+    streams: Stream | Sequence[Stream],
+    events: Sequence[Event],
+    tables: Tables | None = None,
+) -> list[Match]:
     """Return the matches of `rule` in `events`, key by key.
 
     The events are in order of arrival, and none is late. Several streams are in the order of declaration, and
@@ -61,10 +68,31 @@ def find_matches(rule: ir.Rule, streams: Stream | Sequence[Stream], events: Sequ
     reported.
     """
     read = (streams,) if isinstance(streams, Stream) else streams
+    if rule.windowing is not None:
+        return [
+            Match(key, (), start_us, end_us, measures, ())
+            for key, ordered in partition(rule, read, events).items()
+            for start_us, end_us, measures in rows_of_key(rule, ordered)
+        ]
     return [
         match
         for key, ordered in partition(rule, read, events).items()
-        for match in _matches_of_key(rule, key, _with_windows(rule, ordered))
+        for match in _matches_of_key(rule, key, _with_windows(rule, _with_tables(rule, ordered, tables)))
+    ]
+
+
+def _with_tables(rule: ir.Rule, events: Sequence[Event], tables: Tables | None) -> list[Event]:
+    """Return the events of a key with the columns of tables that the rule reads."""
+    columns = set(joined_of(rule))
+    return [
+        {
+            **event,
+            **{
+                column_of_table(column): joined_at(column, event, event[TIME], tables or {})
+                for column in columns
+            },
+        }
+        for event in events
     ]
 
 

@@ -48,16 +48,23 @@ def value_at(
         before = [number for number in inside if number < at]
         back = int(windowed.parameter)
         return _argument(windowed, events[before[-back]], evaluate) if back <= len(before) else None
-    if windowed.function == "COUNT" and windowed.argument is None:
-        return len(inside)
-    values = [_argument(windowed, events[number], evaluate) for number in inside]
-    if windowed.function in ("FIRST_VALUE", "LAST_VALUE"):
-        return None if not values else values[0 if windowed.function == "FIRST_VALUE" else -1]
-    known = [value for value in values if value is not None]
     if windowed.function == "SEEN":
         own = _argument(windowed, events[at], evaluate)
+        values = [_argument(windowed, events[number], evaluate) for number in inside]
+        known = [value for value in values if value is not None]
         return None if own is None else any(_same(own) == _same(value) for value in known)
-    return _aggregate(windowed, known)
+    return value_over(windowed, [events[number] for number in inside], evaluate)
+
+
+def value_over(windowed: Windowed, events: Sequence[Event], evaluate: Evaluate) -> Any:
+    """Return an aggregate over `events`, in order, without those that its FILTER leaves out."""
+    counting = [event for event in events if _counts(windowed, event, evaluate)]
+    if windowed.function == "COUNT" and windowed.argument is None:
+        return len(counting)
+    values = [_argument(windowed, event, evaluate) for event in counting]
+    if windowed.function in ("FIRST_VALUE", "LAST_VALUE"):
+        return None if not values else values[0 if windowed.function == "FIRST_VALUE" else -1]
+    return _aggregate(windowed, [value for value in values if value is not None])
 
 
 def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) -> list[int]:
@@ -71,7 +78,9 @@ def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) 
         case Frame.TIME:
             return [number for number in before if times[at] - times[number] <= window.length]
         case Frame.TUMBLING:
-            return [number for number in before if times[number] >= _start(window, times[at])]
+            return [number for number in before if times[number] >= start_of(window, times[at])]
+        case Frame.HOPPING:
+            raise AssertionError("a window of window rules")
         case Frame.SESSION:
             chain: list[int] = []
             last_us = times[at]
@@ -83,7 +92,7 @@ def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) 
             return chain
 
 
-def _start(window: Window, time_us: int) -> int:
+def start_of(window: Window, time_us: int) -> int:
     """Return when the tumbling window of a time began."""
     shifted = time_us - window.offset_us
     if not window.zone:

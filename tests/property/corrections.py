@@ -56,7 +56,7 @@ def corrections(draw: st.DrawFn, max_events: int = MAX_EVENTS, max_size: int = M
     """Draw rules of any form."""
     case: Case = draw(cases(max_events=max_events, max_size=max_size))
     rules = tuple(replace(rule, report=draw(_limited(rule.report))) for rule in case.rules)
-    return draw(_delivered(programs_of(replace(case, rules=rules)), case.stream, case.events))
+    return draw(delivered(programs_of(replace(case, rules=rules)), case.stream, case.events))
 
 
 def _limited(report: ir.Report) -> st.SearchStrategy[ir.Report]:
@@ -93,6 +93,12 @@ def lively(draw: st.DrawFn) -> Correction:
     tie_break = draw(st.sampled_from([(), ("t",)]))
     deduplicate = bool(tie_break) and draw(st.booleans())
     stream = Stream("events", FIELDS, "ts", tie_break, draw(st.integers(0, 2)) * SECOND_US, deduplicate)
+    return draw(often_late(text, stream))
+
+
+@st.composite
+def often_late(draw: st.DrawFn, text: str, stream: Stream) -> Correction:
+    """Draw events of `stream` of which many come late, for the rules of `text`."""
     try:
         programs = compile_sources([Source("lively.cep", text)], {"events": stream}).programs
     except RuleError:
@@ -104,7 +110,7 @@ def lively(draw: st.DrawFn) -> Correction:
         letter = (letter + random.choice([0, 1, 1, 1, 2, 3])) % 4
         event = {"k": random.choice([1, 1, 1, 2]), "g": "x", "ts": now_us, "w": 1 << number, "i": letter}
         events.append(event | {"t": number % 3, "d": 0.5, "s": "p", "b": None})
-    if deduplicate:
+    if stream.deduplicate:
         events = copies_agree(events, stream)
     arrival = sorted(events, key=lambda event: event["ts"] + random.choice([0, 0, 0, 2, 6]) * SECOND_US)
     if random.random() < 0.2:
@@ -124,7 +130,7 @@ def _bounds() -> st.SearchStrategy[Corrections]:
 
 
 @st.composite
-def _delivered(
+def delivered(
     draw: st.DrawFn, programs: tuple[Program, ...], stream: Stream, in_order: tuple[dict[str, Any], ...]
 ) -> Correction:
     """Draw how events arrive: in any order, or nearly in order."""

@@ -36,11 +36,18 @@ class Fault:
 _GRAPH = "cep/compiler/automaton/pattern_graph.py"
 _JSON, _READERS = "cep/formats/text/json_lines.py", "tests.property.readers"
 _JSON_KERNEL = "cep/formats/text/json/kernel.py"
+_CHAINS = "tests.property.chains"
+_CONTEXT, _TABLES = "cep/engine/context", "tests.property.tables"
 _NFA, _LOWER, _KERNELS = (
     "cep/compiler/automaton/nfa.py",
     "cep/compiler/lowering/lower.py",
     "cep/engine/kernels",
 )
+
+_WINDOWS = "cep/engine/context/kernels"
+_FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
+_SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/extremes.py"
+_ENDS = "cep/engine/context/ends.py"
 
 FAULTS = (
     Fault(
@@ -134,10 +141,112 @@ FAULTS = (
         "pass",
     ),
     Fault(
+        "what is exactly as old as the window is long is not in it",
+        _FRAMES,
+        "while low < size and words[low] >> 1 < bound:",
+        "while low < size and words[low] >> 1 < bound + (frame == at.TIME):",
+    ),
+    Fault(
+        "a pause of the length of a session ends it",
+        _FRAMES,
+        "time_us - mark > spec[at.SPAN]",
+        "time_us - mark >= spec[at.SPAN]",
+    ),
+    Fault(
+        "a session begins with the first event that counts",
+        _FRAMES,
+        "if frame == at.SESSION and is_within:",
+        "if frame == at.SESSION and (all_counting or reads.counting[place] != 0):",
+    ),
+    Fault(
+        "PREVIOUS has its own event in it",
+        _FRAMES,
+        "before if is_previous else size",
+        "size",
+    ),
+    Fault(
+        "a value that left the window stays in the sum",
+        _SUMS,
+        "a = prefixes[at_last] - prefixes[at_first]",
+        "a = prefixes[at_last]",
+    ),
+    Fault(
+        "what a key kept of a sum is not loaded",
+        _SUMS,
+        "if keeps_sums and end == base:",
+        "if keeps_sums and end == base and ring.keys[batch.slots[key], at.LENGTH] == 0:",
+    ),
+    Fault(
+        "a value that comes again is counted twice",
+        _SETS,
+        "is_latest[latest] = 0",
+        "pass",
+    ),
+    Fault(
+        "SEEN remembers what left the window",
+        _SETS,
+        "is_seen = latest >= low",
+        "is_seen = latest >= 0",
+    ),
+    Fault(
+        "the least value stays for one event too long",
+        _EXTREMES,
+        "while head < tail and queue[0, head] < first:",
+        "while head < tail and queue[0, head] + 1 < first:",
+    ),
+    Fault(
         "suppression ends too early",
         "cep/engine/state/suppression.py",
         "return self.until_us > watermark_us if self.length_us else False",
         "return False",
+    ),
+    Fault(
+        "a window rule counts the events at a window's end",
+        _ENDS,
+        "Ends(codes[due], ends[due] - 1, begins[due]",
+        "Ends(codes[due], ends[due], begins[due]",
+    ),
+    Fault(
+        "a hopping window is a microsecond longer",
+        "cep/engine/context/rings.py",
+        "min(self.window.length, _FURTHEST) - is_hopping",
+        "min(self.window.length, _FURTHEST)",
+    ),
+    Fault(
+        "a hop of a window rule is forgotten",
+        _ENDS,
+        "first_hop = _hops(window, low) + 1",
+        "first_hop = _hops(window, low) + 2",
+    ),
+    Fault(
+        "windows of earlier events are forgotten when a key goes on",
+        _ENDS,
+        "np.full(len(of_state), before_us - window.length), low",
+        "np.full(len(of_state), before_us), low",
+    ),
+    Fault(
+        "a session ends at an event that is exactly a gap later",
+        _ENDS,
+        "np.full(len(state), NEVER)) > window.length",
+        "np.full(len(state), NEVER)) >= window.length",
+    ),
+    Fault(
+        "a session that goes on over a batch merges with one that is over",
+        _ENDS,
+        "last = np.concatenate((state[of_state, LAST], timeline.times))[order]\n    is_head",
+        "last = np.concatenate((state[of_state, LAST] + window.length, timeline.times))[order]\n    is_head",
+    ),
+    Fault(
+        "events that do not count make a window",
+        "cep/engine/context/window_rules.py",
+        "counting = np.flatnonzero(self.due.holds(where)[self._events])",
+        "pass",
+    ),
+    Fault(
+        "a key's values go before its hopping window has ended",
+        "cep/engine/context/window_rules.py",
+        "self.values.expire(watermark_us - 1)",
+        "self.values.expire(watermark_us)",
     ),
     Fault(
         "-0 has no sign in few lines",
@@ -243,6 +352,69 @@ FAULTS = (
         "if shown.isprintable():",
         "if True:",
         _READERS,
+    ),
+    Fault(
+        "a rule does not wait for matches that are held back",
+        "cep/compiler/analysis/match_streams.py",
+        "return rule.window.span_us if isinstance(rule.window, ir.Window) else None",
+        "return 0 if isinstance(rule.window, ir.Window) else None",
+        _CHAINS,
+    ),
+    Fault(
+        "a rule over a rule that waits does not wait",
+        "cep/program/chains.py",
+        "lags[feed.source] + feed.stream.held_us)",
+        "feed.stream.held_us)",
+        _CHAINS,
+    ),
+    Fault(
+        "a timeout is an event for the rules that read its rule",
+        "cep/engine/chains/fed_matchers.py",
+        "keep = pc.and_(keep, pc.equal(matches.column(OUTCOME), MATCH))",
+        "pass",
+        _CHAINS,
+    ),
+    Fault(
+        "a match with a row for each event is as many events",
+        "cep/engine/chains/fed_matchers.py",
+        "keep = pc.and_(keep, pc.equal(pc.fill_null(matches.column(EVENT_NUMBER), 0), 0))",
+        "pass",
+        _CHAINS,
+    ),
+    Fault(
+        "a version is valid an instant late",
+        f"{_CONTEXT}/versions.py",
+        "(self.times_us[np.minimum(middle, len(self) - 1)] <= times_us)",
+        "(self.times_us[np.minimum(middle, len(self) - 1)] < times_us)",
+        _TABLES,
+    ),
+    Fault(
+        "a deleted version stays valid",
+        f"{_CONTEXT}/tables.py",
+        "places = np.where(is_deleted, _NOTHING, self._n + np.arange(len(is_deleted)))",
+        "places = self._n + np.arange(len(is_deleted))",
+        _TABLES,
+    ),
+    Fault(
+        "versions of different times collapse before their time",
+        f"{_CONTEXT}/versions.py",
+        "is_same = is_same_key & (sorted_us[1:] == sorted_us[:-1])",
+        "is_same = is_same_key",
+        _TABLES,
+    ),
+    Fault(
+        "of versions of one time the first counts",
+        f"{_CONTEXT}/versions.py",
+        'columns["arrival"] = order[places]',
+        'columns["arrival"] = -order[places]',
+        _TABLES,
+    ),
+    Fault(
+        "what a condition says of tables is not asked",
+        f"{_CONTEXT}/columns.py",
+        "table = _refined(program.joins.refined, table)",
+        "table = _refined((), table)",
+        _TABLES,
     ),
 )
 

@@ -99,12 +99,13 @@ def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
 
 def _on_spark(n: int, first_seed: int) -> Counter[str]:
     from spark_runtime import session
-    from tests.property.on_spark import compare_on_spark
+    from tests.property.on_spark import compare_on_spark, compare_tables_on_spark
 
     settings_of_spark = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
     running = session(settings_of_spark, name="random rules", is_short=True)
     try:
-        return compare_on_spark(running, n, first_seed)
+        tally = compare_on_spark(running, n, first_seed)
+        return tally + compare_tables_on_spark(running, -(-n // 2), first_seed)
     finally:
         running.stop()
 

@@ -15,6 +15,7 @@ from cep.expression import (
     Column,
     Expression,
     Frame,
+    Joined,
     Literal,
     Type,
     Windowed,
@@ -38,6 +39,9 @@ def rule_text(rule: ir.Rule) -> str:
     definitions = [text for text in definitions if " " in text]
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
     lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {_key(rule)}"]
+    if rule.windowing is not None:
+        return "\n".join([*lines, *_window_clauses(rule.windowing, measures, rule.report)])
+    lines += dict.fromkeys(_joins(rule))
     lines.append(f"PATTERN {_pattern(rule.pattern, untils)}")
     if rule.window is not None:
         lines.append(f"WITHIN {_window(rule.window)}")
@@ -60,6 +64,42 @@ def rule_text(rule: ir.Rule) -> str:
     if rule.report.suppress_us:
         lines.append(f"SUPPRESS FOR {rule.report.suppress_us} MICROSECONDS")
     return "\n".join(lines)
+
+
+def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Report) -> Iterator[str]:
+    """Yield the clauses of a window rule."""
+    window = windowing.window
+    text = f"{window.length} MICROSECONDS"
+    match window.frame:
+        case Frame.SESSION:
+            most = f" MAX {window.most_us} MICROSECONDS" if window.most_us else ""
+            yield f"WINDOW SESSION GAP {text}{most}"
+        case Frame.HOPPING:
+            offset = f" OFFSET {window.offset_us} MICROSECONDS"
+            yield f"WINDOW HOPPING {text} EVERY {window.every_us} MICROSECONDS{offset}"
+        case _:
+            yield f"WINDOW TUMBLING {text} OFFSET {window.offset_us} MICROSECONDS"
+    if windowing.where is not None:
+        yield f"WHERE {_expression(windowing.where)}"
+    if windowing.having is not None:
+        yield f"HAVING {_expression(windowing.having)}"
+    if measures:
+        yield "MEASURES " + ",\n  ".join(measures)
+    if report.suppress_us:
+        yield f"SUPPRESS FOR {report.suppress_us} MICROSECONDS"
+
+
+def _joins(rule: ir.Rule) -> Iterator[str]:
+    """Yield the joins of the tables that the rule reads."""
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    keys = {table.name: table.table.key for table in rule.tables if table.table is not None}
+    for expression in expressions:
+        for leaf in walk(expression):
+            if isinstance(leaf, Joined):
+                pairs = zip(leaf.keys, keys[leaf.table], strict=True)
+                on = " AND ".join(f"{column.name} = {leaf.table}.{name}" for column, name in pairs)
+                yield f"JOIN {leaf.table} ON {on}"
 
 
 def _lets(rule: ir.Rule) -> Iterator[str]:
@@ -91,6 +131,8 @@ def _windowed(windowed: Windowed) -> str:
     if windowed.condition is not None:
         text += f" FILTER (WHERE {_expression(windowed.condition)})"
     window = windowed.window
+    if window.is_whole:
+        return text
     length = f"{window.length} EVENTS" if window.frame is Frame.EVENTS else f"{window.length} MICROSECONDS"
     match window.frame:
         case Frame.ALL:
@@ -129,7 +171,7 @@ def _definition(rule: ir.Rule, variable: ir.Variable) -> str:
     return text if variable.predicate is None else f"{text} AS {_expression(variable.predicate)}"
 
 
-def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
+def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:  # noqa: C901, PLR0912 - a case for each kind
     match node:
         case ir.Take(variable=name):
             return name
@@ -141,6 +183,10 @@ def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
             return f"!({' | '.join(names)}) FOR {_window(period)}"
         case ir.Group(body=body, window=window):
             return f"({_pattern(body, untils)} WITHIN {_window(window)})"
+        case ir.Anchored(body=body):
+            return f"^ ({_pattern(body, untils)})"
+        case ir.Without(body=body, variables=names):
+            return f"({_pattern(body, untils)} WITHOUT ({' | '.join(names)}))"
         case ir.Sequence(items=items):
             parts = [_atom(items[0].node, untils)]
             parts += [
@@ -160,6 +206,8 @@ def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:
             until = f" UNTIL ({untils[node.until]})" if node.until is not None else ""
             body = _pattern(node.body, untils)
             body = body if isinstance(node.body, ir.Take) else f"({body})"
+            if node.distinct is not None:
+                until = f" DISTINCT BY {_expression(node.distinct)}{until}"
             return f"{body}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{greed}{until}"
 
 
@@ -183,10 +231,12 @@ def _window(window: ir.Window | ir.EventWindow) -> str:
 
 def _atom(node: ir.Node, untils: Mapping[str, str]) -> str:
     text = _pattern(node, untils)
-    return f"({text})" if isinstance(node, ir.Sequence | ir.Alternation | ir.Permutation) else text
+    return (
+        f"({text})" if isinstance(node, ir.Sequence | ir.Alternation | ir.Permutation | ir.Anchored) else text
+    )
 
 
-def _expression(expression: Expression, prefix: str = "") -> str:
+def _expression(expression: Expression, prefix: str = "") -> str:  # noqa: C901, PLR0912 - a case for each kind
     match expression:
         case Literal():
             return _literal(expression)
@@ -196,6 +246,10 @@ def _expression(expression: Expression, prefix: str = "") -> str:
             return "COUNT(*)"
         case Aggregate(kind=kind, variable=name, argument=None):
             return f"{kind}({name}.*)"
+        case Aggregate(kind="DISTINCT", variable=name, argument=argument) if argument is not None:
+            return f"COUNT(DISTINCT {_expression(argument, name + '.')})"
+        case Aggregate(kind="VALUES", variable=name, argument=argument) if argument is not None:
+            return f"({_expression(argument, name + '.')})"
         case Aggregate(kind=kind, variable=name, argument=argument, offset=offset):
             assert argument is not None
             place = f", {offset}" if offset else ""
@@ -204,6 +258,8 @@ def _expression(expression: Expression, prefix: str = "") -> str:
             return f"{kind}({_expression(argument, name + '.')}{place})"
         case Windowed():
             return _windowed(expression)
+        case Joined(table=table, column=column):
+            return f"{prefix}{table}.{column}"
         case Call(function="coalesce", args=(Column(name=name), *_)) if "." in name:  # of any of its streams
             return prefix + name.rpartition(".")[2]
         case Call(function="floor", args=(Call(args=(quotient, _)),), type=Type.INTERVAL):
@@ -262,6 +318,8 @@ def _call(function: str, args: list[str]) -> str:
             return f"({args[0]} * 1.0)"  # the analyzer makes both sides DOUBLE
         case "case":
             return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
+        case "in_taken":
+            return f"({args[0]} IN {args[1]})"
         case _ if function in FUNCTIONS and function.isidentifier():
             return f"{function.upper()}({', '.join(args)})"
         case _:

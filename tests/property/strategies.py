@@ -6,7 +6,8 @@ few different values, so that predicates hold often and ties, repeats and NULLs 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from cep.compiler.rewrite import repeat_absences
 from cep.compiler.typing.checker import as_interval
 from cep.expression import (
     ALL_EVENTS,
+    IN_TAKEN,
     Aggregate,
     Call,
     Column,
@@ -110,7 +112,7 @@ def _column(kind: Type) -> st.SearchStrategy[Expression]:
 @st.composite
 def _overs(draw: st.DrawFn) -> Window:
     """Draw the events of a windowed value."""
-    frame = draw(st.sampled_from(list(Frame)))
+    frame = draw(st.sampled_from([frame for frame in Frame if frame is not Frame.HOPPING]))
     previous = draw(st.booleans())
     match frame:
         case Frame.TIME:
@@ -165,6 +167,88 @@ def windowed(draw: st.DrawFn, kind: Type, approximate: bool = False) -> Expressi
 
 
 @st.composite
+def _whole_windows(draw: st.DrawFn) -> Window:
+    """Draw the windows of a window rule."""
+    frame = draw(st.sampled_from([Frame.TUMBLING, Frame.HOPPING, Frame.HOPPING, Frame.SESSION]))
+    offset_us = draw(st.sampled_from([0, 0, 0, SECOND_US, 1]))
+    length_us = draw(st.sampled_from([1, 2, 3, 5, 10])) * SECOND_US
+    match frame:
+        case Frame.TUMBLING:
+            return Window(frame, length_us, offset_us=offset_us % length_us, is_whole=True)
+        case Frame.HOPPING:
+            every_us = draw(st.sampled_from([1, 2, 3, 4])) * SECOND_US
+            offset_us %= every_us
+            return Window(frame, length_us, offset_us=offset_us, is_whole=True, every_us=every_us)
+        case _:
+            gap_us = draw(st.sampled_from([1, 1, 2, 3])) * SECOND_US - draw(st.sampled_from([0, 0, 1]))
+            most_us = draw(st.sampled_from([0, 0, 1, 3, 5])) * SECOND_US
+            return Window(frame, gap_us, is_whole=True, most_us=most_us)
+
+
+@st.composite
+def _of_window(
+    draw: st.DrawFn, kind: Type, window: Window, where: Expression | None, *, approximate: bool
+) -> Expression:
+    """Draw a value over the events of a window."""
+    functions = [function for function in _WINDOWED[kind] if function[0] not in ("LAG", "SEEN")]
+    if approximate and kind is Type.DOUBLE:
+        functions += [("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+    function, columns = draw(st.sampled_from(functions))
+    condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if draw(st.booleans()) else None
+    parts = [part for part in (where, condition) if part is not None]
+    counted = Call("and", tuple(parts), Type.BOOLEAN) if len(parts) > 1 else next(iter(parts), None)
+    parameter = draw(st.sampled_from([0.0, 0.25, 0.5, 1.0])) if function == "PERCENTILE" else 0.0
+    argument = COLUMNS.get(draw(st.sampled_from(columns)))
+    return Windowed(function, argument, counted, window, parameter, "", kind)
+
+
+@st.composite
+def _havings(draw: st.DrawFn, window: Window, where: Expression | None, depth: int = 1) -> Expression:
+    """Draw a condition of a window."""
+    shape = draw(st.integers(0, 5))
+    if depth > 0 and shape < 3:
+        parts = tuple(draw(_havings(window, where, depth - 1)) for _ in range(2))
+        function = ("and", "or", "not")[shape]
+        return Call(function, parts[:1] if function == "not" else parts, Type.BOOLEAN)
+    kind = draw(st.sampled_from([Type.BIGINT, Type.BIGINT, Type.BIGINT, Type.DOUBLE]))
+    value = draw(_of_window(kind, window, where, approximate=False))
+    if shape == 3:
+        return Call(draw(st.sampled_from(["is_null", "is_not_null"])), (value,), Type.BOOLEAN)
+    other = draw(st.one_of(_literal(kind), _of_window(kind, window, where, approximate=False)))
+    return Call(draw(st.sampled_from(_COMPARISONS)), (value, other), Type.BOOLEAN)
+
+
+@st.composite
+def window_rules(draw: st.DrawFn, name: str, windows: st.SearchStrategy[Window] | None = None) -> ir.Rule:
+    """Draw a window rule."""
+    window = draw(_whole_windows() if windows is None else windows)
+    where = draw(st.sampled_from([None, None, 0]))
+    counted = None if where is None else draw(conditions([], bare=True, depth=1, has_windows=False))
+    having = draw(st.one_of(st.none(), _havings(window, counted)))
+    kinds = [Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.STRING, Type.TIMESTAMP]
+    measures = [
+        ir.Measure(f"m{number}_{kind}", draw(_of_window(kind, window, counted, approximate=True)))
+        for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), max_size=4)))
+    ]
+    return ir.Rule(
+        name=name,
+        title="",
+        severity="info",
+        tags=(),
+        streams=("events",),
+        key=draw(st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])),
+        pattern=ir.Take(""),
+        window=None,
+        variables=(ir.Variable("", None),),
+        measures=tuple(measures),
+        selection=ir.Selection.EARLIEST,
+        skip=ir.Skip(ir.SkipKind.NO_SKIP),
+        report=ir.Report(suppress_us=draw(st.sampled_from([0, 0, 0, 2, 4])) * SECOND_US),
+        windowing=ir.Windowing(window, counted, having),
+    )
+
+
+@st.composite
 def _argument(draw: st.DrawFn, kind: Type) -> Expression:
     """Draw the argument of an aggregate: mostly a column, rarely an expression over one event or a window."""
     column = draw(_column(kind))
@@ -179,13 +263,15 @@ def _argument(draw: st.DrawFn, kind: Type) -> Expression:
 def _aggregate(draw: st.DrawFn, kind: Type, names: list[str], approximate: bool) -> Expression:
     name = draw(st.sampled_from(names))
     functions = {
-        Type.BIGINT: ["FIRST", "LAST", "LAST", "COUNT", "COUNT", "SUM", "MIN", "MAX"],
+        Type.BIGINT: ["FIRST", "LAST", "LAST", "COUNT", "COUNT", "DISTINCT", "SUM", "MIN", "MAX"],
         Type.DOUBLE: ["FIRST", "LAST", "LAST", "SUM", "AVG", "AVG", "MIN", "MAX"]
         + (["STDDEV"] if approximate else []),
         Type.TIMESTAMP: ["FIRST", "LAST", "MIN", "MAX"],
     }.get(kind, ["FIRST", "LAST"])
     function = draw(st.sampled_from(functions))
     argument: Expression | None = draw(_argument(kind))
+    if function == "DISTINCT":
+        return Aggregate(function, name, COLUMNS[draw(st.sampled_from("isdtb"))], 0, kind)
     if function == "COUNT":
         argument = draw(st.sampled_from([None, COLUMNS["i"], COLUMNS["s"], COLUMNS["d"]]))
         if argument is None and draw(st.booleans()):
@@ -316,6 +402,13 @@ def conditions(
     shape = draw(st.integers(0, 9))
     if shape == 7 and bare and has_windows:
         return draw(windowed(Type.BOOLEAN))
+    if shape == 6 and bare and names and draw(st.booleans()):
+        taken_as = draw(st.sampled_from(names))
+        of_kind = draw(st.sampled_from([Type.BIGINT, Type.BIGINT, Type.STRING, Type.DOUBLE]))
+        operand = draw(values(of_kind, names, bare=True, depth=0, has_windows=has_windows))
+        taken_values = Aggregate("VALUES", taken_as, draw(_column(of_kind)), 0, of_kind)
+        is_in = Call(IN_TAKEN, (operand, taken_values), Type.BOOLEAN)
+        return Call("not", (is_in,), Type.BOOLEAN) if draw(st.booleans()) else is_in
     if depth > 0 and shape < 4:
         parts = [
             draw(conditions(names, bare=bare, depth=depth - 1, has_windows=has_windows)) for _ in range(2)
@@ -494,9 +587,11 @@ _QUANTIFIERS: list[tuple[int, int | None]] = [
 @st.composite
 def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
     """Draw a pattern of about `size` steps."""
-    shape = draw(st.integers(0, 7))
+    shape = draw(st.integers(0, 8))
     if shape == 7:
         return ir.Group(draw(nodes(names, size)), draw(_group_windows()))
+    if shape == 8:
+        return draw(_without(names, draw(nodes(names, size))))
     if size <= 1:
         take = ir.Take(draw(st.sampled_from(names)))
         return draw(_repeated(take)) if shape >= 4 else take
@@ -510,6 +605,14 @@ def nodes(draw: st.DrawFn, names: list[str], size: int) -> ir.Node:
         parts = [draw(nodes(names, size // 2)) for _ in range(draw(st.sampled_from([2, 2, 3])))]
         return ir.Permutation(tuple(parts), draw(st.sampled_from([ir.Contiguity.STRICT, ir.Contiguity.NEXT])))
     return draw(_repeated(draw(nodes(names, size - 1))))
+
+
+@st.composite
+def _without(draw: st.DrawFn, names: list[str], body: ir.Node) -> ir.Node:
+    """Draw a pattern in which some events must be nowhere."""
+    others = [name for name in (*names, "m", "n") if name not in taken_variables(body)]
+    several = draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True))
+    return ir.Without(body, tuple(several))
 
 
 def _items(draw: st.DrawFn, names: list[str], size: int, n_parts: int) -> list[ir.Item]:
@@ -541,7 +644,7 @@ def untils_of(node: ir.Node) -> set[str]:
             return set().union(*(untils_of(item.node) for item in items))
         case ir.Alternation(branches=parts) | ir.Permutation(parts=parts):
             return set().union(*(untils_of(part) for part in parts))
-        case ir.Group(body=body):
+        case ir.Group(body=body) | ir.Anchored(body=body) | ir.Without(body=body):
             return untils_of(body)
         case ir.Repeat(body=body, until=until):
             return untils_of(body) | ({until} if until is not None else set())
@@ -560,24 +663,26 @@ def variables_of(node: ir.Node) -> set[str]:
             return set().union(*(variables_of(branch) for branch in branches))
         case ir.Permutation(parts=parts):
             return set().union(*(variables_of(part) for part in parts))
-        case ir.Repeat(body=body) | ir.Group(body=body):
+        case ir.Repeat(body=body) | ir.Group(body=body) | ir.Anchored(body=body):
             return variables_of(body)
+        case ir.Without(body=body, variables=several):
+            return variables_of(body) | set(several)
 
 
-def _taken_variables(node: ir.Node) -> set[str]:
+def taken_variables(node: ir.Node) -> set[str]:
     match node:
         case ir.Take(variable=name):
             return {name}
         case ir.Absent() | ir.TimedAbsence():
             return set()
         case ir.Sequence(items=items):
-            return set().union(*(_taken_variables(item.node) for item in items))
+            return set().union(*(taken_variables(item.node) for item in items))
         case ir.Alternation(branches=branches):
-            return set().union(*(_taken_variables(branch) for branch in branches))
+            return set().union(*(taken_variables(branch) for branch in branches))
         case ir.Permutation(parts=parts):
-            return set().union(*(_taken_variables(part) for part in parts))
-        case ir.Repeat(body=body) | ir.Group(body=body):
-            return _taken_variables(body)
+            return set().union(*(taken_variables(part) for part in parts))
+        case ir.Repeat(body=body) | ir.Group(body=body) | ir.Anchored(body=body) | ir.Without(body=body):
+            return taken_variables(body)
 
 
 @st.composite
@@ -607,7 +712,54 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
         pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
     if draw(st.integers(0, 9)) == 0:
         pattern = _after_absence(draw, names, pattern)
+    if draw(st.integers(0, 4)) == 0:
+        pattern = _with_distinct(draw, pattern)
+    if draw(st.integers(0, 9)) == 0:
+        pattern = ir.Anchored(pattern)
+    if draw(st.integers(0, 9)) == 0:
+        pattern = draw(_without(names, pattern))
     return pattern
+
+
+def _with_distinct(draw: st.DrawFn, pattern: ir.Node) -> ir.Node:
+    """Draw a value for a loop whose variables stand nowhere else, and that is in no other loop."""
+    n_takes = Counter(node.variable for node in ir.walk(pattern) if isinstance(node, ir.Take))
+
+    def is_apart(loop: ir.Repeat) -> bool:
+        own = Counter(node.variable for node in ir.walk(loop.body) if isinstance(node, ir.Take))
+        return all(own[name] == n_takes[name] for name in own)
+
+    loops = [loop for loop in _outer_loops(pattern) if loop.max != 1 and is_apart(loop)]
+    if not loops:
+        return pattern
+    loop = draw(st.sampled_from(loops))
+    column = COLUMNS[draw(st.sampled_from(["i", "i", "t", "s", "d"]))]
+    return _replaced(pattern, loop, replace(loop, distinct=column))
+
+
+def _outer_loops(node: ir.Node) -> Iterator[ir.Repeat]:
+    if isinstance(node, ir.Repeat):
+        yield node
+        if node.max != 1:
+            return
+    for child in ir.children(node):
+        yield from _outer_loops(child)
+
+
+def _replaced(node: ir.Node, old: ir.Node, new: ir.Node) -> ir.Node:
+    if node is old:
+        return new
+    match node:
+        case ir.Sequence(items=items):
+            return ir.Sequence(tuple(replace(item, node=_replaced(item.node, old, new)) for item in items))
+        case ir.Alternation(branches=parts):
+            return ir.Alternation(tuple(_replaced(part, old, new) for part in parts))
+        case ir.Permutation(parts=parts):
+            return replace(node, parts=tuple(_replaced(part, old, new) for part in parts))
+        case ir.Repeat(body=body) | ir.Group(body=body) | ir.Anchored(body=body) | ir.Without(body=body):
+            return replace(node, body=_replaced(body, old, new))
+        case _:
+            return node
 
 
 def _after_absence(draw: st.DrawFn, names: list[str], pattern: ir.Node) -> ir.Node:
@@ -635,7 +787,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
     """Draw a rule."""
     pattern = repeat_absences(draw(patterns(max_size)))
     names = sorted(variables_of(pattern))
-    taken = sorted(_taken_variables(pattern))
+    taken = sorted(taken_variables(pattern))
     subsets: tuple[ir.Subset, ...] = ()
     if draw(st.integers(0, 2)) == 0:
         members = draw(st.lists(st.sampled_from(taken), min_size=1, max_size=3, unique=True))
@@ -792,14 +944,61 @@ def _keys_of(event: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def cases(
-    draw: st.DrawFn, max_rules: int = 2, max_events: int = MAX_EVENTS, max_size: int = MAX_SIZE
+    draw: st.DrawFn,
+    max_rules: int = 2,
+    max_events: int = MAX_EVENTS,
+    max_size: int = MAX_SIZE,
+    *,
+    has_window_rules: bool = True,
 ) -> Case:
     """Draw a case. Each event is delayed by less than the lateness, so no event is late."""
     stream = draw(streams())
     drawn = tuple(
-        draw(rules(f"rule_{number}", max_size)) for number in range(draw(st.integers(1, max_rules)))
+        draw(
+            window_rules(name) if has_window_rules and draw(st.integers(0, 5)) == 0 else rules(name, max_size)
+        )
+        for name in (f"rule_{number}" for number in range(draw(st.integers(1, max_rules))))
     )
-    events = draw(event_lists(max_events))
+    return draw(deliveries_of(drawn, stream, draw(event_lists(max_events))))
+
+
+@st.composite
+def cases_of_windows(draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS) -> Case:
+    """Draw a case of window rules alone."""
+    stream = draw(streams())
+    drawn = tuple(draw(window_rules(f"rule_{number}")) for number in range(draw(st.integers(1, 3))))
+    return draw(deliveries_of(drawn, stream, draw(event_lists(max_events))))
+
+
+_ZONES = {
+    "Europe/Berlin": 1_711_746_000,
+    "America/New_York": 1_730_592_000,
+    "Australia/Lord_Howe": 1_712_340_000,
+}
+"""Zones, and a time in seconds, a day or less before their clocks are set."""
+
+
+@st.composite
+def cases_of_zones(draw: st.DrawFn) -> Case:
+    """Draw a case of tumbling windows in zones, over hours in which clocks are set."""
+    zone, base = draw(st.sampled_from(list(_ZONES.items())))
+    hours = draw(st.sampled_from([1, 2, 5, 24, 24, 48]))
+    offset_us = draw(st.sampled_from([0, 0, 90 * 60])) * SECOND_US
+    length_us = hours * 3600 * SECOND_US
+    window = Window(Frame.TUMBLING, length_us, offset_us=offset_us % length_us, zone=zone, is_whole=True)
+    events = draw(event_lists(2 * MAX_EVENTS))
+    scale = draw(st.sampled_from([600, 1800, 3600]))
+    for event in events:
+        event["ts"] = base * SECOND_US + event["ts"] * scale
+    stream = replace(draw(streams()), lateness_us=scale * SECOND_US)
+    return draw(deliveries_of((draw(window_rules("rule_0", st.just(window))),), stream, events))
+
+
+@st.composite
+def deliveries_of(
+    draw: st.DrawFn, drawn: tuple[ir.Rule, ...], stream: Stream, events: list[dict[str, Any]]
+) -> Case:
+    """Draw how events are delivered. Each is delayed by less than the lateness, so no event is late."""
     if stream.deduplicate:
         events = copies_agree(events, stream)
         events += [dict(event) for event in draw(st.lists(st.sampled_from(events), max_size=3))]

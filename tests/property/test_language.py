@@ -13,8 +13,9 @@ from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.documents.schema_file import load_streams, parse_streams
 from cep.errors import Source, Span
 from cep.language import ast
+from cep.language.clauses.rule_reader import SEVERITIES
 from cep.language.grammar import tokens
-from cep.language.parser import SEVERITIES, parse
+from cep.language.parser import parse
 from cep.language.printer import print_rule, print_rules
 from tests.golden.errors_cases import FOLDER
 
@@ -81,6 +82,10 @@ _overs = st.one_of(
 )
 
 
+def _is_no_star(node: ast.Expression) -> bool:
+    return not isinstance(node, ast.Events)
+
+
 def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast.Expression]:
     at = st.just(_AT)
     count_name = ast.Name("COUNT", _AT)
@@ -114,6 +119,12 @@ def _compound(parts: st.SearchStrategy[ast.Expression]) -> st.SearchStrategy[ast
         junctions,
         st.builds(ast.Between, parts, parts, parts, st.booleans(), at),
         st.builds(ast.In, parts, st.lists(_constants, min_size=1, max_size=3).map(tuple), st.booleans(), at),
+        st.builds(
+            ast.In, parts, st.builds(ast.Column, _names, _names, at).map(lambda c: (c,)), st.booleans(), at
+        ),
+        st.builds(
+            lambda part: ast.Function(count_name, (part,), _AT, is_distinct=True), parts.filter(_is_no_star)
+        ),
         st.builds(ast.Like, parts, st.sampled_from(["LIKE", "RLIKE"]), _texts, st.booleans(), at),
         st.builds(ast.Cast, parts, st.sampled_from([ast.Name("bigint", _AT), ast.Name("x", _AT)]), at),
         st.builds(ast.Is, parts, st.sampled_from([None, True, False]), st.booleans(), at),
@@ -160,8 +171,16 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         steps,
     )
     repetitions = st.builds(
-        lambda body, bounds, joint, greed, gap, until: ast.Repetition(
-            body, *bounds, joint, greed, _AT, _AT, gap, until if bounds[1] is None or bounds[1] > 1 else None
+        lambda body, bounds, joint, greed, gap, until, distinct: ast.Repetition(
+            body,
+            *bounds,
+            joint,
+            greed,
+            _AT,
+            _AT,
+            gap,
+            until if bounds[1] is None or bounds[1] > 1 else None,
+            distinct,
         ),
         parts,
         _bounds,
@@ -169,6 +188,7 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         st.sampled_from(ast.Greed),
         _gaps,
         st.none() | _expressions,
+        st.none() | _names,
     )
     branches = st.lists(parts, min_size=2, max_size=3).map(lambda found: ast.Alternation(tuple(found), _AT))
     orders = st.builds(
@@ -178,7 +198,9 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
         st.lists(parts, min_size=2, max_size=3),
         st.booleans(),
     )
-    return sequences | branches | orders | repetitions | groups
+    anchored = st.builds(ast.Anchored, parts, at)
+    withouts = st.builds(ast.Without, parts, absent, at)
+    return sequences | branches | orders | repetitions | groups | anchored | withouts
 
 
 _patterns = st.recursive(st.builds(ast.Step, _names, st.just(_AT)), _larger, max_leaves=8)

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from shutil import which
 
 import pytest
 
 from spark_runtime.sources.messages.source import KEPT
+from tests.servers.certificates import Authority, made_authority, signed_certificate
 from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
 from tests.servers.kinesis_server import CREDENTIALS, KinesisServer, running_kinesis
 from tests.servers.nats_server import NatsServer, running_nats
@@ -20,11 +22,19 @@ os.environ.update(CREDENTIALS)  # before anything starts Spark, whose workers ta
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Broker]:
     """Return a Kafka broker."""
     require_servers(JARS.is_dir() and find_spec("confluent_kafka") is not None)
-    with running_broker(tmp_path_factory.mktemp("kafka")) as running:
+    folder = tmp_path_factory.mktemp("kafka")
+    with running_broker(folder, signed_certificate(folder, authority)) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Return who has signed the certificate of the Kafka broker."""
+    require(which("openssl") is not None, "openssl", "apt-get install openssl")
+    return made_authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The Kafka broker of tests. The user `reader` of its door with a password may do what a test allows."""
+"""The Kafka broker of tests. The user `reader` of its doors with a password may do what a test allows."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ class Broker(KafkaServer):
 
     def allow(self, prefix: str, *, only_read: bool = False) -> None:
         """Let the user `reader` read, and write, topics that begin with `prefix`."""
+        self._allow("TOPIC", prefix, "READ" if only_read else "ALL")
+
+    def allow_transactions(self) -> None:
+        """Let the user `reader` write as a sink does: groups and transactions of its names."""
+        self._allow("GROUP", "cep-", "READ")
+        self._allow("TRANSACTIONAL_ID", "cep-", "ALL")
+
+    def _allow(self, kind: str, prefix: str, operation: str) -> None:
         from confluent_kafka.admin import (
             AclBinding,
             AclOperation,
@@ -53,12 +61,12 @@ class Broker(KafkaServer):
         )
 
         rights = AclBinding(
-            ResourceType.TOPIC,
+            ResourceType[kind],
             prefix,
             ResourcePatternType.PREFIXED,
             f"User:{USER}",
             "*",
-            AclOperation.READ if only_read else AclOperation.ALL,
+            AclOperation[operation],
             AclPermissionType.ALLOW,
         )
         for result in self.admin.create_acls([rights]).values():
@@ -101,7 +109,7 @@ def require_servers(is_there: bool) -> None:
 
 
 @contextmanager
-def running_broker(folder: Path) -> Iterator[Broker]:
+def running_broker(folder: Path, certificate: Path | None = None) -> Iterator[Broker]:
     """Start a broker whose data are in `folder`, wait until it answers, and end it."""
-    with running_kafka(folder, {USER: PASSWORD}) as server:
-        yield Broker(server.address, server.sasl_address, server.pid)
+    with running_kafka(folder, {USER: PASSWORD}, certificate) as server:
+        yield Broker(server.address, server.sasl_address, server.pid, server.tls_address)

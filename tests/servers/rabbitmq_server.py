@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.servers.kafka_broker import free_ports
+from tests.servers.process import ended_with_this_process
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 WHY = "RabbitMQ is missing; get it with: apt-get install rabbitmq-server"
@@ -127,13 +128,13 @@ def running_rabbit(folder: Path) -> Iterator[Rabbit]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            start_new_session=True,  # a group of its own: the script, and the node that it starts
         )
     try:
-        rabbit = Rabbit(port, streams)
-        _await(rabbit, process, log)
-        yield rabbit
+        with ended_with_this_process(process.pid):
+            rabbit = Rabbit(port, streams)
+            _await(rabbit, process, log)
+            yield rabbit
     finally:
         process.terminate()
         try:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.sources.kafka.by_spark import JARS
+from spark_runtime.sources.kafka.settings import KafkaOfSparkSpec
 from tests.servers.kafka_broker import Broker
 
 pytestmark = pytest.mark.spark
@@ -49,7 +52,7 @@ def test_the_example_gives_the_output_that_the_page_shows(
 
 
 def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
-    _, columns, sinks, options = blocks("docs/kafka.md", "yaml")
+    example, columns, sinks, options, tls, via_spark = blocks("docs/kafka.md", "yaml")
     stream = "schema: {id: bigint, ts: timestamp, card_id: string, received_at: timestamp, trace_id: string}"
     (tmp_path / "streams.yaml").write_text(f"streams: {{transactions: {{event_time: ts, {stream}}}}}")
     (tmp_path / "r.cep").write_text("RULE r FROM transactions PARTITION BY id PATTERN a DEFINE a AS id > 0")
@@ -59,3 +62,16 @@ def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
     pipeline = load_pipeline(tmp_path / "p.yaml")
     assert pipeline.late is not None
     assert pipeline.dead_letter is not None
+    assert isinstance(yaml.safe_load(tls)["options"], dict)
+    source = re.search(r"^source: .*$", example, re.MULTILINE)
+    assert source is not None
+    (tmp_path / "p.yaml").write_text(
+        example.replace(source[0], via_spark).replace("card_testing.cep", "r.cep")
+    )
+    pipeline = load_pipeline(tmp_path / "p.yaml")
+    spec = pipeline.sources[0].spec
+    assert isinstance(spec, KafkaOfSparkSpec)
+    assert spec.place == "transactions via spark"
+    jars = dict(pipeline.spark)["spark.jars"].split(",")
+    assert [f"{jar.split(':')[1]}-{jar.split(':')[2]}.jar" for jar in JARS] == jars
+    assert [jar for jar in JARS if f"`{jar}`" not in (ROOT / "docs/kafka.md").read_text()] == []

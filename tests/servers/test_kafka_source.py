@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cep.counts import Counts
-from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
 from cep.formats.payloads.registry import payload_format
-from cep.schema.stream import Field, Stream
+from cep.formats.text.lines import Lines
+from cep.schema.stream import Field
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.sources.kafka.log import KafkaLog
+from spark_runtime.sources.messages.log import MessageRange
 from spark_runtime.sources.messages.planner import MessagePlanner
 from spark_runtime.sources.messages.reading import MessageReading
 from spark_runtime.sources.messages.schema_registry import SchemaRegistry
 from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
 from tests.servers.kafka_broker import PASSWORD, USER, Broker, free_ports
+from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values
 from tests.unit.formats.test_avro import record, written
 from tests.unit.spark_runtime.registry_server import running_registry
-
-STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
-START = datetime(2024, 5, 1, tzinfo=UTC)
-START_US = int(START.timestamp()) * 1_000_000
-
-
-def value(number: int, seconds: float | None = None) -> bytes:
-    at = START + timedelta(seconds=number if seconds is None else seconds)
-    return json.dumps({"id": number, "ts": at.isoformat()}).encode()
-
-
-def values(*numbers: int) -> list[bytes]:
-    return [value(number) for number in numbers]
 
 
 def reading(
@@ -48,56 +37,6 @@ def reading(
 ) -> MessageReading:
     log = KafkaLog(Connection(broker.address), topics, pattern, isolation)
     return MessageReading(STREAM, log, **more)
-
-
-class Seen:
-    """What was read of a source."""
-
-    def __init__(self, source: MessageSource) -> None:
-        self.source = source
-        self.rows: list[dict[str, Any]] = []
-        self.dead: list[tuple[str, str]] = []
-        self.counts = Counts()
-
-    def read(self, parts: Sequence[tuple[int, Any]]) -> Seen:
-        for _, part in parts:
-            through_json = tuple(json.loads(json.dumps(part)))
-            for chunk in self.source.read(
-                through_json, AheadGuard(self.source.stream.max_ahead_us), self.counts
-            ):
-                self.rows += chunk.events.to_pylist()
-                for row in chunk.dead_letters.to_pylist():
-                    place = self.source.position_text(row["source"], row["position"])
-                    self.dead.append((place, row["reason"]))
-        return self
-
-    @property
-    def ids(self) -> list[int]:
-        return [row["id"] for row in self.rows]
-
-
-def seen(what: MessageReading) -> Seen:
-    """Return all that a batch reads."""
-    source = MessageSource(what)
-    return Seen(source).read(source.everything())
-
-
-def batches(planner: MessagePlanner, source: MessageSource) -> list[list[int]]:
-    """Return the identifiers of each micro-batch of a run that reads what is there."""
-    planner.stop_at_now()
-    start, found = planner.start(), []
-    while (end := planner.latest(start)) != start:
-        found.append(Seen(source).read(planner.ranges(start, end)).ids)
-        planner.commit(end)
-        start = end
-    planner.close(Counts())
-    return found
-
-
-def code_of(call: Callable[[], object]) -> str:
-    with pytest.raises(CepError) as caught:
-        call()
-    return f"{caught.value.code} {caught.value.args[0]}"
 
 
 def test_json_and_csv_values_are_read_with_dead_letters_by_topic_partition_and_offset(broker: Broker) -> None:
@@ -204,6 +143,45 @@ def test_messages_are_decoded_in_portions(broker: Broker, monkeypatch: pytest.Mo
     monkeypatch.setattr("spark_runtime.sources.kafka.fetch.MOST_BYTES", 100)
     monkeypatch.setattr("spark_runtime.sources.kafka.fetch.TAKEN", 4)
     assert seen(reading(broker, topic)).ids == [*range(25)]
+
+
+def test_messages_are_the_same_as_columns_and_as_objects(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    random = Random(7)
+    sizes = [*range(5), 300, 5_000, 200_000]
+    sent = [
+        None if random.random() < 0.1 else random.randbytes(random.choice(sizes[: 5 + number // 30]))
+        for number in range(100)
+    ]
+    for number, content in enumerate(sent):
+        key = None if number % 7 == 0 else b"k" * random.choice((0, 3, 1_000)) + b"\xff" * (number % 5 == 0)
+        commits = None if number % 20 else number % 40 == 0
+        more = {"headers": [("h", b"x" * 500)]} if number % 3 == 0 else {}
+        broker.send(topic, [content], key=key, commits=commits, **more)
+    columns = ("key", "topic", "partition", "offset")
+    monkeypatch.setattr("spark_runtime.sources.kafka.fetch.TAKEN", 17)
+    found = []
+    for has_columns in (True, False):
+        client = KafkaLog(Connection(broker.address), (topic,)).open()
+        if not has_columns:
+            monkeypatch.setattr(client, "_column_taker", lambda: None)
+        (end,) = client.ends([(topic, 0)]).values()
+        portions = list(client.read(MessageRange(topic, 0, 3, end - 1), columns))
+        client.close()
+        assert [isinstance(portion.values, Lines) for portion in portions] == [has_columns] * len(portions)
+        nothing = [np.zeros(len(p.values), bool) if p.is_none is None else p.is_none for p in portions]
+        pairs = zip(chain.from_iterable(p.values for p in portions), np.concatenate(nothing), strict=True)
+        found.append(
+            (
+                [None if is_none else value for value, is_none in pairs],
+                np.concatenate([portion.positions for portion in portions]).tolist(),
+                [[text for p in portions for text in p.columns[name].to_pylist()] for name in columns],
+            )
+        )
+    assert found[0] == found[1]
+    assert set(found[0][0]) >= set(sent[3:99]) - set(sent[0:100:20])
 
 
 def test_tombstones_are_counted_or_dead_letters(broker: Broker) -> None:

@@ -4,10 +4,6 @@ messages; and what pipelines make of them, killed and started again."""
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
@@ -24,23 +20,28 @@ from spark_runtime.pipeline.progress import Summary
 from spark_runtime.sources.messages.reading import MessageReading
 from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
+from tests.kills.points import OF_SOURCES, OF_THE_RUN
+from tests.kills.runs import Kill, killed
 from tests.servers.logs import MadeLog, in_kinesis, in_nats, in_rabbitmq
 from tests.servers.messages import START, STREAM, value
 from tests.unit.spark_runtime.sources import test_source_contract as contract
 
-LOGS: dict[str, tuple[str, Callable[..., MadeLog], int, str]] = {
-    "nats": ("nats_server", in_nats, 2, "plan"),
-    "rabbitmq_stream": ("rabbit", in_rabbitmq, 2, "plan"),
-    "kinesis": ("kinesis_server", in_kinesis, 2, "commit"),
+PLANNED = Kill(OF_THE_RUN["after the plan"], 3)
+WRITTEN = Kill(OF_SOURCES["kinesis"]["before the commit of the source"], 2)
+
+LOGS: dict[str, tuple[str, Callable[..., MadeLog], Kill]] = {
+    "nats": ("nats_server", in_nats, PLANNED),
+    "rabbitmq_stream": ("rabbit", in_rabbitmq, PLANNED),
+    "kinesis": ("kinesis_server", in_kinesis, WRITTEN),
 }
-"""By name: the fixture of its server, what makes a log there, and where a run is killed: when micro-batch 2
-is planned and not computed, or when the output of the first two is written and not committed."""
+"""By name: the fixture of its server, what makes a log there, and where a run is killed: when the third
+micro-batch is planned and not computed, or when the output of the first two is written and not committed."""
 
 
 @pytest.fixture(params=LOGS)
 def made(request: pytest.FixtureRequest) -> MadeLog:
     """Return a new log of each kind."""
-    server, make, _, _ = LOGS[request.param]
+    server, make, _ = LOGS[request.param]
     return make(request.getfixturevalue(server))
 
 
@@ -88,31 +89,6 @@ RULE pair FROM ticks PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
 DEFINE a AS id >= 0, b AS id >= 0 MEASURES a.id AS first, b.id AS second
 """
 
-KILLED = """
-import os, signal, sys
-from spark_runtime.pipeline import micro_batches
-from spark_runtime.sources.messages.planner import MessagePlanner
-from spark_runtime.pipeline.pipeline import run_pipeline
-
-number, point = int(sys.argv[2]), sys.argv[3]
-write_plan, commit, n_commits = micro_batches.write_plan, MessagePlanner.commit, 0
-
-def planned(checkpoint, batch, plan):
-    write_plan(checkpoint, batch, plan)
-    if point == "plan" and batch == number:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def committed(self, end):
-    global n_commits
-    n_commits += 1
-    if point == "commit" and n_commits == number:
-        os.kill(os.getpid(), signal.SIGKILL)
-    commit(self, end)
-
-micro_batches.write_plan, MessagePlanner.commit = planned, committed
-run_pipeline(sys.argv[1], quiet=True)
-"""
-
 
 def tick(number: int, seconds: float, k: str) -> bytes:
     ts = (START + timedelta(seconds=seconds)).isoformat()
@@ -147,13 +123,7 @@ def test_a_run_that_is_killed_loses_nothing_and_partitions_of_unlike_density_mak
     source = f"source: {{stream: ticks, max_events_per_trigger: 500, {made.settings}}}"
     sink = "sinks: [{format: json, path: out}]"
     file.write_text(f"rules: [rules.cep]\n{source}\n{sink}\ncheckpoint: checkpoint\nat_end: finish\n")
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    _, _, number, point = LOGS[request.node.callspec.params["made"]]
-    command = [sys.executable, "-c", KILLED, str(file), str(number), point]
-    done = subprocess.run(
-        command, env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert killed(file, LOGS[request.node.callspec.params["made"]][2])
     assert 0 < len(in_files(tmp_path / "out")) < len(expected)
     counts = quiet_run(file).counts
     assert in_files(tmp_path / "out") == expected

@@ -13,10 +13,30 @@ from rich.console import Console
 from cep.errors import CepError
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
-from tests.servers.postgres_crashes import Ticks, tick
+from tests.kills.feeds import TableFeed
+from tests.kills.pipelines import KilledPipeline
+from tests.kills.points import OF_SOURCES
+from tests.kills.runs import Kill
+from tests.kills.ticks import Tick
+from tests.kills.written import sink_of
 from tests.servers.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.spark
+
+
+def pipeline_of(postgres: PostgresServer, folder: Path, source: str = "") -> tuple[KilledPipeline, str]:
+    """Return a pipeline over a table that grows, and its database."""
+    database = postgres.database()
+    log = folder / "checkpoint" / "files" / "ticks.log"
+    feed = TableFeed(postgres, database, log, source)
+    return KilledPipeline(folder, feed, {"json": sink_of("json", {}, folder)}), database
+
+
+def insert(postgres: PostgresServer, database: str, ticks: KilledPipeline, n: int) -> None:
+    """Put rows into the table, the last one first."""
+    ticks.ticks += [Tick(number) for number in range(n)]
+    values = ", ".join(f"({tick.number}, '{tick.key}', '{tick.time}')" for tick in reversed(ticks.ticks))
+    postgres.run(database, f"INSERT INTO ticks VALUES {values}")
 
 
 def quiet_run(file: Path) -> Summary:
@@ -26,27 +46,25 @@ def quiet_run(file: Path) -> Summary:
 def test_a_stream_reads_the_copy_and_then_changes_and_gives_the_matches_of_a_local_run(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    ticks = Ticks(postgres, tmp_path, ", max_events_per_trigger: 20")
-    ticks.events = [tick(number) for number in range(100)]
-    values = ", ".join(f"({number}, '{k}', '{ts}')" for number, k, ts in reversed(ticks.events))
-    postgres.run(ticks.database, f"INSERT INTO ticks VALUES {values}")
+    ticks, database = pipeline_of(postgres, tmp_path, ", max_events_per_trigger: 20")
+    insert(postgres, database, ticks, 100)
     copied = quiet_run(ticks.file)
     assert (copied.counts.events, copied.counts.late, copied.counts.malformed) == (100, 0, 0)
     assert copied.n_batches >= 5
-    ticks.write(10)
-    postgres.run(ticks.database, "DELETE FROM ticks WHERE id = 1")
+    ticks.send(60)
+    postgres.run(database, "DELETE FROM ticks WHERE id = 1")
     ticks.finish()
     more = quiet_run(ticks.file)
     assert (more.counts.events, more.counts.late) == (60, 0)
     assert more.counts.reasons == {"event time `ts` is NULL": 1}
-    assert ticks.found() == ticks.expected()
+    assert sorted(ticks.rows()["json"]) == sorted(ticks.expected())
     assert not list((tmp_path / "checkpoint" / "files").glob("*.copy"))
     [told] = more.sources
-    assert told.startswith(f"ticks: slot cep_{ticks.database} ")
+    assert told.startswith(f"ticks: slot cep_{database} ")
     [(behind,)] = postgres.run(
-        ticks.database,
+        database,
         "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots "
-        f"WHERE slot_name = 'cep_{ticks.database}'",
+        f"WHERE slot_name = 'cep_{database}'",
     )
     assert behind < 100_000
 
@@ -54,38 +72,34 @@ def test_a_stream_reads_the_copy_and_then_changes_and_gives_the_matches_of_a_loc
 def test_a_batch_reads_the_rows_that_are_there_and_needs_no_slot(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    ticks = Ticks(postgres, tmp_path)
-    ticks.events = [tick(number) for number in range(50)]
-    values = ", ".join(f"({number}, '{k}', '{ts}')" for number, k, ts in ticks.events)
-    postgres.run(ticks.database, f"INSERT INTO ticks VALUES {values}")
+    ticks, database = pipeline_of(postgres, tmp_path)
+    insert(postgres, database, ticks, 50)
     text = ticks.file.read_text().replace("checkpoint: checkpoint", "mode: batch")
-    ticks.file.write_text(text.replace(f", slot: cep_{ticks.database}", ""))
+    ticks.file.write_text(text.replace(f", slot: cep_{database}", ""))
     assert quiet_run(ticks.file).counts.events == 50
-    assert ticks.found() == ticks.expected()
-    ticks.file.write_text(
-        text.replace("mode: batch", "checkpoint: c").replace(f", slot: cep_{ticks.database}", "")
-    )
+    assert sorted(ticks.rows()["json"]) == sorted(ticks.expected())
+    ticks.file.write_text(text.replace("mode: batch", "checkpoint: c").replace(f", slot: cep_{database}", ""))
     with pytest.raises(CepError) as caught:
         quiet_run(ticks.file)
     assert caught.value.code == "E0843"
     assert (
-        postgres.run(ticks.database, "SELECT 1 FROM pg_replication_slots WHERE database = current_database()")
-        == []
+        postgres.run(database, "SELECT 1 FROM pg_replication_slots WHERE database = current_database()") == []
     )
 
 
 def test_a_run_that_is_killed_loses_no_change_and_writes_no_match_twice(
     spark: SparkSession, postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    ticks = Ticks(postgres, tmp_path, ", max_events_per_trigger: 12")
-    ticks.write(4)
-    for point, number in (("begun", 0), ("committed", 1)):
-        assert ticks.run(point, number), point
-        ticks.write(4)
+    ticks, _ = pipeline_of(postgres, tmp_path, ", max_events_per_trigger: 12")
+    ticks.send(24)
+    of_source = OF_SOURCES["postgres"]
+    for point, nth in (("before the slot is noted", 1), ("after the commit of the source", 2)):
+        assert ticks.run(Kill(of_source[point], nth)), point
+        ticks.send(24)
     ticks.finish()
     quiet_run(ticks.file)
-    assert ticks.found() == ticks.expected()
-    assert len(ticks.found()) > 20
+    assert sorted(ticks.rows()["json"]) == sorted(ticks.expected())
+    assert len(ticks.ticks) == 72
 
 
 def test_two_streams_of_one_database_have_a_slot_each_and_dead_letters_name_table_and_position(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +24,8 @@ from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.sinks.postgres.sink import PostgresSink
 from spark_runtime.sinks.protocol import Batch
+from tests.kills.points import OF_SINKS
+from tests.kills.runs import Kill, killed
 from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PostgresServer
 from tests.servers.rabbitmq_server import Rabbit
@@ -119,52 +118,14 @@ def posted(web: WebServer) -> list[str]:
     return sorted(request.headers["idempotency-key"] for request in web.requests)
 
 
-KILLED = """
-import importlib, os, signal, sys
-from spark_runtime.pipeline.pipeline import run_pipeline
-
-file, place, name, method, number, moment = sys.argv[1:]
-kind = getattr(importlib.import_module(place), name)
-before = getattr(kind, method)
-
-def planted(self, *arguments):
-    is_it = arguments[0].number == int(number)
-    if is_it and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    before(self, *arguments)
-    if is_it:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(kind, method, planted)
-run_pipeline(file, quiet=True)
-"""
-
-WEBHOOK = ("spark_runtime.sinks.webhook.sink", "WebhookSink")
-RABBIT = ("spark_runtime.sinks.rabbitmq.sink", "RabbitSink")
-POSTGRES = ("spark_runtime.sinks.postgres.sink", "PostgresSink")
-DELTA = ("spark_runtime.sinks.delta.sink", "DeltaSink")
-
-
 MOMENTS = [
-    (WEBHOOK, "write_rows", "after"),
-    (RABBIT, "write_rows", "after"),
-    (POSTGRES, "commit", "before"),
-    (DELTA, "commit", "after"),
+    ("webhook", "after the write of webhook"),
+    ("rabbitmq", "after the write of rabbitmq"),
+    ("postgres", "before the commit of postgres"),
+    ("delta", "after the commit of delta"),
 ]
 if os.environ.get("CEP_CRASHES") == "all":  # each one takes up to twenty seconds
-    MOMENTS += [(POSTGRES, "commit", "after"), (DELTA, "commit", "before")]
-
-
-def killed(file: Path, place: tuple[str, str], method: str, number: int, moment: str) -> None:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(file), *place, method, str(number), moment],
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    MOMENTS += [("postgres", "after the commit of postgres"), ("delta", "before the commit of delta")]
 
 
 def test_a_run_that_is_killed_around_the_writes_of_its_sinks_loses_nothing(
@@ -182,8 +143,9 @@ def test_a_run_that_is_killed_around_the_writes_of_its_sinks_loses_nothing(
         ]
     )
     # In their order: the first two cannot tell that they have a micro-batch.
-    for number, (sink, method, moment) in enumerate(MOMENTS, 1):
-        killed(file, sink, method, number, moment)
+    for sink, point in MOMENTS:
+        # In the second micro-batch: the first one repeats what was interrupted before.
+        assert killed(file, Kill(OF_SINKS[sink][point], 2)), point
     n_posted = len(web.requests)
     quiet_run(file)
     assert len(web.requests) > n_posted

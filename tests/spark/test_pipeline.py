@@ -1,6 +1,7 @@
 """Pipeline files, run: the same matches from every source and mode, bad input told, restarts without loss."""
 
 import contextlib
+import csv
 import json
 import os
 import re
@@ -354,7 +355,8 @@ def test_every_sink_takes_lists_events_and_timeouts(spark: SparkSession, tmp_pat
     events = [{**event, "sensor": "s1"} for event in keyed_events(10, 200)]
     write_json(tmp_path / "events", events, 4)
     sinks = (
-        "[{format: console, limit: 5}, {format: json, path: out/json}, {format: parquet, path: out/parquet}]"
+        "[{format: console, limit: 5}, {format: json, path: out/json}, {format: parquet, path: out/parquet},"
+        "{format: csv, path: out/csv}]"
     )
     source = "format: json, path: events, max_files_per_trigger: 1"
     file = write_pipeline(tmp_path, source, FINISH, sinks, EVENTS_RULE)
@@ -373,6 +375,18 @@ def test_every_sink_takes_lists_events_and_timeouts(spark: SparkSession, tmp_pat
     assert {row["match_id"]: (row["serials"], row["kinds"]) for row in rows} == lists
     taken = {(row["match_id"], row["event_number"]): row["event"]["id"] for row in expected}
     assert {(row["match_id"], row["event_number"]): row["event"]["id"] for row in rows} == taken
+    in_csv = [
+        row
+        for file in (tmp_path / "out/csv").rglob("part-*.csv")
+        for row in csv.DictReader(file.read_text().splitlines())
+    ]
+    assert len(in_csv) == len(expected)
+    assert {
+        row["match_id"]: tuple(json.loads(row[n] or "null") for n in ("serials", "kinds")) for row in in_csv
+    } == lists
+    assert {
+        (row["match_id"], int(row["event_number"])): json.loads(row["event"])["id"] for row in in_csv
+    } == taken
 
 
 def test_a_missing_path_a_broken_file_and_wrong_columns_are_one_sentence(

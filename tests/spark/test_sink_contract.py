@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from cep.schema.text_values import event_table_schema
 from spark_runtime.operator.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
 from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sinks.console import ConsoleSpec
-from spark_runtime.sinks.file_writers import JsonWriter, ParquetWriter
+from spark_runtime.sinks.file_writers import CsvWriter, JsonWriter, ParquetWriter
 from spark_runtime.sinks.files import FilesSpec
 from spark_runtime.sinks.folder import FolderSink, FolderSinkOfSpark
 from spark_runtime.sinks.protocol import (
@@ -143,6 +144,16 @@ def in_parquet(kind: str, folder: Path) -> list[int]:
     return sorted(pa.chunked_array(tables[name], pa.int64()).to_pylist() if files else [])
 
 
+def in_csv(kind: str, folder: Path) -> list[int]:
+    name = "position" if kind == DEAD else "id"
+    found = []
+    for file in folder.rglob("part-*.csv"):
+        if "/." not in str(file):
+            with file.open(newline="", encoding="utf-8") as lines:
+                found += [int(row[name]) for row in csv.DictReader(lines)]
+    return sorted(found)
+
+
 def in_sqlite(kind: str, file: Path) -> list[int]:
     name = "position" if kind == DEAD else "id"
     with closing(sqlite3.connect(file)) as database:
@@ -159,6 +170,7 @@ Read = Callable[[str, Path], list[int]]
 SPECS: dict[str, tuple[Callable[[Path], SinkSpec], Read]] = {
     "json": (lambda place: FilesSpec(str(place), JsonWriter()), in_json),
     "parquet": (lambda place: FilesSpec(str(place), ParquetWriter()), in_parquet),
+    "csv": (lambda place: FilesSpec(str(place), CsvWriter()), in_csv),
     "console": (lambda place: ConsoleSpec(100), on_console),
     "sqlite": (lambda place: SqliteSpec(str(place)), in_sqlite),
 }
@@ -244,7 +256,7 @@ def test_micro_batches_of_other_streams_do_not_meet(
     assert read() == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["json", "parquet"])
+@pytest.mark.parametrize("name", ["json", "parquet", "csv"])
 def test_rows_of_a_task_that_failed_do_not_count(tmp_path: Path, name: str) -> None:
     sink, read = opened(name, DEAD, tmp_path / "out")
     assert isinstance(sink, FolderSink)
@@ -270,3 +282,49 @@ def test_what_workers_do_not_reach_is_written_by_spark(path: str, is_local: bool
     sink = FilesSpec(path, ParquetWriter()).open(OUTPUTS[LATE], context)
     assert isinstance(sink, FolderSinkOfSpark)
     assert sink.path == f"{path}/stream=s"
+
+
+def test_csv_that_spark_writes_has_the_fields_that_workers_write(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("a, b", pa.string()),
+            ("ts", pa.timestamp("us", "UTC")),
+            ("flag", pa.bool_()),
+            ("list", pa.list_(pa.int64())),
+            ("event", pa.struct([("t", pa.timestamp("us", "UTC")), ("x", pa.string())])),
+        ]
+    )
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    texts = ["x", ' "q"\n', "", None, "=1+1", "c,d"]
+    rows = [(text, noon, True, [1, 2], {"t": noon, "x": None}) for text in texts] + [(None,) * 5]
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    output = Output(MATCH, schema)
+    matches = Matches(carried_schema(schema))
+    matches.append(pa.Table.from_arrays([carried(c) for c in table.columns], schema=matches.schema))
+    sinks = {
+        name: FilesSpec(str(tmp_path / name), CsvWriter()).open(
+            output, SinkContext(RULES, is_local, CONTEXT.console)
+        )
+        for name, is_local in (("ours", True), ("of spark", False))
+    }
+    batch = Batch(RUN, 0)
+    frame = spark.createDataFrame(table.to_pylist(), spark_schema(schema)).coalesce(1)
+    found = {}
+    for name, sink in sinks.items():
+        sink.begin(batch)
+        if isinstance(sink, FolderSink):
+            sink.write_part(batch, "0", Rows(output, matches))
+        else:
+            assert isinstance(sink, FolderSinkOfSpark)
+            sink.write_batch(batch, BatchRows(len(rows), frame))
+        sink.commit(batch)
+        (file,) = (tmp_path / name).rglob("part-*.csv")
+        with file.open(newline="", encoding="utf-8") as lines:
+            found[name] = list(csv.reader(lines))
+    assert found["ours"] == found["of spark"]
+    head, first, *others = found["ours"]
+    time = "2024-05-01T12:00:00.000000Z"
+    assert head == ["a, b", "ts", "flag", "list", "event"]
+    assert first == ["x", time, "true", "[1,2]", f'{{"t":"{time}"}}']
+    assert [row[0] for row in others] == [' "q"\n', "", "", "=1+1", "c,d", ""]
+    assert others[-1] == [""] * 5

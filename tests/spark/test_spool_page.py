@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from cep.spool.folder import readers, segments
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
+from tests.servers.spools import batch
 from tests.unit.test_readme import ROOT
 
 pytestmark = pytest.mark.spark
@@ -61,7 +63,7 @@ def test_the_example_gives_the_output_that_the_page_shows(
     (tmp_path / "streams.yaml").write_text(blocks("README.md", "yaml")[0])
     (tmp_path / "card_testing.cep").write_text(blocks("README.md", "cep")[0])
     (tmp_path / "events.jsonl").write_text(blocks("README.md", "json")[0])
-    sending, reading = blocks("docs/spool.md", "python")
+    sending, reading, _ = blocks("docs/spool.md", "python")
     names: dict[str, Any] = {}
     shown = StringIO()
     with spool() as address, redirect_stdout(shown):
@@ -71,6 +73,31 @@ def test_the_example_gives_the_output_that_the_page_shows(
     with redirect_stdout(shown):
         exec(reading, names)
     assert shown.getvalue() == "".join(blocks("docs/spool.md", "text"))
+
+
+def test_the_loop_of_pub_sub_acknowledges_what_is_on_disk_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(blocks("docs/spool.md", "python")[2], names)
+    told: list[str] = []
+
+    def message(name: str) -> SimpleNamespace:
+        """Return what the page knows of a message of Pub/Sub."""
+        return SimpleNamespace(
+            data=json.dumps({"id": name}).encode(),
+            message_id=name,
+            ack=lambda: told.append(f"{name} acknowledged"),
+            nack=lambda: told.append(f"{name} refused"),
+        )
+
+    with spool() as address:
+        names["take"](message("a"), f"{address}/transactions")
+        there = batch(Path("inbox"))
+    names["take"](message("b"), f"{address}/transactions")  # nobody listens
+    assert told == ["a acknowledged", "b refused"]
+    assert (there.values, there.columns["id"]) == ([b'{"id": "a"}'], ["a"])
 
 
 def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:

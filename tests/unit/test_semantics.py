@@ -14,7 +14,7 @@ from cep.compiler.compile import check_sources, compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
-from cep.testing import event_table, find_matches, match_letters, read_letters, show_match
+from cep.testing import event_table, find_matches, match_letters, read_letters, show_match, show_window
 from tests.letter_cases import LetterCase, read_cases
 from tests.oracle import find_matches as find_matches_slowly
 from tests.oracle.partitions import event_of
@@ -24,10 +24,11 @@ PAGE = ROOT / "docs" / "semantics.md"
 SUBTLETIES = ROOT / "docs" / "subtleties.md"
 FLINK = ROOT / "docs" / "flink.md"
 WINDOWS = ROOT / "docs" / "windows.md"
+WINDOW_RULES = ROOT / "docs" / "window_rules.md"
 REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
 CASES = [
     case
-    for page in (PAGE, SUBTLETIES, FLINK, WINDOWS, REGRESSIONS)
+    for page in (PAGE, SUBTLETIES, FLINK, WINDOWS, WINDOW_RULES, REGRESSIONS)
     for case in read_cases(page.name, page.read_text(encoding="utf-8"))
 ]
 
@@ -47,6 +48,9 @@ def oracle_matches(case: LetterCase) -> list[str]:
         rows = [event_of(streams[of], row) for of, row in zip(events.streams, events.rows, strict=True)]
     shown = []
     for match in find_matches_slowly(rule, streams, rows):
+        if case.rule.window:
+            shown.append(show_window(match.start_us, match.end_us, match.measures))
+            continue
         taken = [_seq(event) for event in match.events]
         text = "timeout " * match.is_timeout
         text += show_match(events, taken, match.end_us, match.measures, case.stream)

@@ -7,6 +7,7 @@
 - `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
   installed, without a service that starts; others are told the command.
 - `artemis`: ActiveMQ Artemis, see `artemis.py`.
+- `spark-kafka`: Spark's connector for Kafka, into the folder `.servers`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from spark_runtime.sessions.java import find_java
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FOLDER = ROOT / ".servers"
-KAFKA = FOLDER / "kafka"
 WHEELS = ROOT / "requirements-servers.lock"
 PACKAGES = {
     "rabbitmq-server": "/usr/sbin/rabbitmq-server",
@@ -43,28 +43,27 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 """If this program exits with 101, a package that is installed starts no service."""
 
 
-def expected() -> dict[str, str]:
-    """Return the SHA-256 of each jar of the broker, by its name."""
-    lines = (HERE / "kafka.sha256").read_text().splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
+def expected(digests: Path) -> dict[str, str]:
+    """Return the SHA-256 of each jar of a file of these, by its name."""
+    return {name: digest for digest, name in (line.split() for line in digests.read_text().splitlines())}
 
 
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder has the jars of the broker, and nothing else."""
+def is_whole(folder: Path, digests: Path) -> bool:
+    """Return whether a folder has the jars of a list, and nothing else."""
     jars = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*")}
-    return jars == expected()
+    return jars == expected(digests)
 
 
-def fetch(folder: Path) -> None:
-    """Let Ivy put the jars into `folder`."""
+def fetch(folder: Path, ivy: str, what: str) -> None:
+    """Let Ivy put the jars of a file of its kind into `folder`."""
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     command = [find_java().command, "-cp", str(jars), "org.apache.ivy.Main"]
-    command += ["-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml")]
+    command += ["-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / ivy)]
     command += ["-cache", str(folder / "cache"), "-types", "jar", "bundle"]
     command += ["-retrieve", str(folder / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own Java
     if done.returncode:
-        sys.exit(f"error: the Kafka broker cannot be fetched from Maven Central:\n{done.stdout[-2000:]}")
+        sys.exit(f"error: {what} cannot be fetched from Maven Central:\n{done.stdout[-2000:]}")
 
 
 def are_installed(lock: Path) -> bool:
@@ -123,19 +122,30 @@ def wheels() -> None:
         install(WHEELS)
 
 
+def _jars(name: str, ivy: str, what: str, size: str) -> None:
+    """Fetch jars into a folder of `.servers`, unless they are there."""
+    digests, place = HERE / f"{name}.sha256", FOLDER / name
+    if is_whole(place, digests):
+        return
+    print(f"servers: fetching {what} into .servers ({size})")
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as work:
+        fetch(Path(work), ivy, what)
+        found = Path(work) / "jars"
+        if not is_whole(found, digests):
+            sys.exit(f"error: the jars of {what} are not those of tools/servers/{digests.name}")
+        shutil.rmtree(place, ignore_errors=True)
+        found.rename(place)
+
+
 def kafka() -> None:
     """Fetch the Kafka broker, unless it is there."""
-    if is_whole(KAFKA):
-        return
-    print("servers: fetching the Kafka broker into .servers (43 MB)")
-    FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as place:
-        fetch(Path(place))
-        found = Path(place) / "jars"
-        if not is_whole(found):
-            sys.exit("error: the jars of the Kafka broker are not those of tools/servers/kafka.sha256")
-        shutil.rmtree(KAFKA, ignore_errors=True)
-        found.rename(KAFKA)
+    _jars("kafka", "ivy.xml", "the Kafka broker", "43 MB")
+
+
+def spark_kafka() -> None:
+    """Fetch Spark's connector for Kafka, unless it is there."""
+    _jars("spark-kafka", "ivy-spark-kafka.xml", "Spark's connector for Kafka", "10 MB")
 
 
 def artemis() -> None:
@@ -145,7 +155,13 @@ def artemis() -> None:
     artemis_module.main()
 
 
-STEPS = {"packages": packages, "wheels": wheels, "kafka": kafka, "artemis": artemis}
+STEPS = {
+    "packages": packages,
+    "wheels": wheels,
+    "kafka": kafka,
+    "artemis": artemis,
+    "spark-kafka": spark_kafka,
+}
 
 
 def main() -> None:

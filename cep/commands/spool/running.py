@@ -140,6 +140,67 @@ def storage_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_storage
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server is, and how to get in; the options of all protocols that connect to one."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    tls: bool
+    ca_file: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of a receiver (`ServerSettings`)."""
+        return {name: getattr(self, name) for name in type(self).__dataclass_fields__}
+
+
+def server_options(
+    noun: str, port: int, *, user: str = "", password: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `Server`; it gets them as `server`.
+
+    Parameters
+    ----------
+    noun
+        What the server is called.
+    port, user, password
+        What holds without an option.
+    """
+    from functools import wraps
+
+    options = [
+        click.option("--host", default="127.0.0.1", show_default=True, help=f"Host of the {noun}."),
+        click.option(
+            "--port", type=click.IntRange(1, 65535), default=port, show_default=True, help="Its port."
+        ),
+        click.option("--user", default=user, show_default=bool(user), help="Name of the user."),
+        click.option(
+            "--password-env", metavar="VARIABLE", help="Variable of the environment with the password."
+        ),
+        click.option("--tls", is_flag=True, help="Connect by TLS."),
+        click.option(
+            "--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust."
+        ),
+    ]
+
+    def given_to(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_server(**given: Any) -> None:
+            found = {name: given.pop(name) for name in ("host", "port", "user", "tls")}
+            told = secret(given.pop("password_env")) or password
+            trusted = str(given.pop("ca_file") or "")
+            command(server=Server(**found, password=told, ca_file=trusted), **given)
+
+        for option in reversed(options):
+            with_server = option(with_server)
+        return with_server
+
+    return given_to
+
+
 def secret(variable: str | None) -> str:
     """Return the value of a variable of the environment; raises InputError if it is not there."""
     if variable is None:

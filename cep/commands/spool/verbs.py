@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from cep.commands.spool.running import (
+    Server,
     Storage,
     now_us,
     require_package,
     run_spool,
     secret,
+    server_options,
     size,
     storage_options,
 )
@@ -98,13 +100,8 @@ def _say(storage: Storage) -> Callable[[str], None]:
 
 @spool.command()
 @click.option("--queue", required=True, help="Name of the queue, classic or quorum.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the broker.")
-@click.option("--port", type=click.IntRange(1, 65535), default=5672, show_default=True, help="Its port.")
+@server_options("broker", 5672, user="guest", password="guest")  # noqa: S106 - every new broker has it
 @click.option("--virtual-host", default="/", show_default=True, help="Virtual host of the queue.")
-@click.option("--user", default="guest", show_default=True, help="Name of the user.")
-@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
-@click.option("--tls", is_flag=True, help="Connect by TLS.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1, 65535),
@@ -113,16 +110,11 @@ def _say(storage: Storage) -> Callable[[str], None]:
     help="Messages that may be unacknowledged.",
 )
 @storage_options
-def rabbitmq(  # noqa: PLR0913 - an argument for each option
+def rabbitmq(
     storage: Storage,
+    server: Server,
     queue: str,
-    host: str,
-    port: int,
     virtual_host: str,
-    user: str,
-    password_env: str | None,
-    tls: bool,
-    ca_file: Path | None,
     prefetch: int,
 ) -> None:
     """Take the messages of a queue of RabbitMQ."""
@@ -130,14 +122,9 @@ def rabbitmq(  # noqa: PLR0913 - an argument for each option
     from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
 
     settings = RabbitSettings(
-        host=host,
-        port=port,
+        **server.settings,
         queue=queue,
         virtual_host=virtual_host,
-        user=user,
-        password=secret(password_env) or "guest",
-        tls=tls,
-        ca_file=str(ca_file or ""),
         prefetch=prefetch,
     )
     run_spool("rabbitmq", RabbitReceiver(settings, now_us, _say(storage)), storage)
@@ -148,8 +135,7 @@ def rabbitmq(  # noqa: PLR0913 - an argument for each option
     "--topic", "topics", multiple=True, required=True, metavar="FILTER", help="Topics; may be repeated."
 )
 @click.option("--client-id", required=True, help="Name of the session, which no other client has.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the broker.")
-@click.option("--port", type=click.IntRange(1, 65535), default=1883, show_default=True, help="Its port.")
+@server_options("broker", 1883)
 @click.option(
     "--qos",
     type=click.IntRange(0, 1),
@@ -157,10 +143,6 @@ def rabbitmq(  # noqa: PLR0913 - an argument for each option
     show_default=True,
     help="0: at most once, 1: at least once.",
 )
-@click.option("--user", default="", help="Name of the user.")
-@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
-@click.option("--tls", is_flag=True, help="Connect by TLS.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 65535),
@@ -169,17 +151,12 @@ def rabbitmq(  # noqa: PLR0913 - an argument for each option
     help="Messages that may be unacknowledged.",
 )
 @storage_options
-def mqtt(  # noqa: PLR0913 - an argument for each option
+def mqtt(
     storage: Storage,
+    server: Server,
     topics: tuple[str, ...],
     client_id: str,
-    host: str,
-    port: int,
     qos: int,
-    user: str,
-    password_env: str | None,
-    tls: bool,
-    ca_file: Path | None,
     in_flight: int,
 ) -> None:
     """Take the messages of topics of MQTT 5."""
@@ -187,15 +164,10 @@ def mqtt(  # noqa: PLR0913 - an argument for each option
     from cep.spool.receivers.mqtt import MqttReceiver, MqttSettings
 
     settings = MqttSettings(
-        host=host,
-        port=port,
+        **server.settings,
         topics=topics,
         client_id=client_id,
         qos=qos,
-        user=user,
-        password=secret(password_env),
-        tls=tls,
-        ca_file=str(ca_file or ""),
         in_flight=in_flight,
     )
     run_spool("mqtt", MqttReceiver(settings, now_us, _say(storage)), storage)
@@ -275,12 +247,7 @@ def zmq(
     help="Take a copy of what comes to a topic, under this name; needs --container-id.",
 )
 @click.option("--container-id", default="", metavar="NAME", help="Name of this client.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Host of the server.")
-@click.option("--port", type=click.IntRange(1, 65535), default=5672, show_default=True, help="Its port.")
-@click.option("--user", default="", help="Name of the user.")
-@click.option("--password-env", metavar="VARIABLE", help="Variable of the environment with the password.")
-@click.option("--tls", is_flag=True, help="Connect by TLS.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="PEM file of the authorities to trust.")
+@server_options("server", 5672)
 @click.option(
     "--credit",
     type=click.IntRange(1, 100_000),
@@ -289,17 +256,12 @@ def zmq(
     help="Messages that may be unsettled.",
 )
 @storage_options
-def amqp(  # noqa: PLR0913 - an argument for each option
+def amqp(
     storage: Storage,
+    server: Server,
     address: str,
     subscription: str,
     container_id: str,
-    host: str,
-    port: int,
-    user: str,
-    password_env: str | None,
-    tls: bool,
-    ca_file: Path | None,
     credit: int,
 ) -> None:
     """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
@@ -309,15 +271,10 @@ def amqp(  # noqa: PLR0913 - an argument for each option
     from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 
     settings = AmqpSettings(
-        host=host,
-        port=port,
+        **server.settings,
         address=address,
         subscription=subscription,
         container_id=container_id,
-        user=user,
-        password=secret(password_env),
-        tls=tls,
-        ca_file=str(ca_file or ""),
         credit=credit,
     )
     run_spool("amqp", AmqpReceiver(settings, now_us, _say(storage)), storage)

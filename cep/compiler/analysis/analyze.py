@@ -7,23 +7,29 @@ legal and probably not meant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cep.compiler import ir
 from cep.compiler.analysis.conditions import type_conditions
+from cep.compiler.analysis.distinct import type_distincts
+from cep.compiler.analysis.joins import resolve_joins
 from cep.compiler.analysis.lets import with_lets
+from cep.compiler.analysis.match_streams import MatchStreams
 from cep.compiler.analysis.names import resolve_names, resolve_skip
 from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, type_measures
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
-from cep.compiler.analysis.pattern_warnings import warn_of_pattern
-from cep.compiler.analysis.sound_patterns import is_sound
-from cep.compiler.analysis.typed_pattern import typed_pattern, typed_window
-from cep.compiler.analysis.undefined_variables import warn_of_undefined
+from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
+from cep.compiler.analysis.patterns.sound_patterns import is_sound
+from cep.compiler.analysis.patterns.typed_pattern import typed_pattern, typed_window
+from cep.compiler.analysis.patterns.undefined_variables import warn_of_undefined
+from cep.compiler.analysis.window_rules import typed_window_rule
 from cep.compiler.pattern_shape import variable_places
 from cep.diagnostics.diagnostic import in_order
 from cep.diagnostics.limits import Problems, TooManyErrorsError
 from cep.diagnostics.report import Report
 from cep.errors import Diagnostic
 from cep.language import ast
+from cep.program.match_stream import MatchStream
 from cep.schema.stream import Stream
 
 DEFAULT_SEVERITY = "medium"
@@ -44,36 +50,50 @@ def analyze(
     """
     rules = tuple(rules)
     problems = Problems()
-    typed: list[ir.Rule] = []
+    typed: dict[int, ir.Rule] = {}
     columns = match_columns(rules)
-    outputs = Outputs.of(rules)
-    first_of_name: dict[str, ast.Rule] = {}
+    match_streams = MatchStreams(rules, streams)
+    outputs = Outputs.of(rules, match_streams.rules_read)
     try:
-        for rule in rules:
+        for number in match_streams.in_reading_order(rules):
+            rule = rules[number]
             n_before = len(problems)
             report = Report(rule.source, problems)
-            places = variable_places(rule.pattern)
-            partitioning = read_partitioning(rule, places, streams, columns, report)
-            found = _typed_rule(rule, partitioning, columns, report, n_before)
-            _check_unique(rule, first_of_name.setdefault(rule.name.text, rule), report)
+            places = {} if rule.windowing is not None else variable_places(rule.pattern)
+            known = match_streams.known_to(rule, report)
+            partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
+            typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
+            found = typed_rule(rule, partitioning, streams, columns, report, n_before)
+            _check_unique(rule, match_streams.rules[rule.name.text], report)
             if partitioning.streams:
                 outputs.check(rule, partitioning, () if found is None else found.measures, report)
-            if found is not None and not report.has_error_since(n_before):
-                typed.append(found)
+            is_known = len(partitioning.streams) == len(rule.streams)
+            if found is not None and is_known and not report.has_error_since(n_before):
+                typed[number] = found
+                match_streams.add(found, partitioning)
     except TooManyErrorsError:
         pass  # the last diagnostic says so
-    return tuple(typed), in_order(problems)
+    return tuple(rule for _, rule in sorted(typed.items(), key=lambda item: item[0])), in_order(problems)
 
 
 def _typed_rule(
-    rule: ast.Rule, partitioning: Partitioning, columns: Sequence[str], report: Report, n_before: int
+    rule: ast.Rule,
+    partitioning: Partitioning,
+    streams: Mapping[str, Stream],
+    columns: Sequence[str],
+    report: Report,
+    n_before: int,
 ) -> ir.Rule | None:
     if not is_sound(rule, report):
         return None  # what is said about conditions would be guesswork
     warn_of_pattern(rule, partitioning.role_of, report)
-    names = with_lets(resolve_names(rule, partitioning, report), report)
+    joins = resolve_joins(rule, partitioning, streams, report)
+    tables = tuple(name for name, stream in streams.items() if stream.table is not None)
+    names = replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
+    names = with_lets(names, report)
     skip = resolve_skip(names, report)
     variables = type_conditions(names, report)
+    distincts = type_distincts(names, report)
     measures = type_measures(names, columns, report)
     clauses = read_report(rule, report)
     if not report.has_error_since(n_before):
@@ -86,7 +106,7 @@ def _typed_rule(
         tags=rule.tags,
         streams=tuple(stream.name for stream in partitioning.streams),
         key=partitioning.key,
-        pattern=typed_pattern(rule.pattern, names.untils),
+        pattern=typed_pattern(rule.pattern, names.untils, distincts),
         window=None if rule.window is None else typed_window(rule.window),
         variables=variables,
         measures=measures,
@@ -96,6 +116,50 @@ def _typed_rule(
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
         subsets=tuple(ir.Subset(name, members) for name, members in names.subsets.items()),
+        tables=tuple(join.table for join in joins.values() if join is not None),
+        matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
+    )
+
+
+def _typed_window_rule(
+    rule: ast.Rule,
+    partitioning: Partitioning,
+    streams: Mapping[str, Stream],
+    columns: Sequence[str],
+    report: Report,
+    n_before: int,
+) -> ir.Rule | None:
+    resolve_joins(rule, partitioning, streams, report)
+    if rule.joins:
+        report(
+            "E0150",
+            "JOIN beside WINDOW is not supported yet",
+            rule.joins[0].table.span,
+            "a window rule reads columns of its streams",
+            "let a rule with JOIN and a pattern of one event read the stream, and the window its MATCHES OF",
+        )
+    found = typed_window_rule(rule, partitioning, columns, report)
+    clauses = read_report(rule, report)
+    if found is None or report.has_error_since(n_before):
+        return None
+    return ir.Rule(
+        name=rule.name.text,
+        title=rule.title.text if rule.title is not None else "",
+        severity=rule.severity or DEFAULT_SEVERITY,
+        tags=rule.tags,
+        streams=tuple(stream.name for stream in partitioning.streams),
+        key=partitioning.key,
+        pattern=ir.Take(""),
+        window=None,
+        variables=(ir.Variable("", None),),
+        measures=found.measures,
+        selection=ir.Selection.EARLIEST,
+        skip=ir.Skip(ir.SkipKind.NO_SKIP),
+        report=clauses,
+        origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
+        roles=partitioning.roles,
+        matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
+        windowing=found.windowing,
     )
 
 

@@ -46,6 +46,8 @@ def with_lets(names: Names, report: Report) -> Names:
             {_EVENT: stream},
             is_qualified=names.partitioning.has_several_streams,
             lets=found,
+            joins=names.joins,
+            tables=names.tables,
         )
         value = Inference(scope, report.add).value(let.expression)
         found = {**found, (stream.name, let.name.text): value}

@@ -6,7 +6,7 @@ conditions of UNTIL have no name in the text and get one here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -19,6 +19,7 @@ from cep.compiler.pattern_shape import (
     variable_names,
 )
 from cep.compiler.typing.checker import Scope
+from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
 from cep.expression import Expression
@@ -52,6 +53,8 @@ class Names:
     untils: Mapping[ast.Repetition, str] = field(default_factory=dict)
     lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)
     let_sizes: Mapping[str, int] = field(default_factory=dict)
+    joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)
+    tables: Collection[str] = ()
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern that `name` stands for."""
@@ -74,6 +77,8 @@ class Names:
             is_qualified=partitioning.has_several_streams,
             subsets=self.subsets,
             lets=self.lets,
+            joins=self.joins,
+            tables=self.tables,
         )
 
 
@@ -180,7 +185,7 @@ def _wrong_member(
     if name in taken:
         return None
     if name in variables:
-        label = f"stands only as `!{name}` in the pattern"
+        label = "stands only behind `!` or WITHOUT in the pattern"
         return label, f"use variables that take events: {', '.join(taken)}"
     return "not a variable of the pattern", did_you_mean(name, taken, "variables")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cep.compiler import ir
@@ -10,7 +10,7 @@ from cep.compiler.aggregates import is_list
 from cep.compiler.analysis.conditions import is_of_bounded_size
 from cep.compiler.analysis.names import Names
 from cep.compiler.analysis.partitioning import Partitioning
-from cep.compiler.analysis.time_limits import has_limits
+from cep.compiler.analysis.patterns.time_limits import has_limits
 from cep.compiler.typing.checker import too_long
 from cep.compiler.typing.inference import Inference
 from cep.diagnostics.report import Report
@@ -42,8 +42,16 @@ def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def type_measures(names: Names, columns: Sequence[str], report: Report) -> tuple[ir.Measure, ...]:
-    """Return the measures of the rule, typed; `columns` are those that every match has."""
+def type_measures(
+    names: Names,
+    columns: Sequence[str],
+    report: Report,
+    typed: Callable[[ast.Expression], Expression | None] | None = None,
+) -> tuple[ir.Measure, ...]:
+    """Return the measures of the rule, typed; `columns` are those that every match has.
+
+    `typed` types them where they are no values of a match of a pattern.
+    """
     taken = {name.casefold(): f"every match has a column `{name}` already" for name in columns}
     taken |= {name.casefold(): f"`{name}` is a key column" for name in names.partitioning.key}
     measures = []
@@ -54,7 +62,8 @@ def type_measures(names: Names, columns: Sequence[str], report: Report) -> tuple
             continue  # a stream is unknown, and so is what its columns are
         if not is_of_bounded_size(measure.expression, names, report):
             continue
-        expression = Inference(names.scope(None), report.add).measure(measure.expression)
+        infer = typed or Inference(names.scope(None), report.add).measure
+        expression = infer(measure.expression)
         if expression is not None:
             measures.append(ir.Measure(measure.name.text, expression))
     return tuple(measures)
@@ -176,9 +185,9 @@ class Outputs:
     key_types: dict[_Place, tuple[Type, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rules: Iterable[ast.Rule]) -> Outputs:
-        """Return the outputs of `rules`, still without columns."""
-        return cls(_streams_together(rules))
+    def of(cls, rules: Sequence[ast.Rule], rules_read: Callable[[ast.Rule], Iterable[str]]) -> Outputs:
+        """Return the outputs of `rules`, still without columns; each reads the matches of `rules_read`."""
+        return cls(_streams_together(rules, {name for rule in rules for name in rules_read(rule)}))
 
     def check(
         self, rule: ast.Rule, partitioning: Partitioning, measures: Iterable[ir.Measure], report: Report
@@ -187,7 +196,7 @@ class Outputs:
         streams = self.together[rule.streams[0].text]
         for name in (part.name for part in rule.key):
             place = _Place(streams, name.text.casefold())
-            self._check_key(place, name, rule.name.text, partitioning.key_types.get(name.text), report)
+            self._check_key(place, name, rule, partitioning.key_types.get(name.text), report)
         types: dict[str, str] = {}
         for measure in measures:
             types.setdefault(measure.name, _shown_type(measure.expression))
@@ -198,9 +207,11 @@ class Outputs:
                     place, name, _Measured(name.text, types[name.text], rule.name.text), report
                 )
 
-    def _check_key(self, place: _Place, name: ast.Name, rule: str, kind: Type | None, report: Report) -> None:
+    def _check_key(
+        self, place: _Place, name: ast.Name, rule: ast.Rule, kind: Type | None, report: Report
+    ) -> None:
         if kind is not None:
-            known, other = self.key_types.setdefault(place, (kind, rule))
+            known, other = self.key_types.setdefault(place, (kind, rule.name.text))
             if known is not kind:
                 report(
                     "E0213",
@@ -209,9 +220,13 @@ class Outputs:
                     "one column cannot hold both",
                     "give the column another name in one of the streams",
                 )
-        self.keys.setdefault(place, rule)
+        self.keys.setdefault(place, rule.name.text)
         measured = self.measures.get(place)
-        if measured is not None and measured.rule != rule:
+        if measured is None or measured.rule == rule.name.text:
+            return
+        # A rule over matches may have what these measured as its key: it is the same value in one column.
+        is_read = measured.rule in {stream.text for stream in rule.streams}
+        if not (is_read and (measured.name, measured.type) == (name.text, str(kind))):
             report(
                 "E0304",
                 f"the key column `{name.text}` is a measure of rule `{measured.rule}`",
@@ -253,11 +268,15 @@ class Outputs:
             )
 
 
-def _streams_together(rules: Iterable[ast.Rule]) -> dict[str, str]:
-    """Return, for every stream of `rules`, a name that it shares with those that a rule reads with it."""
+def _streams_together(rules: Iterable[ast.Rule], read: Collection[str]) -> dict[str, str]:
+    """Return, for every stream of `rules`, a name that it shares with those that a rule reads with it.
+
+    The matches of a rule, if they are `read`, are a stream beside the ones that they come from.
+    """
     together: dict[str, str] = {}
     for rule in rules:
         names = [name.text for name in rule.streams]
+        names += [rule.name.text] if rule.name.text in read else []
         for name in names:
             together.setdefault(name, name)
         joined = {together[name] for name in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cep.diagnostics.diagnostic import did_you_mean
@@ -36,13 +36,14 @@ def read_partitioning(
     streams: Mapping[str, Stream],
     match_columns: Sequence[str],
     report: Report,
+    reported: Collection[str] = (),
 ) -> Partitioning:
     """Return what the clauses of `rule` say of its streams and key; `variables` are those of its pattern.
 
     No key may be called as one of `match_columns`. Streams come in the order of their declaration, whatever
-    the order of FROM.
+    the order of FROM. Names in FROM that are `reported` need no further word.
     """
-    return _Reader(rule, variables, streams, match_columns, report).read()
+    return _Reader(rule, variables, streams, match_columns, report, reported).read()
 
 
 class _Reader:
@@ -53,10 +54,13 @@ class _Reader:
         streams: Mapping[str, Stream],
         match_columns: Sequence[str],
         report: Report,
+        reported: Collection[str],
     ) -> None:
         self.rule = rule
+        self.reported = reported
         self.variables = variables
-        self.declared = streams
+        self.declared = {name: stream for name, stream in streams.items() if stream.table is None}
+        self.tables = streams.keys() - self.declared.keys()
         self.match_columns = match_columns
         self.report = report
         self.streams: dict[str, Stream] = {}
@@ -106,7 +110,15 @@ class _Reader:
                     "already there",
                     "name it once",
                 )
-            elif name.text not in self.declared:
+            elif name.text in self.tables:
+                self.report(
+                    "E0221",
+                    f"`{name.text}` is a table, not a stream",
+                    name.span,
+                    "its versions are no events of a rule",
+                    f"name the stream in FROM, and the table behind it: JOIN {name.text} ON column",
+                )
+            elif name.text not in self.declared and name.text not in self.reported:
                 self.report(
                     "E0201",
                     f"there is no stream `{name.text}`",
@@ -115,7 +127,8 @@ class _Reader:
                     did_you_mean(name.text, self.declared, "streams"),
                 )
             names.append(name.text)
-        return {name: stream for name, stream in self.declared.items() if name in names}
+        known = {name for name in names if name not in self.reported}
+        return {name: stream for name, stream in self.declared.items() if name in known}
 
     def stream_in_from(self, name: ast.Name) -> Stream | None:
         if name.text not in self.streams and name.text not in {other.text for other in self.rule.streams}:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.limits import too_many_choices
+from cep.compiler.spelled_out import spelled_out
 from cep.errors import Diagnostic
 
 
@@ -24,7 +25,7 @@ def build(rules: Iterable[ir.Rule]) -> tuple[tuple[Built, ...], tuple[Diagnostic
     problems: list[Diagnostic] = []
     for rule in rules:
         try:
-            built.append(Built(rule, nfa.build(rule.pattern)))
+            built.append(Built(spelled_out(rule), nfa.build(rule.pattern)))
         except nfa.AutomatonTooLargeError:
             problems.append(too_many_choices(rule))
     return tuple(built), tuple(problems)

@@ -10,7 +10,7 @@ such a pattern needs: since the event taken last (`State.gap`), since a group wa
 
 Order is meaning: successors are listed in order of preference, as the threads of Pike's VM.
 
-Four patterns and their automata follow, each beside the automaton that one might write instead. `dump`
+Some patterns and their automata follow, most beside the automaton that one might write instead. `dump`
 compiles a pattern and returns `Nfa.dump`; a test runs these lines. State 0 is the start: every event may
 begin a run there.
 
@@ -56,6 +56,14 @@ event only:
 0 start   a -> 1
 1 any     not next b; match after the next event
 
+``(a -> b WITHOUT m) -> c``. An M ends the run in state 1, between two events of the parentheses. It is not
+taken as their first event, either. In state 2 the parentheses are left.
+
+>>> dump("(a -> b WITHOUT m) -> c")
+0 start   a -> 1
+1 next    b -> 2; excludes m
+2 next    c -> match
+
 ``(a | b)->{2}``. Both branches lead to the same joint, so the run after either of them waits in one state.
 
 >>> dump("(a | b)->{2}")
@@ -76,7 +84,7 @@ joints, each state therefore names the variables of the others, which it may not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -273,7 +281,7 @@ class _Simplifier:
     def states(self, entry: int) -> tuple[State, ...]:
         # Nothing comes before a run, so no joint decides at the start: only the takes that are reached count.
         starts = dict.fromkeys(
-            (node, path.opened, path.look_behinds, path.exclusions + path.take_exclusions)
+            (node, path.opened, path.look_behinds, _plain(path.exclusions + path.take_exclusions))
             for node, path in reach(self.graph, entry, Path(at_start=True))
             if self.graph.nodes[node].mark is Mark.TAKE
         )
@@ -347,7 +355,7 @@ class _Simplifier:
         numbers: list[int] = []
         # Only neighbours are brought together: a take between two of one kind is preferred to the second of
         # them, and one state for both would change this order.
-        groups = groupby(reach(self.graph, entry, path), key=lambda found: self._kind(*found))
+        groups = groupby(self._reached(entry, path), key=lambda found: self._kind(*found))
         for kind, members in groups:
             nodes = list(members)
             if kind is None:  # an end or a timed absence: each a state of its own
@@ -362,6 +370,18 @@ class _Simplifier:
         if self.n_successors > MAX_SUCCESSORS:
             raise AutomatonTooLargeError
         return self.after[node, path]
+
+    def _reached(self, entry: int, path: Path) -> Iterator[tuple[int, Path]]:
+        """Yield what `reach` does. Only a way that goes on behind a timed absence asks from where it came."""
+        for node, found in reach(self.graph, entry, path):
+            if self.graph.nodes[node].mark is Mark.TIMED_ABSENCE or not (
+                found.fresh or any(one.without >= 0 for one in found.exclusions)
+            ):
+                yield node, found
+            else:
+                plain, of_take = _plain(found.exclusions), _plain(found.take_exclusions)
+                fresh: frozenset[Exclusion] = frozenset()
+                yield node, replace(found, exclusions=plain, take_exclusions=of_take, fresh=fresh)
 
     def _kind(self, node: int, path: Path) -> tuple[object, ...] | None:
         """Return what the takes of one state have in common.
@@ -406,7 +426,7 @@ class _Simplifier:
             ir.Contiguity.ANY,
             not_followed_by=path.not_followed_by,
             not_next=path.not_next,
-            exclusions=path.exclusions,
+            exclusions=_plain(path.exclusions),
         )
         if self.graph.nodes[node].mark is Mark.TIMED_ABSENCE:
             absence: TimedAbsence = self.graph.nodes[node].value
@@ -419,6 +439,13 @@ class _Simplifier:
         if path.not_next:
             return self._number(_Candidate(replace(state, accepts_after_ignore=True)))
         return ACCEPT
+
+
+def _plain(exclusions: tuple[Exclusion, ...]) -> tuple[Exclusion, ...]:
+    """Return `exclusions` as a state has them: not of which pattern they are, each once."""
+    if all(exclusion.without < 0 for exclusion in exclusions):
+        return exclusions
+    return tuple(dict.fromkeys(replace(exclusion, without=-1) for exclusion in exclusions))
 
 
 def _released(candidate: _Candidate, until: str) -> _Candidate:

@@ -57,6 +57,9 @@ from cep.compiler import ir
 
 _Part = TypeVar("_Part")
 
+NOT_FIRST = "later event"
+"""The variable of all events of a key but the first one; `cep.compiler.spelled_out` defines it."""
+
 MAX_STEPS = 25_000
 """Epsilon edges followed in one pattern: absences in optional parts multiply the ways without a take."""
 
@@ -81,6 +84,10 @@ class Mark(StrEnum):
     LEAVE = "leave"  # ... and ends: never both without a take between
     EXCLUSION = "exclusion"  # no such event is taken or ignored until the next event is taken
     TAKE_EXCLUSION = "exclusion of a take"  # the next event is not taken here if it is such a one
+    ANCHOR = "anchor"  # the next event, which is the first of the match, is the first of its key
+    ENTER_WITHOUT = "begin without"  # a pattern with WITHOUT begins ...
+    GAP_WITHOUT = "gap without"  # ... goes on between two of its events ...
+    LEAVE_WITHOUT = "end without"  # ... and ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +108,13 @@ class Exclusion:
     """What keeps an event from a state: an event of `variables` ends it, unless `until` holds or held.
 
     A possessive loop keeps the events that it can begin with from what follows it. UNTIL keeps events from
-    its loop.
+    its loop. WITHOUT keeps events from its pattern: `without` is the number of the pattern as long as the way
+    through it is followed; -1: no such pattern.
     """
 
     variables: tuple[str, ...]
     until: str | None = None
+    without: int = -1
 
 
 def _exclusion_behind(node: ir.Repeat) -> Exclusion:
@@ -162,6 +171,8 @@ class Builder:
         self.graph = Graph()
         self.groups: dict[ir.Group, int] = {}
         self.inside: tuple[int, ...] = ()
+        self.withouts: dict[ir.Without, int] = {}
+        self.inside_withouts: tuple[Exclusion, ...] = ()
 
     def add(self, mark: Mark, *successors: int, value: object = None) -> int:
         """Return a new node; the first of `successors` is preferred."""
@@ -181,6 +192,10 @@ class Builder:
                 return self._absent(node, after, by_arrow=False)
             case ir.Group():
                 return self._group(node, after)
+            case ir.Anchored(body=body):
+                return self.add(Mark.ANCHOR, self.fragment(body, after))
+            case ir.Without():
+                return self._without(node, after)
             case ir.Sequence(items=items):
                 return self._sequence(items, after)
             case ir.Alternation(branches=branches):
@@ -218,11 +233,29 @@ class Builder:
         return entries[(1 << len(parts)) - 1]
 
     def _joint(self, contiguity: ir.Contiguity, gap: ir.Gap | None, after: int) -> int:
-        return self.add(Mark.JOINT, after, value=Joint(contiguity, gap, self.inside))
+        return self._gap(self.add(Mark.JOINT, after, value=Joint(contiguity, gap, self.inside)))
+
+    def _gap(self, after: int) -> int:
+        """Return the way to `after` with what must not come there, between two events of one pattern."""
+        for exclusion in self.inside_withouts:
+            after = self.add(Mark.GAP_WITHOUT, after, value=exclusion)
+        return after
+
+    def _without(self, node: ir.Without, after: int) -> int:
+        # Equal patterns share a number, as groups do: neither lies in the other.
+        number = self.withouts.setdefault(node, len(self.withouts))
+        exclusion = Exclusion(node.variables, without=number)
+        around = self.inside_withouts
+        leave = self.add(Mark.LEAVE_WITHOUT, after, value=exclusion)
+        self.inside_withouts = (*around, exclusion)
+        body = self.fragment(node.body, leave)
+        self.inside_withouts = around
+        return self.add(Mark.ENTER_WITHOUT, body, value=exclusion)
 
     def _absent(self, node: ir.Absent | ir.TimedAbsence, after: int, *, by_arrow: bool) -> int:
         if isinstance(node, ir.TimedAbsence):
-            return self.add(Mark.TIMED_ABSENCE, after, value=TimedAbsence(node, by_arrow, self.inside))
+            absence = TimedAbsence(node, by_arrow, self.inside)
+            return self._gap(self.add(Mark.TIMED_ABSENCE, after, value=absence))
         return self.add(Mark.NOT_FOLLOWED_BY if by_arrow else Mark.NOT_NEXT, after, value=node.variable)
 
     def _group(self, node: ir.Group, after: int) -> int:
@@ -306,7 +339,8 @@ def _dumped(number: int, node: Node) -> str:
 class Path:
     """What was met since the last take. `joint` is a node of the graph, or -1 where none was met yet.
 
-    `look_behinds` gathers absences as long as nothing was taken at all (`at_start`).
+    `look_behinds` gathers absences as long as nothing was taken at all (`at_start`). `fresh` are the patterns
+    with WITHOUT that were entered: none of their events was taken yet.
     """
 
     joint: int = -1
@@ -318,6 +352,7 @@ class Path:
     opened: tuple[int, ...] = ()
     at_start: bool = False
     look_behinds: tuple[LookBehind, ...] = ()
+    fresh: frozenset[Exclusion] = frozenset()
 
     def looking(self, variables: tuple[str, ...], period: ir.Window | None, *, by_arrow: bool) -> Path:
         """Return the path behind an absence that looks back: nothing was taken so far."""
@@ -339,6 +374,24 @@ class Path:
             opened=self.opened,
             at_start=self.at_start,
             look_behinds=self.look_behinds,
+            fresh=self.fresh,
+        )
+
+    def excluding(self, exclusion: Exclusion) -> Path:
+        """Return the path on which no event of the exclusion is taken or ignored."""
+        return replace(self, exclusions=tuple(sorted({*self.exclusions, exclusion}, key=repr)))
+
+    def taking_no(self, exclusion: Exclusion) -> Path:
+        """Return the path on which the next event is none of the exclusion's."""
+        return replace(self, take_exclusions=tuple(sorted({*self.take_exclusions, exclusion}, key=repr)))
+
+    def past_without(self, exclusion: Exclusion) -> Path:
+        """Return the path behind the end of a pattern with WITHOUT."""
+        return replace(
+            self,
+            exclusions=tuple(one for one in self.exclusions if one != exclusion),
+            take_exclusions=tuple(one for one in self.take_exclusions if one != exclusion),
+            fresh=self.fresh - {exclusion},
         )
 
     def past_arrow(self) -> Path:
@@ -389,9 +442,19 @@ def reach(graph: Graph, entry: int, path: Path) -> Iterator[tuple[int, Path]]:  
             case Mark.NOT_NEXT:
                 path = replace(path, not_next=_with(path.not_next, value))
             case Mark.EXCLUSION:
-                path = replace(path, exclusions=tuple(sorted({*path.exclusions, value}, key=repr)))
+                path = path.excluding(value)
             case Mark.TAKE_EXCLUSION:
-                path = replace(path, take_exclusions=tuple(sorted({*path.take_exclusions, value}, key=repr)))
+                path = path.taking_no(value)
+            case Mark.ANCHOR if path.at_start:
+                path = path.taking_no(Exclusion((NOT_FIRST,)))
+            case Mark.ANCHOR:
+                continue  # an event was taken before, so the next one is not the first
+            case Mark.ENTER_WITHOUT:
+                path = replace(path.taking_no(value), fresh=path.fresh | {value})
+            case Mark.GAP_WITHOUT:
+                path = path if value in path.fresh else path.excluding(value)
+            case Mark.LEAVE_WITHOUT:
+                path = path.past_without(value)
             case Mark.OPEN:
                 path = replace(path, opened=_with(path.opened, value))
             case Mark.SHUT:

@@ -12,6 +12,7 @@ from cep.expression import (
     Call,
     Column,
     Expression,
+    Joined,
     Literal,
     RegisterRef,
     RoleTest,
@@ -73,7 +74,7 @@ class Assembler:
                 self._literal(expression)
             case RegisterRef(number=number):
                 self.emit(Code.REGISTER, number)
-            case Column() | Windowed():
+            case Column() | Windowed() | Joined():
                 self.emit(Code.COLUMN, self.shared.column(expression))
             case Call() if not self.reads_registers(expression):
                 self.emit(Code.COLUMN, self.shared.column(expression))
@@ -109,6 +110,11 @@ class Assembler:
             case "is_not_null":
                 self._call("is_null", args)
                 self.emit(Code.NOT)
+            case "in_taken":
+                values = args[1]
+                assert isinstance(values, RegisterRef)
+                self.write(args[0])
+                self.emit(Code.IN_SET_F if is_float else Code.IN_SET_I, values.number)
             case "in":
                 same = tuple(Call("=", (args[0], arg), Type.BOOLEAN) for arg in args[1:])
                 self._chain(Code.OR, same)

@@ -14,23 +14,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from cep.compiler import ir
-from cep.compiler.aggregates import before_take, is_list, replace_aggregates
+from cep.compiler.aggregates import before_take, is_list, replace_aggregates, sets_before_take
 from cep.compiler.automaton import nfa
 from cep.compiler.automaton.build import Built
 from cep.compiler.limits import (
     MAX_REGISTERS,
+    MAX_WINDOWS,
     too_many_predicates,
     too_many_registers,
+    too_many_windows,
 )
 from cep.compiler.lowering.bytecode import Assembler
+from cep.compiler.lowering.chains import in_reading_order, with_meaning
 from cep.compiler.lowering.registers import Registers
 from cep.compiler.lowering.relevance import reasons_for_every_event
 from cep.compiler.lowering.remembered import remember_strings
 from cep.compiler.lowering.shared import Shared, conjunction, conjuncts
+from cep.compiler.lowering.window_rules import lower_window_rule
 from cep.errors import Diagnostic
-from cep.expression import Aggregate, Call, Expression, RoleTest, Type, is_local
+from cep.expression import Aggregate, Call, Expression, RoleTest, Type, Windowed, is_local, walk
 from cep.program.opcodes import Code, Mode, OverflowCode, SelectionCode, SkipCode
-from cep.program.program import MAX_BITS, Program, RuleProgram, name_hash
+from cep.program.program import MAX_BITS, Program, RuleProgram, key_columns_of, name_hash
 from cep.program.records import ACCEPT, RuleTables
 from cep.schema.stream import Role, Stream
 
@@ -87,10 +91,18 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     return PredicateParts(local, parts.correlated)
 
 
+_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool]]
+"""Streams, key and roles; whether they are window rules, and whether they join tables."""
+
+
 def lower(
     built: Iterable[Built], streams: Mapping[str, Stream], *, optimize: bool = True
 ) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
+
+    A program that reads the matches of rules comes behind the programs of these.
+    Window rules have programs of their own: the ends of their windows are no events to other rules. So have
+    rules that join tables: the events of all others need no columns of tables.
 
     A rule with more local predicates or registers than a run can hold is a problem, and in no program.
 
@@ -98,17 +110,20 @@ def lower(
     before matching, and the matches are the same. (A bit remains where a key remembers an event: there is no
     run then.)
     """
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...]], list[Built]] = {}
-    for one in built:
+    groups: dict[_Group, list[Built]] = {}
+    for one in in_reading_order(built, lambda one: one.rule):
         rule = one.rule
         roles = rule.roles or (Role(rule.streams[0], rule.key),)
-        groups.setdefault((rule.streams, rule.key, roles), []).append(one)
-    programs = []
+        kind = (rule.windowing is not None, bool(rule.tables))
+        groups.setdefault((rule.streams, rule.key, roles, kind), []).append(one)
+    programs: list[Program] = []
     problems: list[Diagnostic] = []
-    for (names, key, roles), members in groups.items():
-        shared = Shared(tuple(streams[name] for name in names), roles, optimize)
+    for (names, key, roles, _), members in groups.items():
+        known = {**streams, **with_meaning(members[0].rule.matches, programs)}
+        shared = Shared(tuple(known[name] for name in names), roles, optimize)
         compiled = []
         for rule, automaton in members:
+            shared.joins.declare(rule.tables)
             match _lower_rule(rule, automaton, shared):
                 case Diagnostic() as problem:
                     problems.append(problem)
@@ -128,12 +143,25 @@ def lower(
                 computed=tuple((name, expression) for expression, name in shared.computed.items()),
                 refined=shared.refined(),
                 context_columns=shared.context_columns(),
+                joins=shared.joins.lowered(
+                    key_columns_of(shared.streams, key, roles), shared.refined_by_joins()
+                ),
             )
         )
     return tuple(programs), tuple(problems)
 
 
+def _n_windows(rule: ir.Rule) -> int:
+    """Return the number of different windowed values in conditions and measures."""
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    return len({part for whole in expressions for part in walk(whole) if isinstance(part, Windowed)})
+
+
 def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgram | Diagnostic:
+    if rule.windowing is not None:
+        plain = _lower_rule(dataclasses.replace(rule, measures=(), windowing=None), automaton, shared)
+        return plain if isinstance(plain, Diagnostic) else lower_window_rule(rule, plain, shared)
     look_behinds = _look_behinds(automaton, rule.window)
     parts = {
         variable.name: _parts_in_role(
@@ -144,6 +172,9 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
     local = {part.local: None for part in parts.values() if part.local is not None}
     if len(local) > MAX_BITS:
         return too_many_predicates(rule, len(local))
+    n_windows = _n_windows(rule)
+    if n_windows > MAX_WINDOWS:
+        return too_many_windows(rule, n_windows)
     # All predicates of a rule lie in one word, so the kernel tests a state against an event with one AND.
     word = shared.word_for(local)
     bits = {predicate: 1 << bit for bit, predicate in enumerate(shared.words[word])}
@@ -216,7 +247,7 @@ def _predicate_code(
     if correlated is None:
         return _PredicateCode()
     # The form before the take is tried first: a test then needs no copy of the run, and most tests fail.
-    pushed = remember_strings(correlated)
+    pushed = sets_before_take(remember_strings(correlated), variable, registers.members)
     before = before_take(pushed, variable, registers.members) if shared.optimize else None
     assembler = Assembler(shared)
     assembler.write(replace_aggregates(pushed if before is None else before, registers))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cep.compiler.lowering.shared import Shared
-from cep.expression import Column, Expression, RegisterRef, Type
+from cep.expression import Column, Expression, Joined, RegisterRef, Type
 from cep.program.opcodes import Update
 from cep.program.program import Register
 
@@ -60,6 +60,28 @@ class Registers:
             variable,
             lambda register: [UpdateStep(2, Update.COUNT_VALUE, register, self.shared.column(argument))],
         )
+
+    def distinct(self, variable: str, argument: Expression) -> int:
+        """Return the register that counts different values; the one behind it leads to the set of them."""
+        label = _label(variable, argument)
+        count = self._new(
+            ("DISTINCT", variable, argument),
+            Register(Type.BIGINT, f"COUNT(DISTINCT {label})", starts_at_zero=True),
+            variable,
+            lambda register: [
+                UpdateStep(
+                    5,
+                    Update.DISTINCT,
+                    register,
+                    self.shared.column(argument),
+                    arg2=int(argument.type is Type.DOUBLE),
+                )
+            ],
+        )
+        behind = Register(Type.BIGINT, f"values of {label}", values=argument.type)
+        values = self._new(("VALUES", variable, argument), behind, variable, lambda register: [])
+        assert values == count + 1
+        return count
 
     def last(self, variable: str, argument: Expression, offset: int) -> int:
         """Return the register of LAST. Values shift along a chain of registers, oldest first."""
@@ -155,6 +177,8 @@ class Registers:
 
 
 def _label(variable: str, argument: Expression) -> str:
+    if isinstance(argument, Joined):
+        return f"{variable}.{argument.table}.{argument.column}"
     if isinstance(argument, Column):
         return f"{variable}.{argument.name}" if variable else argument.name
     return f"expression of {variable}" if variable else "expression"

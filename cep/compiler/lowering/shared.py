@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
+from cep.compiler.lowering.joins import SharedJoins
 from cep.expression import (
     Call,
     Column,
     Expression,
+    Joined,
     Literal,
     RoleTest,
     Type,
     Windowed,
     column_names,
+    is_joined,
     is_windowed,
     rebuild,
 )
@@ -36,6 +39,7 @@ class Shared:
     derived: dict[Expression, str] = field(default_factory=dict)
     computed: dict[Expression, str] = field(default_factory=dict)
     windows: dict[Windowed, WindowColumn] = field(default_factory=dict)
+    joins: SharedJoins = field(default_factory=SharedJoins)
     columns: dict[str, int] = field(default_factory=dict)
     listed: dict[str, None] = field(default_factory=dict)
 
@@ -67,16 +71,21 @@ class Shared:
             return expression.name
         if isinstance(expression, Windowed):
             return self.window(expression).name
+        if isinstance(expression, Joined):
+            return self.joins.column(expression)
         if is_windowed(expression):
             expression = self.over_columns(expression)
             return self.computed.setdefault(expression, f"_c{len(self.computed)}")
+        if is_joined(expression):
+            return self.joins.name(self.over_columns(expression))
         return self.derived.setdefault(expression, f"_d{len(self.derived)}")
 
     def over_columns(self, expression: Expression) -> Expression:
-        """Return `expression` with each windowed aggregate as the column that holds it."""
+        """Return `expression` with what is not of the event alone as the column that holds it."""
 
         def read(leaf: Expression) -> Expression:
-            return Column(self.window(leaf).name, leaf.type) if isinstance(leaf, Windowed) else leaf
+            is_late = isinstance(leaf, Windowed | Joined)
+            return Column(self.name(leaf), leaf.type) if is_late else leaf
 
         return rebuild(expression, read)
 
@@ -94,8 +103,8 @@ class Shared:
                 argument_type=None if argument is None else argument.type,
                 window=windowed.window,
                 parameter=windowed.parameter,
-                within=self._place(within),
-                counts=self._place(counts),
+                within=self.place(within),
+                counts=self.place(counts),
             )
         return self.windows[windowed]
 
@@ -106,8 +115,8 @@ class Shared:
         tests = [RoleTest(number) for number, role in enumerate(self.roles) if role.stream == name]
         return reduce(lambda a, b: Call("or", (a, b), Type.BOOLEAN), tests[1:], tests[0])  # type: ignore[arg-type, return-value]
 
-    def _place(self, predicate: Expression | None) -> tuple[int, int] | None:
-        """Return word and bit of a predicate."""
+    def place(self, predicate: Expression | None) -> tuple[int, int] | None:
+        """Return word and bit of a predicate; None: there is none."""
         if predicate is None:
             return None
         word = self.word_for({predicate: None})
@@ -115,23 +124,33 @@ class Shared:
 
     def early_predicates(self) -> tuple[tuple[Expression, ...], ...]:
         """Return what can be said of each predicate before events are in order: it is implied by it."""
-        return tuple(tuple(_without_windows(predicate) for predicate in word) for word in self.words)
+        return tuple(tuple(_early(predicate) for predicate in word) for word in self.words)
 
     def refined(self) -> tuple[tuple[int, int, Expression], ...]:
         """Return word, bit and the rest of each predicate that reads a window."""
+        return self._rests(is_windowed)
+
+    def refined_by_joins(self) -> tuple[tuple[int, int, Expression], ...]:
+        """Return word, bit and what each predicate says of tables, as far as it reads no window."""
+        return self._rests(lambda part: is_joined(part) and not is_windowed(part))
+
+    def _rests(self, of: Callable[[Expression], bool]) -> tuple[tuple[int, int, Expression], ...]:
+        """Return word, bit and the conjunction of those parts of each predicate that are `of` a kind."""
         return tuple(
             (word, bit, self.over_columns(rest))
             for word, predicates in enumerate(self.words)
             for bit, predicate in enumerate(predicates)
-            if (rest := _with_windows(predicate)) is not None
+            if (rest := conjunction(list(filter(of, conjuncts(predicate))))) is not None
         )
 
     def context_columns(self) -> tuple[str, ...]:
-        """Return the columns of prepared events that windows, and what is computed from them, read."""
+        """Return the columns of prepared events that joins, windows, and what is computed from them, read."""
         own = {window.name for window in self.windows.values()} | set(self.computed.values())
+        own |= {column.name for column in self.joins.columns.values()} | set(self.joins.derived.values())
         names = [window.argument for window in self.windows.values() if window.argument is not None]
         expressions = [*self.computed, *(rest for _, _, rest in self.refined())]
         names += [name for expression in expressions for name in column_names(expression)]
+        names += self.joins.context_columns([rest for _, _, rest in self.refined_by_joins()])
         return tuple(name for name in dict.fromkeys(names) if name not in own)
 
 
@@ -151,13 +170,8 @@ def conjunction(parts: list[Expression]) -> Expression | None:
     return parts[0] if parts else None
 
 
-def _without_windows(predicate: Expression) -> Expression:
-    if not is_windowed(predicate):
-        return predicate
-    return conjunction([part for part in conjuncts(predicate) if not is_windowed(part)]) or _TRUE
-
-
-def _with_windows(predicate: Expression) -> Expression | None:
-    if not is_windowed(predicate):
-        return None
-    return conjunction([part for part in conjuncts(predicate) if is_windowed(part)])
+def _early(predicate: Expression) -> Expression:
+    """Return what `predicate` says of the event alone."""
+    parts = list(conjuncts(predicate))
+    alone = [part for part in parts if not is_windowed(part) and not is_joined(part)]
+    return predicate if len(alone) == len(parts) else conjunction(alone) or _TRUE

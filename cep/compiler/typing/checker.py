@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cep.compiler.lowering.remembered import remembered
 from cep.errors import Diagnostic, Source, Span
-from cep.expression import Call, Expression, Literal, Type, is_local
+from cep.expression import IN_TAKEN, Call, Expression, Literal, Type, is_local
 from cep.language import ast
 from cep.schema.stream import Stream
+
+if TYPE_CHECKING:
+    from cep.compiler.typing.joins import RuleJoin
 
 NUMBERS = (Type.BIGINT, Type.DOUBLE)
 
 NULL = Literal(None, Type.BOOLEAN)
 """NULL before its type is known; told apart by identity."""
 
-_ON_CODES = frozenset(("=", "<>", "in", "is_null", "is_not_null", "coalesce", "case"))
+_ON_CODES = frozenset((IN_TAKEN, "=", "<>", "in", "is_null", "is_not_null", "coalesce", "case"))
 """What a run can do with strings, which it holds as codes."""
 
 
@@ -44,6 +48,8 @@ class Scope:
 
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
+    joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)  # by table; None: reported
+    tables: Collection[str] = ()  # that are declared
 
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""

@@ -100,6 +100,7 @@ _ARITY: dict[str, tuple[int, int | None]] = {
     "MOD": (2, 2),
     "NULLIF": (2, 2),
     "PI": (0, 0),
+    "PREV": (1, 2),
     "RADIANS": (1, 1),
     "ROUND": (1, 2),
     "SPLIT_PART": (3, 3),
@@ -114,10 +115,7 @@ MAX_PLACES = 15
 """Of ROUND: a DOUBLE has no more digits that are sure."""
 
 _OTHER_FUNCTIONS = {
-    **dict.fromkeys(
-        ("PREV", "LAG"),
-        "LAST(v.x, 1) is the event before the last one taken as v, LAG(x, 1) OVER ALL the one before this",
-    ),
+    "LAG": "write PREV(x, 1), or LAG(x, 1) OVER LAST 1 HOUR; LAST(v.x, 1) is of the events taken as v only",
     "SEEN": "say in which events: SEEN(x) OVER PREVIOUS 90 DAYS",
     **dict.fromkeys(("MEDIAN", "PERCENTILE"), "it needs OVER: MEDIAN(x) OVER PREVIOUS 200 EVENTS"),
     **dict.fromkeys(("NEXT", "LEAD"), "give the next event a variable of its own"),
@@ -171,7 +169,7 @@ FUNCTION_GROUPS: dict[str, tuple[str, ...]] = {
         *("CONCAT", "LCASE", "LEFT", "LOCATE", "POSITION", "SPLIT_PART", "SUBSTR", "SUBSTRING", "UCASE"),
     ),
     "of times": _group((_TIME, _WHOLE), "DATE_TRUNC", "DAYOFMONTH"),
-    "of any type": ("COALESCE", "GREATEST", "IF", "IFNULL", "IIF", "LEAST", "NULLIF", "NVL"),
+    "of any type": ("COALESCE", "GREATEST", "IF", "IFNULL", "IIF", "LEAST", "NULLIF", "NVL", "PREV"),
     "of the events of a variable": tuple(AGGREGATES),
 }
 """What functions are for -> their names."""

@@ -11,9 +11,9 @@ from typing import assert_never
 
 from cep.compiler.aggregates import AGGREGATES, AggregateFunction, is_list
 from cep.compiler.typing.checker import NULL, Read, shown, too_long
-from cep.compiler.typing.functions import FunctionChecker
-from cep.compiler.typing.operators import OperatorChecker
-from cep.compiler.typing.windows import WindowChecker
+from cep.compiler.typing.joins import JoinChecker
+from cep.compiler.typing.previous import PREVIOUS
+from cep.compiler.typing.taken_values import TakenValuesChecker
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
 from cep.expression import ALL_EVENTS, Aggregate, Call, Column, Expression, Literal, Type, is_windowed
@@ -25,7 +25,7 @@ MAX_OFFSET = 63
 """Of LAST: each event back is a register of every run."""
 
 
-class Inference(FunctionChecker, OperatorChecker, WindowChecker):
+class Inference(TakenValuesChecker, JoinChecker):
     """Types the expressions of one scope."""
 
     def value(self, node: ast.Expression) -> Expression | None:
@@ -47,6 +47,8 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
         match node:
             case ast.Constant():
                 return self._constant(node)
+            case ast.Column(variable=ast.Name() as name) if self.is_of_table(node):
+                return self.joined_of_event(name, node) if node.table is None else self._column_of(name, node)
             case ast.Column(variable=variable):
                 return self._bare_column(node) if variable is None else self._column_of(variable, node)
             case ast.Events():
@@ -55,9 +57,13 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             case ast.Function() if is_list(node.name.text):
                 self._refuse_list(node)
                 return None
+            case ast.Function() if node.name.text == PREVIOUS:
+                return self.previous(node)
             case ast.Function() if node.name.text in AGGREGATES and self._in_window:
                 self.refuse_inside(node.name.text, node.span)
                 return None
+            case ast.Function(is_distinct=True):
+                return self.count_distinct(node)
             case ast.Function() if node.name.text in AGGREGATES:
                 return self._aggregate(AGGREGATES[node.name.text], node)
             case ast.Function():
@@ -66,7 +72,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
                 found = self.windowed(node)
                 if found is None or self.scope.subject is not None or self._inside is not None:
                     return found
-                return self._at_last_event(found, node.span)
+                return self.at_last_event(found, node.span)
             case ast.Unary(operator="not", operand=operand):
                 inner = self.condition(operand)
                 return None if inner is None else self.call("not", [inner], Type.BOOLEAN, node.span)
@@ -169,7 +175,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             return []
         return list({self.scope.stream_of[name].name: self.scope.stream_of[name] for name in names}.values())
 
-    def _at_last_event(self, value: Expression, span: Span) -> Expression | None:
+    def at_last_event(self, value: Expression, span: Span) -> Expression | None:
         """Return a value of single events as a measure has it: that of the last event of the match."""
         if not self.scope.is_qualified:
             return Aggregate("LAST", ALL_EVENTS, value, 0, value.type)
@@ -231,7 +237,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             )
             return None
         if self.scope.subject is None and is_windowed(found):
-            return self._at_last_event(found, node.span)
+            return self.at_last_event(found, node.span)
         if self.scope.subject is None:
             self.problem(
                 "E0209",
@@ -253,7 +259,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
                 "E0202",
                 f"no event is ever taken as `{name.text}`",
                 name.span,
-                f"stands only as `!{name.text}` in the pattern",
+                "stands only behind `!` or WITHOUT in the pattern",
                 f"use a variable that takes events: {', '.join(scope.taken)}",
             )
             return False
@@ -276,10 +282,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
         known = self._variable(variable)
         if not known and self.scope.is_qualified:
             return None  # a column of which stream?
-        streams = self._streams_of(variable) if known else [self.scope.stream]
-        if self._inside is None and self.scope.is_of_subject(variable.text):
-            streams = [self.scope.stream]
-        found = self._field_of_any(node.name, streams)
+        found = self._read(variable, node, known=known)
         if not known or found is None:
             return None
         if self._inside is not None:
@@ -289,6 +292,15 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             return found
         self.reads.append(Read(variable.text, node.span))
         return Aggregate("LAST", variable.text, found, 0, found.type)
+
+    def _read(self, variable: ast.Name, node: ast.Column, *, known: bool) -> Expression | None:
+        """Return ``v.x`` or ``v.table.x`` for a single event of v."""
+        if node.table is not None:
+            return self.of_table(node.table, node.name)
+        streams = self._streams_of(variable) if known else [self.scope.stream]
+        if self._inside is None and self.scope.is_of_subject(variable.text):
+            streams = [self.scope.stream]
+        return self._field_of_any(node.name, streams)
 
     def _refuse_variable(self, variable: str, span: Span) -> None:
         self.problem(
@@ -302,13 +314,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
     def _aggregate(self, function: AggregateFunction, node: ast.Function) -> Expression | None:
         name = function.name
         if self._inside is not None:
-            self.problem(
-                "E0210",
-                f"{name} inside another aggregate",
-                node.span,
-                "cannot be nested",
-                "compute it outside: an aggregate's argument is an expression over columns of one variable",
-            )
+            self.refuse_nested(name, node.span)
             return None
         if not 1 <= len(node.args) <= (2 if function.has_offset else 1):
             self.wrong_count(node, "1 or 2" if function.has_offset else "1")
@@ -317,20 +323,20 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
         if name == "COUNT" and isinstance(argument, ast.Events):
             if argument.variable is None:
                 return Aggregate("COUNT", ALL_EVENTS, None, 0, Type.BIGINT)
-            if not self._variable(argument.variable) or not self._counts(
+            if not self._variable(argument.variable) or not self.counts_events_of(
                 argument.variable.text, argument.span
             ):
                 return None
             self.reads.append(Read(argument.variable.text, argument.span))
             return Aggregate("COUNT", argument.variable.text, None, 0, Type.BIGINT)
         offset = self._offset(name, node.args[1]) if len(node.args) == 2 else 0
-        read = self._argument(function, argument)
+        read = self.argument_of_variable(function, argument)
         if read is None or offset is None:
             return None
         variable, value = read
         if name == "LAST" and offset == 0 and self.scope.is_of_subject(variable):
             return value
-        if not self._counts(variable, argument.span):
+        if not self.counts_events_of(variable, argument.span):
             return None
         if function.takes is not None and value.type not in function.takes:
             kinds = ", ".join(shown(kind) for kind in function.takes)
@@ -342,7 +348,19 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             value = _whether_known(value)
         return Aggregate(name, variable, value, offset, function.gives or value.type)
 
-    def _argument(self, function: AggregateFunction, node: ast.Expression) -> tuple[str, Expression] | None:
+    def refuse_nested(self, name: str, span: Span) -> None:
+        """Report an aggregate inside another one."""
+        self.problem(
+            "E0210",
+            f"{name} inside another aggregate",
+            span,
+            "cannot be nested",
+            "compute it outside: an aggregate's argument is an expression over columns of one variable",
+        )
+
+    def argument_of_variable(
+        self, function: AggregateFunction, node: ast.Expression
+    ) -> tuple[str, Expression] | None:
         """Return the one variable `node` is about, and its value for one event of it."""
         self._inside = []
         value = self.infer_any(node) if function.takes is None else self.infer(node)
@@ -363,7 +381,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
         self.reads.append(inside[0])
         return next(iter(variables)), value
 
-    def _counts(self, variable: str, span: Span) -> bool:
+    def counts_events_of(self, variable: str, span: Span) -> bool:
         """Check that runs record the events of `variable`. They never record events of a negated variable."""
         if variable in self.scope.taken or variable in self.scope.subsets:
             return True
@@ -371,7 +389,7 @@ class Inference(FunctionChecker, OperatorChecker, WindowChecker):
             "E0202",
             f"no event is ever taken as `{variable}`",
             span,
-            f"stands only as `!{variable}` in the pattern",
+            "stands only behind `!` or WITHOUT in the pattern",
             "use columns of the event under test, without an aggregate",
         )
         return False

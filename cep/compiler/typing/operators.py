@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from cep.compiler.typing.checker import NULL, NUMBERS, Checker, as_double, as_interval, shown
@@ -155,6 +156,8 @@ class OperatorChecker(Checker):
 
     def in_(self, node: ast.In) -> Expression | None:
         """Return ``x IN (...)``."""
+        if any(isinstance(item, ast.Column) for item in node.items):
+            return self.in_taken(node)
         for item in node.items:
             if isinstance(item, ast.Constant) and item.kind is ast.Kind.NULL:
                 self.problem(
@@ -170,6 +173,10 @@ class OperatorChecker(Checker):
         if same is None:
             return None
         return self.negated(self.call("in", same, Type.BOOLEAN, node.span), node.negated, node.span)
+
+    @abstractmethod
+    def in_taken(self, node: ast.In) -> Expression | None:
+        """Return ``x IN (v.y)``, typed."""
 
     def like(self, node: ast.Like) -> Expression | None:
         """Return ``x LIKE pattern`` or ``x RLIKE pattern``."""

@@ -18,7 +18,8 @@ MAX_EVENTS = 1_000_000
 
 _STAR = ast.Events(None, Span(0, 0))
 _ORDERED = (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL)
-_ANY = (*_ORDERED, Type.BOOLEAN, Type.STRING)
+ANY_VALUE = (*_ORDERED, Type.BOOLEAN, Type.STRING)
+"""Types of values that rules look into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,19 @@ class WindowFunction:
 
 
 WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
-    "COUNT": WindowFunction("COUNT", (*_ANY, Type.OPAQUE), Type.BIGINT),
+    "COUNT": WindowFunction("COUNT", (*ANY_VALUE, Type.OPAQUE), Type.BIGINT),
     "SUM": WindowFunction("SUM", (*NUMBERS, Type.INTERVAL)),
     "AVG": WindowFunction("AVG", NUMBERS, Type.DOUBLE),
     "MIN": WindowFunction("MIN", _ORDERED),
     "MAX": WindowFunction("MAX", _ORDERED),
     "STDDEV": WindowFunction("STDDEV", NUMBERS, Type.DOUBLE),
     "VARIANCE": WindowFunction("VARIANCE", NUMBERS, Type.DOUBLE),
-    "FIRST_VALUE": WindowFunction("FIRST_VALUE", _ANY),
-    "LAST_VALUE": WindowFunction("LAST_VALUE", _ANY),
-    "LAG": WindowFunction("LAG", _ANY, parameter="a whole number of events from 1"),
+    "FIRST_VALUE": WindowFunction("FIRST_VALUE", ANY_VALUE),
+    "LAST_VALUE": WindowFunction("LAST_VALUE", ANY_VALUE),
+    "LAG": WindowFunction("LAG", ANY_VALUE, parameter="a whole number of events from 1"),
     "MEDIAN": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE),
     "PERCENTILE": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE, "a number from 0 to 1"),
-    "SEEN": WindowFunction("SEEN", _ANY, Type.BOOLEAN),
+    "SEEN": WindowFunction("SEEN", ANY_VALUE, Type.BOOLEAN),
 }
 """Every function that can stand before OVER, by its name in rules."""
 
@@ -94,7 +95,7 @@ class WindowChecker(Checker):
             self.problem(
                 "E0217",
                 f"{name} OVER ALL",
-                node.over.span,
+                (node.over or node).span,
                 "every value of the key would have to be kept for ever",
                 f"write {name}(x) OVER LAST 30 DAYS, or OVER PREVIOUS 1000 EVENTS",
             )
@@ -186,7 +187,8 @@ class WindowChecker(Checker):
         )
         return None
 
-    def _window(self, over: ast.Over) -> Window | None:
+    def _window(self, over: ast.Over | None) -> Window | None:
+        assert over is not None, "only window rules have windowed values without OVER"
         previous = over.kind is ast.OverKind.PREVIOUS
         if over.kind is ast.OverKind.ALL:
             return Window(Frame.ALL)
@@ -213,7 +215,7 @@ class WindowChecker(Checker):
                 return Window(Frame.SESSION, length_us)
             case ast.OverKind.TUMBLING:
                 zone = "" if over.zone is None else over.zone.text
-                if over.zone is not None and not _is_zone(zone):
+                if over.zone is not None and not is_zone(zone):
                     self.problem(
                         "E0217",
                         f"there is no time zone '{zone}'",
@@ -227,7 +229,8 @@ class WindowChecker(Checker):
                 return Window(Frame.TIME, length_us, previous)
 
 
-def _is_zone(name: str) -> bool:
+def is_zone(name: str) -> bool:
+    """Return whether there is a time zone of this name."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

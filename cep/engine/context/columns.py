@@ -1,12 +1,13 @@
-"""What an event knows of its past: columns that are computed once events are in order, before runs see them.
+"""What an event knows of its past and its surroundings: columns computed once events are in order.
 
-The columns of windows come first (`cep.engine.context.windows`), then what is computed of them, then the rest
-of the predicates that read either.
+Runs see the events with them. The columns of tables come first (`cep.engine.context.tables`), then what is
+computed of them. Windows follow (`cep.engine.context.windows`), because they may be over columns of tables,
+then what is computed of windows. Each step clears the bits of predicates that do not hold after all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +16,47 @@ import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
 from cep.engine.context.rings import StoredRing
+from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.predicates import Batch, Vector, all_rows, evaluate, from_arrow, is_all
-from cep.engine.state.sections import WindowSection, damaged
-from cep.engine.state.strings import StringPool
-from cep.expression import Type
+from cep.engine.state.sections import TableSection, WindowSection, damaged
+from cep.engine.state.strings import Cells, StringPool
+from cep.expression import Expression, Type
+from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import Program, bits_column
+from cep.program.tables import table_name
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Context:
-    """What earlier events left for the windows of a program, and the columns that later ones get from it."""
+    """What earlier events left for the windows of a program, its tables, and the columns that later ones get.
 
-    def __init__(self, program: Program) -> None:
+    Parameters
+    ----------
+    program
+        The compiled rules.
+    given
+        See `Tables`.
+    """
+
+    def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
         self.program = program
         self.windows = Windows(program.windows)
+        self.tables = Tables(program, given)
+
+    def take_in(self, rows: pa.Table) -> pa.Table | None:
+        """Take the versions out of prepared rows that are due; return the events, None: there are none."""
+        events = self.tables.take_in(rows)
+        return events if events.num_rows else None
 
     def extend(
         self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, strings: StringPool
     ) -> pa.Table:
-        """Return prepared events with their windowed and computed columns, and all bits.
+        """Return prepared events with their joined, windowed and computed columns, and all bits.
 
         Parameters
         ----------
@@ -54,9 +72,14 @@ class Context:
             Texts by code.
         """
         program = self.program
+        if program.joins.columns:
+            table = self.tables.extend(table, order)
+            for name, expression in program.joins.derived:
+                table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
+            table = _refined(program.joins.refined, table)
 
         def cells(name: str) -> tuple[I64, Mask | None]:
-            return _cells(whole(table.column(name)), program.type_of(name), strings)
+            return cells_of(whole(table.column(name)), program.type_of(name), strings)
 
         def holds(place: tuple[int, int]) -> Mask:
             word, bit = place
@@ -66,10 +89,34 @@ class Context:
         found = self.windows.compute(order, slots, n_slots, table.num_rows, cells, holds)
         for column in program.windows:
             values, known = found[column.name]
-            table = table.append_column(column.name, _arrow(values, known, column.type, strings))
+            table = table.append_column(column.name, arrow_of(values, known, column.type, strings))
         for name, expression in program.computed:
             table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
-        return _refined(program, table)
+        return _refined(program.refined, table)
+
+    def expire(self, watermark_us: int) -> None:
+        """Let go what no event after the watermark can see."""
+        self.windows.expire(watermark_us)
+        self.tables.fold()
+
+    def table_sections(self) -> tuple[TableSection, ...]:
+        """Return what is kept of tables, for a snapshot."""
+        meanings = joined_meanings(self.program)
+        return tuple(
+            TableSection(meanings[table_name(number)], rows) for number, rows in self.tables.stored()
+        )
+
+    def live(self, n_slots: int, watermark_us: int) -> Mask:
+        """Return which keys hold something that an event after the watermark can see."""
+        return self.windows.live(n_slots, watermark_us)
+
+    def keep_slots(self, live: Mask) -> None:
+        """Forget the keys that are not in `live`; the others move up."""
+        self.windows.keep_slots(live)
+
+    def string_cells(self) -> Cells:
+        """Return arrays that hold codes of texts, and where in them a code stands."""
+        return self.windows.string_cells()
 
     def sections(self) -> tuple[WindowSection, ...]:
         """Return what is left of earlier events, for a snapshot."""
@@ -81,8 +128,12 @@ class Context:
             for ring in self.windows.stored()
         )
 
-    def restore(self, sections: Sequence[WindowSection], n_slots: int) -> None:
-        """Take over what `sections` returned, perhaps of a program with its rules in another order.
+    def restore(
+        self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
+    ) -> None:
+        """Take over what `sections` and `table_sections` returned.
+
+        It may be of a program with its rules in another order.
 
         Raises
         ------
@@ -99,21 +150,24 @@ class Context:
                 for section in sections
             ]
             self.windows.restore(rings, n_slots)
+            numbers = {meaning: name for name, meaning in joined_meanings(self.program).items()}
+            places = {table_name(number): number for number in range(len(self.program.joins.tables))}
+            self.tables.restore([(places[numbers[table.meaning]], table.rows) for table in tables])
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise damaged("its windows do not fit its rules") from error
+            raise damaged("its windows or tables do not fit its rules") from error
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:
     return [data[first : first + size] for first in range(0, len(data), size)]
 
 
-def _refined(program: Program, table: pa.Table) -> pa.Table:
-    """Return `table` with the bits of predicates that read windows cleared where these do not hold."""
-    if not program.refined:
+def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) -> pa.Table:
+    """Return `table` with the bits of predicates cleared where the rest of them does not hold."""
+    if not refined:
         return table
     batch = Batch(table)
     words: dict[int, I64] = {}
-    for word, bit, rest in program.refined:
+    for word, bit, rest in refined:
         if word not in words:
             words[word] = np.asarray(table.column(bits_column(word))).copy()
         vector = evaluate(rest, batch)
@@ -129,7 +183,7 @@ def _bit(number: int) -> np.int64:
     return np.uint64(1 << number).astype(np.int64)
 
 
-def _cells(column: pa.Array, kind: Type, strings: StringPool) -> tuple[I64, Mask | None]:
+def cells_of(column: pa.Array, kind: Type, strings: StringPool) -> tuple[I64, Mask | None]:
     """Return the values of a column as 64-bit cells, and which are known; None: all."""
     if kind is Type.STRING:
         known = np.asarray(pc.is_valid(column))
@@ -140,7 +194,7 @@ def _cells(column: pa.Array, kind: Type, strings: StringPool) -> tuple[I64, Mask
     return lent(cells), None if is_all(vector.known) else np.asarray(vector.known)
 
 
-def _arrow(values: I64, known: Mask | None, kind: Type, strings: StringPool) -> pa.Array:
+def arrow_of(values: I64, known: Mask | None, kind: Type, strings: StringPool) -> pa.Array:
     """Return cells as an Arrow column."""
     if kind is Type.STRING:
         return strings.decode(values, np.ones(len(values), np.bool_) if known is None else known)

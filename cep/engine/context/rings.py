@@ -45,6 +45,7 @@ _FRAMES = {
     Frame.TUMBLING: at.TUMBLING,
     Frame.SESSION: at.SESSION,
     Frame.ALL: at.ALL,
+    Frame.HOPPING: at.TIME,
 }
 _SUMS = {
     Function.COUNT: at.COUNT,
@@ -86,7 +87,7 @@ def family(function: Function) -> str:
 
 def is_sliding(window: Window) -> bool:
     """Return whether events leave the window one by one. Any other one ends as a whole, or never."""
-    return window.frame in (Frame.TIME, Frame.EVENTS)
+    return window.frame in (Frame.TIME, Frame.EVENTS, Frame.HOPPING)
 
 
 class Room:
@@ -257,8 +258,11 @@ class WindowRing:
         self._adds_up = kept == at.WHOLE and of_sums <= {Function.COUNT, Function.SUM, Function.AVG}
         self._adds_up = self._adds_up and "places" not in families
         self.spec = np.zeros(at.N_SPEC, np.int64)
-        self.spec[at.FRAME] = _FRAMES[self.window.frame]
-        self.spec[at.SPAN] = min(self.window.length, _FURTHEST)
+        # When a whole window begins is given. The values of a hopping one are those at its last instant.
+        self._is_given = self.window.is_whole and not is_sliding(self.window)
+        is_hopping = self.window.frame is Frame.HOPPING
+        self.spec[at.FRAME] = at.TUMBLING if self._is_given else _FRAMES[self.window.frame]
+        self.spec[at.SPAN] = min(self.window.length, _FURTHEST) - is_hopping
         self.spec[at.PREVIOUS] = self.window.previous
         self.spec[at.KEPT] = kept
         self.spec[at.N_LAST] = n_last
@@ -286,7 +290,7 @@ class WindowRing:
             Memory to work in.
         """
         reads = self._reads(table)
-        if self.window.frame is Frame.TUMBLING:
+        if self.window.frame is Frame.TUMBLING and not self._is_given:
             batch = batch._replace(begins_us=window_begins(self.window, batch.time_us))
         n = len(batch.time_us)
         n_out = 2 if self.is_set else len(self.columns)
@@ -413,8 +417,10 @@ class WindowRing:
 
     def bound(self, watermark_us: int) -> int:
         """Return the least mark of a key, or time of an entry, that an event after the watermark can see."""
+        if self._is_given:
+            return at.NEVER  # such keys are closed
         match self.window.frame:
-            case Frame.TIME | Frame.SESSION:
+            case Frame.TIME | Frame.SESSION | Frame.HOPPING:
                 return max(watermark_us + 1 - int(self.spec[at.SPAN]), at.NEVER)
             case Frame.TUMBLING:
                 if not _FIRST_US < watermark_us < _LAST_US:
@@ -438,8 +444,18 @@ class WindowRing:
         """Drop what is older than the bound."""
         self._trimmed = self._bound
         self._keys[self._keys[:, at.MARK] < self._bound, at.LENGTH] = 0
-        if self.window.frame is Frame.TIME:
+        if self.window.frame in (Frame.TIME, Frame.HOPPING):
             trim_entries(self._keys, self._entries, self._bound)
+        self._pack()
+
+    def close(self, is_open: Mask) -> None:
+        """Let go what keys hold that are not open."""
+        self.set_slots(len(is_open))
+        self._keys[~is_open, at.LENGTH] = 0
+        self._pack()
+
+    def _pack(self) -> None:
+        """Move the entries together where few are left."""
         if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + _BLOCK):
             self._make_room(len(self._entries))
 

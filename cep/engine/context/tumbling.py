@@ -55,6 +55,31 @@ def window_begins(window: Window, time_us: I64) -> I64:
     return begins
 
 
+def window_ends(window: Window, begins_us: I64) -> I64:
+    """Return when the tumbling windows end that begin at these times: when the next one begins.
+
+    Parameters
+    ----------
+    window
+        A tumbling window.
+    begins_us : (n,) int64
+        Begins of windows, as `window_begins` returns them.
+    """
+    if not window.zone:
+        return begins_us + window.length
+    low, places = np.unique(begins_us, return_inverse=True)
+    begins, high = low, low + window.length + _MOST_LONGER_US
+    while len(low) and int((high - low).max()) > 1:
+        middle = low + (high - low) // 2
+        is_later = window_begins(window, middle) > begins
+        low, high = np.where(is_later, low, middle), np.where(is_later, middle, high)
+    ends: I64 = high[places]
+    return ends
+
+
+_MOST_LONGER_US = 3 * _DAY_US
+"""By how much a window can be longer than its length says, and more."""
+
 _UTC = np.array([[NEVER, 0, NEVER, NEVER]], np.int64)
 
 

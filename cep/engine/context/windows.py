@@ -50,6 +50,7 @@ class Windows:
         n_rows: int,
         cells: Callable[[str], tuple[I64, Mask | None]],
         bits: Callable[[tuple[int, int]], Mask],
+        begins_us: I64 | None = None,
     ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns of a batch of events, and add the events to what is kept.
 
@@ -68,6 +69,8 @@ class Windows:
             are 0 or 1, doubles their bits, texts their codes.
         bits
             Returns for which rows a predicate holds, by its word and bit.
+        begins_us : (n,) int64
+            When the window of each event begins, in order, where windows are whole (`Window.is_whole`).
 
         Returns
         -------
@@ -79,7 +82,7 @@ class Windows:
         count_keys(lent(order.codes), starts)
         batch = Batch(
             time_us=lent(order.time_us),
-            begins_us=np.zeros(0, np.int64),
+            begins_us=np.zeros(0, np.int64) if begins_us is None else begins_us,
             starts=starts,
             slots=slots.astype(np.int64),
         )
@@ -101,6 +104,11 @@ class Windows:
         """Let go what no event after the watermark can see."""
         for ring in self._rings:
             ring.expire(watermark_us)
+
+    def close(self, is_open: Mask) -> None:
+        """Let go what keys hold of which no window is open: for windows that are whole."""
+        for ring in self._rings:
+            ring.close(is_open)
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""

@@ -124,7 +124,7 @@ def correlated_holds(pool: Pool, event: Offered, variable: int, run: int) -> boo
             copy_run(runs, run, scratch)
         update_registers(rule, event.fields, runs, variable, scratch, event.row, event.position)
         before = scratch
-    return evaluate(rule, event.fields, runs, pool.stack, pool.null, variable, before, event.row)
+    return evaluate(pool, event.fields, variable, before, event.row)
 
 
 @outlined

@@ -4,13 +4,51 @@ A node is an event taken as a variable, and the node before it. Runs that went o
 nodes of what they had taken before, as in the versioned buffer of Agrawal et al., "Efficient Pattern
 Matching over Event Streams" (SIGMOD 2008). A register of each run holds its last node, plus 1; 0: the run has
 taken nothing. A node lies behind its parent in the array, so one pass compacts it.
+
+The values of a *set*, for ``COUNT(DISTINCT v.x)`` and ``x IN (v.y)``, are nodes in the same array: a list of
+different values, the last one first. A register of the run counts the values, and the register behind it
+leads to the last node, plus 1; 0: no event was taken. A NULL is a node of its own, once, for SQL's IN asks
+for it. A list is walked from its end, so a test costs as much as there are different values. A hash table for
+each run would answer at once, but runs are copied whenever they go on in several ways.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from cep.arrays import I64, U8
 from cep.engine.kernels import layout as at
-from cep.engine.kernels.compiled import kernel
+from cep.engine.kernels.compiled import inlined, kernel
+from cep.engine.kernels.functions import as_f
+
+
+@inlined
+def look_up(nodes: I64, last: int, value: int, is_double: bool) -> int:
+    """Return whether `value` is in a set: FOUND, NOT_FOUND or UNKNOWN.
+
+    Parameters
+    ----------
+    last : int
+        The register that leads to the set.
+    value : int
+        The value, or the bits of a double.
+    is_double : bool
+        Whether the values are doubles: NaN equals NaN, and 0.0 equals -0.0.
+    """
+    found = at.NOT_FOUND
+    node = last - 1
+    while node >= 0 and found != at.FOUND:
+        held = nodes[node, at.NODE_EVENT]
+        if nodes[node, at.NODE_VARIABLE] == at.NULL_NODE:
+            found = at.UNKNOWN
+        elif held == value:
+            found = at.FOUND
+        elif is_double:  # 0.0 equals -0.0, and NaN of any bits equals NaN
+            x, y = as_f(held), as_f(value)
+            if x == y or (np.isnan(x) and np.isnan(y)):
+                found = at.FOUND
+        node = nodes[node, at.NODE_PARENT]
+    return found
 
 
 @kernel

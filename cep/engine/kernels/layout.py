@@ -61,6 +61,12 @@ N_META = 11
 # Columns of `nodes`: events that runs have taken (`cep.engine.kernels.event_nodes`).
 NODE_PARENT, NODE_EVENT, NODE_VARIABLE = range(3)
 NODE_WIDTH = 3
+# A node of a set of values (`cep.engine.kernels.event_nodes`) has the value in place of the event. In place
+# of the variable it has FIRST_SET less the number of the register that counts the values, or NULL_NODE.
+FIRST_SET, NULL_NODE = -1, -1_000
+
+# Whether a value is in a set. UNKNOWN: it is not among the values, but there is a NULL.
+NOT_FOUND, FOUND, UNKNOWN = range(3)
 
 # Rows of `events`; each field lies together. (The other way round a single event would be contiguous in
 # another way than many, and numba compile every kernel twice.) `Program.columns` follow from VALUE on, then

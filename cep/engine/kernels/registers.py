@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cep.arrays import I64, U8
+from cep.arrays import I64
 from cep.engine.kernels import layout as at
-from cep.engine.kernels.compiled import inlined
+from cep.engine.kernels.compiled import inlined, outlined
+from cep.engine.kernels.event_nodes import look_up
 from cep.engine.kernels.functions import as_f, as_i, compute
+from cep.engine.kernels.layout import Offered, Pool
 from cep.program.opcodes import Code, Update
 
 _POISON = 1  # content of a NULL register whose sum overflowed: it stays NULL
@@ -120,7 +122,7 @@ def update_registers(  # noqa: C901, PLR0912, PLR0915 - a case for each instruct
         elif op == Update.POSITION or (op == Update.POSITION_FIRST and runs[run, at.REGISTER + arg] == 0):
             runs[run, at.REGISTER + register] = position
             valid |= bit
-        elif op == Update.FIRST or op == Update.POSITION_FIRST or not is_value:
+        elif op == Update.FIRST or op == Update.POSITION_FIRST or op == Update.DISTINCT or not is_value:
             pass
         elif op == Update.SUM_I:
             if known:
@@ -161,6 +163,42 @@ def update_registers(  # noqa: C901, PLR0912, PLR0915 - a case for each instruct
     runs[run, at.VALID] = valid
 
 
+@outlined
+def extend_sets(pool: Pool, event: Offered, variable: int, run: int) -> None:
+    """Add the values of the event that `run` takes to the sets that grow then; there is room for them."""
+    rule, runs, nodes = pool.rule, pool.runs, pool.nodes
+    all_known = all_are_known(rule, event.fields)
+    update = rule[variable + at.VARIABLE_UPDATES]
+    while update < rule[variable + at.VARIABLE_UPDATES + at.END]:
+        packed = rule[update + at.UPDATE_WORD]
+        if packed & 255 == Update.DISTINCT:
+            count = at.REGISTER + (packed >> 8 & 255)
+            column = (packed >> 24) - 1
+            last = runs[run, count + 1]
+            is_value = all_known or is_known(rule, event.fields, event.row, column)
+            value, is_new = 0, True
+            if is_value:
+                value = event.fields[at.VALUE + column, event.row]
+                is_new = look_up(nodes, last, value, rule[update + at.UPDATE_ARG2] != 0) != at.FOUND
+            else:
+                node = last - 1
+                while node >= 0 and is_new:
+                    is_new = nodes[node, at.NODE_VARIABLE] != at.NULL_NODE
+                    node = nodes[node, at.NODE_PARENT]
+            if is_new:
+                node = pool.meta[at.N_NODES]
+                nodes[node, at.NODE_PARENT] = last - 1
+                nodes[node, at.NODE_EVENT] = value
+                nodes[node, at.NODE_VARIABLE] = (
+                    at.FIRST_SET - (packed >> 8 & 255) if is_value else at.NULL_NODE
+                )
+                pool.meta[at.N_NODES] = node + 1
+                runs[run, count + 1] = node + 1
+                if is_value:
+                    runs[run, count] += 1
+        update += at.UPDATE_WIDTH
+
+
 @inlined
 def operand(
     rule: I64, events: I64, runs: I64, all_known: bool, run: int, row: int, kind: int, arg: int
@@ -184,7 +222,7 @@ def operand(
 
 
 @inlined
-def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
+def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
@@ -193,9 +231,10 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
 
     Parameters
     ----------
-    i : (depth,) int64
-        Operands, doubles by their bits; overwritten.
+    run : int
+        A row of `runs`.
     """
+    rule, runs, i, null = pool.rule, pool.runs, pool.stack, pool.null
     all_known = all_are_known(rule, events)
     top = -1
     value, missing = 0, 1
@@ -276,6 +315,13 @@ def evaluate(rule: I64, events: I64, runs: I64, i: I64, null: U8, variable: int,
                     value = int(rounded)
                 else:
                     missing = 1
+        elif op >= Code.IN_SET_I:
+            last_node = runs[run, at.REGISTER + arg + 1]
+            if last_node == 0:  # no event was taken: nothing is in it, not even NULL
+                value, missing = 0, 0
+            elif missing == 0:
+                found = look_up(pool.nodes, last_node, value, op == Code.IN_SET_F)
+                value, missing = found & 1, found >> 1  # of NOT_FOUND, FOUND and UNKNOWN
         elif op >= Code.DATE_PART:
             if op == Code.POWER_F or op == Code.ATAN2_F or op == Code.DISTANCE_KM:
                 missing |= below_missing

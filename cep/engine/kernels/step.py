@@ -25,7 +25,7 @@ from cep.engine.kernels.conditions import (
     state_after_releases,
 )
 from cep.engine.kernels.layout import Offered, Pool
-from cep.engine.kernels.registers import extend_match_hash, update_registers
+from cep.engine.kernels.registers import extend_match_hash, extend_sets, update_registers
 from cep.engine.kernels.run_lists import allocate, copy_run, insert_after, prune, remove_after
 from cep.engine.kernels.selection import complete, record_timeout, report_decided, report_timeouts
 from cep.program.opcodes import Mode, OverflowCode
@@ -61,6 +61,8 @@ def take_event(pool: Pool, event: Offered, take: int, run: int, timed: bool) -> 
     )
     if rule[at.NODE_REGISTER] != at.NONE:
         record_take(pool, variable, run, event.position)
+    if rule[at.HAS_SETS] != 0:
+        extend_sets(pool, event, variable, run)
     if timed:
         set_clocks(rule, runs, run, take, event.time_us, pool.keys[event.slot, at.N_EVENTS])
 

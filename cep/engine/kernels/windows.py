@@ -58,9 +58,9 @@ def has_room(pool: Pool, slot: int, fan_out: int) -> bool:
 
 @inlined
 def has_room_for_nodes(pool: Pool, slot: int, fan_out: int) -> bool:
-    """Return whether one event of the key cannot overflow the nodes of a rule that lists events."""
-    room = pool.nodes.shape[0] - pool.meta[at.N_NODES]
-    return pool.rule[at.NODE_REGISTER] == at.NONE or room >= room_needed(pool.keys, slot, fan_out)
+    """Return whether one event of the key cannot overflow the nodes of a rule that lists events or values."""
+    room, per_take = pool.nodes.shape[0] - pool.meta[at.N_NODES], pool.rule[at.NODES_PER_TAKE]
+    return per_take == 0 or room >= per_take * room_needed(pool.keys, slot, fan_out)
 
 
 @kernel

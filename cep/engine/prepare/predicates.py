@@ -24,11 +24,13 @@ from cep.engine.prepare.columns import is_coded, plain, plain_table, whole
 from cep.engine.prepare.placement import place_events
 from cep.engine.prepare.text_functions import TEXT_FUNCTIONS, matches_pattern
 from cep.engine.prepare.text_functions import apply as apply_text
+from cep.engine.prepare.versions import columns_of_versions
 from cep.expression import (
     Aggregate,
     Call,
     Column,
     Expression,
+    Joined,
     Literal,
     RegisterRef,
     RoleTest,
@@ -172,7 +174,7 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             return _computed(expression, tuple(evaluate(arg, batch) for arg in computation.operands))
         case Call():
             return _apply(expression, tuple(evaluate(arg, batch) for arg in expression.args))
-        case Aggregate() | Windowed():
+        case Aggregate() | Windowed() | Joined():
             raise AssertionError("aggregates are replaced by registers and columns before")
         case _:
             assert_never(expression)
@@ -425,12 +427,16 @@ def _prepared(
     if program.repeats_events:
         columns[COUNTED_COLUMN] = _first_of_each(events, relevant)
     derived = dict(program.derived)
+    of_versions = columns_of_versions(program)
     rows = None if relevant.all() else np.flatnonzero(relevant)
     result = []
     for field in program.event_schema:
         if field.name in columns:
             values = columns[field.name]
             result.append(pa.array(values if rows is None else values[rows], field.type))
+            continue
+        if field.name in of_versions:
+            result.append(of_versions[field.name](batch.n_rows if rows is None else len(rows)))
             continue
         expression = derived.get(field.name) or Column(field.name, program.type_of(field.name))
         seen = program.seen_by(expression, stream)

@@ -8,7 +8,9 @@ a block is its length (u64) and its bytes:
   strings (Arrow IPC), positions and columns of the events that runs report; for each group of windows what
   it means, then blocks of packed columns, each behind its length;
 - of a rule: name, fingerprint, what it means (`RuleIdentity`), counters, then as packed columns (`packing`)
-  its keys, its open runs, until when its matches are suppressed, and the nodes that lead to events.
+  its keys, its open runs, until when its matches are suppressed, and the nodes that lead to events;
+- of joined tables, if rows of any are kept: an empty block, then for each table what it means, and its rows
+  (Arrow IPC).
 
 What would be empty has no bytes. Nothing in it is code, and nothing is read before the header fits.
 
@@ -29,7 +31,14 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.engine.state.event_lists import KeptEvents
 from cep.engine.state.packing import packed, packed_in
-from cep.engine.state.sections import RuleSection, SharedSection, StateSections, WindowSection, damaged
+from cep.engine.state.sections import (
+    RuleSection,
+    SharedSection,
+    StateSections,
+    TableSection,
+    WindowSection,
+    damaged,
+)
 from cep.errors import StateError
 from cep.program.identity import FINGERPRINT_BYTES
 
@@ -55,7 +64,8 @@ def encode(sections: StateSections, fingerprint: bytes) -> bytes:
     """Return `sections` of the program with this `fingerprint` as bytes."""
     parts: list[Part] = []
     shared = [*_shared_blocks(sections.shared), *_window_blocks(sections.windows)]
-    for blocks in (shared, *map(_rule_blocks, sections.rules)):
+    tables = [_table_blocks(sections.tables)] if sections.tables else []
+    for blocks in (shared, *map(_rule_blocks, sections.rules), *tables):
         lengths = [sum(memoryview(part).nbytes for part in block) for block in blocks]
         parts.append(_LENGTH.pack(sum(lengths) + _LENGTH.size * len(lengths)))
         for length, block in zip(lengths, blocks, strict=True):
@@ -140,10 +150,13 @@ def decode(data: bytes | memoryview) -> StateSections:
         raise damaged("its checksum does not fit")
     try:
         shared, *rules = [_split(section) for section in _split(body)]
+        has_tables = bool(rules) and len(rules[-1][0]) == 0  # no rule is without a name
+        tables = rules.pop()[1:] if has_tables else []
         return StateSections(
             _shared_section(*shared[:_SHARED_BLOCKS]),
             tuple(_rule_section(*blocks) for blocks in rules),
             tuple(_window_sections(shared[_SHARED_BLOCKS:])),
+            tuple(_table_sections(tables)),
         )
     except (
         ValueError,
@@ -165,6 +178,18 @@ _SHARED_BLOCKS = 8
 def _window_sections(blocks: Sequence[memoryview]) -> Iterator[WindowSection]:
     for meaning, parts in zip(blocks[::2], blocks[1::2], strict=True):
         yield WindowSection(bytes(meaning), tuple(map(packed_in, _split(parts))))
+
+
+def _table_blocks(tables: Sequence[TableSection]) -> list[_Block]:
+    return [[], *(block for table in tables for block in ([table.meaning], _table_bytes(table.rows)))]
+
+
+def _table_sections(blocks: Sequence[memoryview]) -> Iterator[TableSection]:
+    for meaning, data in zip(blocks[::2], blocks[1::2], strict=True):
+        rows = _table(data)
+        if rows is None:
+            raise ValueError("a table without rows is not stored")
+        yield TableSection(bytes(meaning), rows)
 
 
 def _shared_section(

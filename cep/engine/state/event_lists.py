@@ -1,4 +1,4 @@
-"""The events that runs took, for rules that report them (ARRAY_AGG, ALL ROWS PER MATCH)."""
+"""What runs took: events, for rules that report them (ARRAY_AGG, ALL ROWS PER MATCH), and sets of values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,30 @@ import pyarrow as pa
 
 from cep.arrays import I64
 from cep.engine.kernels.event_nodes import compact_nodes, count_taken, list_taken, mark_nodes
-from cep.engine.kernels.layout import MATCH_REGISTER, N_NODES, NODE_EVENT, NODE_WIDTH, REGISTER
+from cep.engine.kernels.layout import (
+    FIRST_SET,
+    MATCH_REGISTER,
+    N_NODES,
+    NODE_EVENT,
+    NODE_VARIABLE,
+    NODE_WIDTH,
+    REGISTER,
+)
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import RunPool
+from cep.engine.state.strings import Cells
+from cep.expression import Type
+from cep.program.opcodes import Update
+from cep.program.program import RuleProgram
 
 _FIRST_CAPACITY = 64
+
+
+def nodes_of_sets(rule: RuleProgram) -> int:
+    """Return the most values that a take adds to sets (`cep.engine.kernels.event_nodes`)."""
+    is_of_set = rule.tables.update_op == Update.DISTINCT
+    ends = np.concatenate(([0], np.cumsum(is_of_set)))
+    return int(np.diff(ends[rule.tables.update_ptr]).max(initial=0))
 
 
 class Nodes:
@@ -23,16 +42,19 @@ class Nodes:
 
     Parameters
     ----------
-    register
-        Which register of a run holds its last node; -1: the rule reports no events.
+    rule
+        Which registers of a run lead to nodes, and how many a take adds.
     stored
         Nodes to begin with.
     """
 
-    def __init__(self, register: int, stored: I64 | None = None) -> None:
-        self.register = register
+    def __init__(self, rule: RuleProgram, stored: I64 | None = None) -> None:
+        self.register = rule.node_register
+        self._sets = {number: of.values for number, of in enumerate(rule.registers) if of.values is not None}
+        self._registers = [*self._sets, *([self.register] if self.register >= 0 else [])]
+        self._per_take = nodes_of_sets(rule) + (self.register >= 0)
         size = 0 if stored is None else len(stored)
-        capacity = 1 if register < 0 else 2 * size + _FIRST_CAPACITY
+        capacity = 1 if not self._registers else 2 * size + _FIRST_CAPACITY
         self.nodes = np.zeros((capacity, NODE_WIDTH), np.int64)
         if stored is not None and size:
             self.nodes[:size] = stored
@@ -42,8 +64,9 @@ class Nodes:
         return packed(self.nodes[: int(pool.meta[N_NODES])])
 
     def make_room(self, needed: int, pool: RunPool, found: Sequence[I64]) -> None:
-        """Make room for `needed` more: drop nodes that no run and no match in `found` reaches, then grow."""
-        if self.register < 0 or len(self.nodes) - pool.meta[N_NODES] >= needed:
+        """Make room for `needed` takes: drop nodes that no run and no match in `found` reaches, then grow."""
+        needed *= self._per_take
+        if not self._registers or len(self.nodes) - pool.meta[N_NODES] >= needed:
             return
         self.compact(pool, found)
         n_nodes = int(pool.meta[N_NODES])
@@ -53,25 +76,42 @@ class Nodes:
             self.nodes = grown
 
     def compact(self, pool: RunPool, found: Sequence[I64]) -> None:
-        """Drop the nodes that no run and no match in `found` reaches, and renumber the registers."""
-        if self.register < 0:
-            return
+        """Drop the nodes that no run and no match in `found` reaches, and renumber the registers.
+
+        Nobody asks a match for its sets, only for their sizes.
+        """
         n_nodes = int(pool.meta[N_NODES])
+        if not self._registers or n_nodes == 0:
+            return
         rows = pool.live_rows()
-        of_runs = pool.runs[rows, REGISTER + self.register]
-        of_matches = [part[:, MATCH_REGISTER + self.register] for part in found]
+        of_runs = [pool.runs[rows, REGISTER + register] for register in self._registers]
+        of_matches = [part[:, MATCH_REGISTER + self.register] for part in found] if self.register >= 0 else []
         marks = np.zeros(n_nodes, np.uint8)
-        for last in (of_runs, *of_matches):
+        for last in (*of_runs, *of_matches):
             mark_nodes(self.nodes, np.ascontiguousarray(last), marks)
-        moved = np.zeros(n_nodes, np.int64)
-        pool.meta[N_NODES] = compact_nodes(self.nodes, marks, moved)
-        pool.runs[rows, REGISTER + self.register] = moved[of_runs - 1] + 1
-        for part, last in zip(found, of_matches, strict=True):
-            part[:, MATCH_REGISTER + self.register] = moved[last - 1] + 1
+        moved = np.zeros(n_nodes + 1, np.int64)  # by node + 1; of 0, which is no node, it is 0
+        pool.meta[N_NODES] = compact_nodes(self.nodes, marks, moved[:-1])
+        moved[1:] = moved[:-1] + 1
+        moved[0] = 0
+        for register, last in zip(self._registers, of_runs, strict=True):
+            pool.runs[rows, REGISTER + register] = moved[last]
+        for part, last in zip(found, of_matches, strict=False):
+            part[:, MATCH_REGISTER + self.register] = moved[last]
 
     def positions(self, pool: RunPool) -> I64:
         """Return the positions of the events in the nodes."""
-        return self.nodes[: int(pool.meta[N_NODES]), NODE_EVENT]
+        nodes = self.nodes[: int(pool.meta[N_NODES])]
+        positions: I64 = nodes[nodes[:, NODE_VARIABLE] >= 0, NODE_EVENT]
+        return positions
+
+    def string_cells(self, pool: RunPool) -> Cells:
+        """Return the cells of sets of strings, in place. What no run reaches of a set is dropped before."""
+        if not self._sets:
+            return []
+        self.compact(pool, ())
+        of_strings = [FIRST_SET - (number - 1) for number, kind in self._sets.items() if kind is Type.STRING]
+        nodes = self.nodes[: int(pool.meta[N_NODES])]
+        return [(nodes[:, NODE_EVENT], np.isin(nodes[:, NODE_VARIABLE], of_strings))]
 
     def taken(self, last: I64) -> Taken:
         """Return the events that lead to each node in `last` (registers)."""

@@ -6,7 +6,7 @@ without the program that wrote them, and they can be compared and changed. `fitt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from cep.program.identity import (
     packed_json_in,
 )
 from cep.program.program import Program, RuleProgram, bits_column
+from cep.program.tables import VERSION_COLUMN, table_name
 
 N_COUNTERS = 4
 """Counters of a rule: matches, timeouts, suppressed matches, dropped runs."""
@@ -77,12 +78,21 @@ class WindowSection:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSection:
+    """What is kept of a joined table, by what it means (`cep.program.fingerprint.joined_meanings`)."""
+
+    meaning: bytes
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
 class StateSections:
     """All live state of a `Matcher`, compact."""
 
     shared: SharedSection
     rules: tuple[RuleSection, ...]
     windows: tuple[WindowSection, ...] = ()
+    tables: tuple[TableSection, ...] = ()
 
     def identity(self) -> ProgramIdentity:
         """Return what the state means.
@@ -148,7 +158,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
     n_keys = 0 if shared.keys is None else shared.keys.num_rows
     for section, rule in zip(rules, program.rules, strict=True):
         _check_rule(section, rule, n_keys)
-    return StateSections(shared, rules, stored.windows)
+    return replace(stored, shared=shared, rules=rules)
 
 
 # ---------------------------------------------------------------- rules in another order
@@ -162,7 +172,21 @@ def _moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program
     before = _names_then(then, now)
     values = [name for name in names if name not in columns]
     columns |= {name: _column(waiting, before.get(name, name)) for name in values}
+    if VERSION_COLUMN in columns:
+        columns[VERSION_COLUMN] = _moved_versions(columns[VERSION_COLUMN], before, len(program.joins.tables))
     return _table([columns[name] for name in names], program.event_schema)
+
+
+def _moved_versions(column: pa.ChunkedArray, before: Mapping[str, str], n_tables: int) -> pa.ChunkedArray:
+    """Return the numbers of tables as they are now; `before` has the name that each table had."""
+    old = np.asarray(column)
+    moved = np.zeros_like(old)
+    for number in range(n_tables):
+        was = before.get(table_name(number), "").removeprefix(table_name(0)[:-1])
+        if not was.isdigit():
+            raise damaged("its tables do not fit its rules")
+        moved[np.abs(old) == int(was) + 1] = number + 1
+    return pa.chunked_array([pa.array(np.sign(old) * moved)])
 
 
 def _moved_bits(

@@ -1,7 +1,8 @@
 """Protocol Buffers as a format of messages: by a set of descriptors, or by those of a registry.
 
-A message is parsed by protobuf's own parser, and its fields are asked for one by one: the one format whose
-messages cost Python code each.
+Fields that are scalars, `Timestamp`s or wrappers are read as columns (`protobuf_columns`). The parser of
+protobuf itself reads the messages that are not plain, and all messages where a column is a list, a map or a
+whole message: these cost Python code each.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -9,7 +10,7 @@ Executors read this: it imports nothing of the compiler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from operator import attrgetter
 from typing import Any
@@ -22,6 +23,7 @@ from cep.arrays import I64
 from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.payloads.columns import Base64Records, Found, events_of, misfit, missing
+from cep.formats.payloads.protobuf_columns import FEWEST, Columns
 from cep.formats.payloads.protobuf_types import (
     TIMESTAMP,
     UNSIGNED_64,
@@ -181,9 +183,11 @@ class ProtobufReader:
         if not form.is_framed:
             kind = message_of(form.descriptor, form.message, form.what)
             fields = fields_of(kind, self.stream, form.what)
-            found = _columns(kind, fields, list(records), refused, list(range(len(records))))
+            block = records if isinstance(records, Lines) else lines_of_objects(records)
+            found = _columns(kind, fields, block, refused, range(len(records)))
+            is_empty = block.ends == block.starts
             # A message whose fields all have their defaults has no byte; as an event that is hardly meant.
-            refused |= {row: EMPTY for row, value in enumerate(records) if not len(value)}
+            refused |= dict.fromkeys(np.flatnonzero(is_empty).tolist(), EMPTY)
             return events_of(self.stream, found, refused, records)
         parts = []
         for kind, fields, rows, bodies in self._groups(records, refused):
@@ -196,34 +200,37 @@ class ProtobufReader:
 
     def _groups(
         self, records: Sequence[bytes], refused: dict[int, str]
-    ) -> Iterator[tuple[Descriptor, dict[Field, ProtoField], list[int], list[bytes]]]:
+    ) -> Iterator[tuple[Descriptor, dict[Field, ProtoField], list[int], Lines]]:
         """Yield the messages of each type: the type, its fields, their indices, themselves."""
         block = records if isinstance(records, Lines) else lines_of_objects(records)
         bodies, numbers, bad = unframed(block)
         is_empty = block.ends == block.starts
         for row in np.flatnonzero(bad).tolist():
             refused[row] = EMPTY if is_empty[row] else NO_FRAME
-        groups: dict[tuple[int, tuple[int, ...]], tuple[list[int], list[bytes]]] = {}
-        is_one = self.protobuf.registry is None
-        for row, (number, is_bad, body) in enumerate(
-            zip(numbers.tolist(), bad.tolist(), bodies, strict=True)
-        ):
-            if is_bad:
-                continue
-            # Most often the first message of its file: one byte.
-            path, length = ((0,), 1) if body[:1] == b"\0" else _index_path(body)
+        starts = bodies.starts.copy()
+        # Most often the first message of its file: one byte.
+        is_first = ~bad & (starts < bodies.ends)
+        is_first &= bodies.data[np.where(is_first, starts, 0)] == 0
+        starts[is_first] += 1
+        if self.protobuf.registry is None:
+            numbers = np.zeros_like(numbers)
+        groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        for number in np.unique(numbers[is_first]).tolist():
+            groups[number, (0,)] = np.flatnonzero(is_first & (numbers == number)).tolist()
+        for row in np.flatnonzero(~bad & ~is_first).tolist():
+            path, length = _index_path(bodies[row])
             if not path:
                 refused[row] = NO_INDEX
                 continue
-            rows, values = groups.setdefault((0 if is_one else number, path), ([], []))
-            rows.append(row)
-            values.append(body[length:])
-        for (number, path), (rows, values) in groups.items():
+            starts[row] += length
+            groups.setdefault((int(numbers[row]), path), []).append(row)
+        for (number, path), rows in groups.items():
             known = self._type_of(number, path)
             if isinstance(known, str):
                 refused.update(dict.fromkeys(rows, known))
             else:
-                yield *known, rows, values
+                rows.sort()
+                yield *known, rows, Lines(bodies.data, starts[rows], bodies.ends[rows])
 
     def _type_of(
         self, number: int, path: tuple[int, ...]
@@ -279,11 +286,97 @@ def _index_path(body: bytes) -> tuple[tuple[int, ...], int]:
 def _columns(
     kind: Descriptor,
     fields: Mapping[Field, ProtoField],
-    values: Sequence[bytes],
+    records: Lines,
     refused: dict[int, str],
     rows: Sequence[int],
 ) -> dict[str, Sequence[Found]]:
     """Return the columns of messages of one type; adds to `refused` by `rows` the ones that are none."""
+    if len(records) < FEWEST or not all(place.is_plain for place in fields.values()):
+        return _parsed(kind, fields, records.objects(), refused, rows)
+    parts = {column: _leaves(kind, place) for column, place in fields.items()}
+    columns = Columns(kind, records, [path for leaves in parts.values() for path, _ in leaves])
+    found: dict[str, Sequence[Found]] = {
+        column.name: [of_columns(columns, parts[column], fields[column], column)] for column in fields
+    }
+    left = np.flatnonzero(columns.left).tolist()
+    if not left:
+        return found
+    others = _parsed(kind, fields, [records[row] for row in left], refused, [rows[row] for row in left])
+    at = np.full(len(records), -1, np.int64)
+    at[left] = np.arange(len(left))
+    taken = pa.array(at, mask=at < 0)
+    for name, (item,) in others.items():
+        bad = {left[row]: shown for row, shown in item.bad.items()}
+        found[name] = [*found[name], replace(item, values=item.values.take(taken), bad=bad)]
+    return found
+
+
+def _leaves(kind: Descriptor, place: ProtoField) -> list[tuple[tuple[str, ...], FieldDescriptor]]:
+    """Return the scalars that a column is made of: one, or those of a `Timestamp`."""
+    for name in place.place[:-1]:
+        kind = kind.fields_by_name[name].message_type
+    part = kind.fields_by_name[place.place[-1]]
+    if part.message_type is None:
+        return [(place.place, part)]
+    return [((*place.place, inner.name), inner) for inner in part.message_type.fields]
+
+
+def of_columns(
+    columns: Columns,
+    leaves: Sequence[tuple[tuple[str, ...], FieldDescriptor]],
+    place: ProtoField,
+    column: Field,
+) -> Found:
+    """Return what was found for a column of the stream; NULL for messages that are left."""
+    path, part = leaves[0]
+    there = ~columns.left
+    for length in range(1, len(path)):
+        there &= columns.messages.get(path[:length], False)
+    scalar = columns.scalars.get(path)
+    if part.has_presence:
+        there &= False if scalar is None else scalar.has
+    mask = None if there.all() else ~there
+    bad: dict[int, str] = {}
+    if len(leaves) > 1:
+        known = np.flatnonzero(there)
+        seconds, nanos = (_numbers(columns, path)[known] for path, _ in leaves)
+        return Found(_times(known, seconds, nanos, columns.n, bad), bad=bad)
+    if (pa.types.is_string(place.arrow) and part.enum_type is None) or pa.types.is_binary(place.arrow):
+        if scalar is None:
+            starts, lengths = columns.starts, np.zeros(columns.n, np.int64)
+        else:
+            starts, lengths = scalar.starts, scalar.lengths
+        values = columns.block.bytes_column(starts, lengths, there)
+        return Found(values.view(pa.string()) if pa.types.is_string(place.arrow) else values)
+    numbers_of = _numbers(columns, path)
+    if part.enum_type is None or column.type is Type.BIGINT:
+        kind = pa.int32() if part.enum_type is not None else place.arrow
+        return Found(pa.array(numbers_of, kind, mask=mask))
+    numbers_found, which = np.unique(numbers_of, return_inverse=True)
+    names = [_symbol(part, number) for number in numbers_found.tolist()]
+    return Found(pa.array(names, pa.string()).take(pa.array(which, mask=mask)))
+
+
+def _numbers(columns: Columns, path: tuple[str, ...]) -> Any:
+    """Return the numbers at a place, the default where there is none."""
+    scalar = columns.scalars.get(path)
+    return np.zeros(columns.n, np.int32) if scalar is None else scalar.values
+
+
+def _symbol(part: FieldDescriptor, number: int) -> str:
+    """Return the name of a number; one without a name is one that a newer version has."""
+    known = part.enum_type.values_by_number.get(number)
+    return str(number) if known is None else str(known.name)
+
+
+def _parsed(
+    kind: Descriptor,
+    fields: Mapping[Field, ProtoField],
+    values: Sequence[bytes],
+    refused: dict[int, str],
+    rows: Sequence[int],
+) -> dict[str, Sequence[Found]]:
+    """Return what `_columns` returns, by protobuf's own parser."""
     parse: Callable[[bytes], Any] = message_class(kind).FromString
     try:
         messages = list(map(parse, values))
@@ -334,11 +427,13 @@ def _array(
     if part.enum_type is not None:
         if column.type is Type.BIGINT:
             return pa.array(values, pa.int32())
-        names = {number: value.name for number, value in part.enum_type.values_by_number.items()}
-        # A number without a name is one that a newer version has.
-        return pa.array([None if v is None else names.get(v) or str(v) for v in values], pa.string())
+        return pa.array([None if v is None else _symbol(part, v) for v in values], pa.string())
     if part.message_type is not None and part.message_type.full_name == TIMESTAMP:
-        return _times(values, bad)
+        there = [(row, value) for row, value in enumerate(values) if value is not None]
+        rows = np.fromiter((row for row, _ in there), np.int64, len(there))
+        seconds = np.fromiter((value.seconds for _, value in there), np.int64, len(there))
+        nanos = np.fromiter((value.nanos for _, value in there), np.int64, len(there))
+        return _times(rows, seconds, nanos, len(values), bad)
     if place.word in UNSIGNED_64:
         for row, value in enumerate(values):
             if value is not None and value >= 1 << 63:
@@ -352,17 +447,14 @@ def _array(
         return pa.array(values, place.arrow)
 
 
-def _times(values: Sequence[Any], bad: dict[int, str]) -> pa.Array:
-    there = [(row, value) for row, value in enumerate(values) if value is not None]
-    rows = np.fromiter((row for row, _ in there), np.int64, len(there))
-    seconds = np.fromiter((value.seconds for _, value in there), np.int64, len(there))
-    nanos = np.fromiter((value.nanos for _, value in there), np.int64, len(there))
+def _times(rows: I64, seconds: I64, nanos: I64, n: int, bad: dict[int, str]) -> pa.Array:
+    """Return the times of `rows` among `n` messages; adds to `bad` those that are none."""
     outside = (seconds < _FIRST_SECOND) | (seconds >= _END_SECOND) | (nanos < 0) | (nanos >= 1_000_000_000)
     for at in np.flatnonzero(outside).tolist():
         bad[int(rows[at])] = f"{seconds[at]} seconds and {nanos[at]} nanoseconds since 1970"
-    times: I64 = np.zeros(len(values), np.int64)
-    is_null = np.ones(len(values), bool)
-    times[rows] = np.where(outside, 0, seconds) * 1_000_000 + nanos // 1000
+    times: I64 = np.zeros(n, np.int64)
+    is_null = np.ones(n, bool)
+    times[rows] = np.where(outside, 0, seconds).astype(np.int64) * 1_000_000 + nanos // 1000
     is_null[rows] = outside
     return pa.array(times, mask=is_null).view(pa.timestamp("us", "UTC"))
 

@@ -25,6 +25,8 @@ from cep.schema.text_values import column_from_text, event_table_schema
 
 EMPTY = "an empty message"
 TOMBSTONE = "a message without a value (tombstone)"
+DELETION = "d"
+"""What the column `op` of a table has where a message without a value deletes a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,23 @@ class MessageReader:
         """Return the events of some messages, and a dead letter for each other message."""
         reader = self._format.reader(messages.origin, self._inside)
         values = self._as_utf8(messages.values)
-        decoded = _complete(self._decoded(reader, values), len(values))
+        return self._chunk(_complete(self._decoded(reader, values), len(values)), messages, ahead)
+
+    def deletions(self, messages: Messages, op: str, ahead: AheadGuard) -> Chunk:
+        """Return messages without a value as deletions of rows of a table.
+
+        Their columns say the key and the time; `op` is the column that says what was done.
+        """
+        n = len(messages.positions)
+        nothing = event_table_schema(self._inside)
+        columns = [
+            pa.repeat(pa.scalar(DELETION), n) if field.name == op else pa.nulls(n, field.type)
+            for field in nothing
+        ]
+        events = pa.Table.from_arrays(columns, schema=nothing)
+        return self._chunk(Decoded(events, np.arange(n), [], messages.values, n), messages, ahead)
+
+    def _chunk(self, decoded: Decoded, messages: Messages, ahead: AheadGuard) -> Chunk:
         events, bad = self._with_columns(decoded, messages.columns)
         problems = sorted([*decoded.problems, *bad])
         if bad:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
+from cep.spool.receivers.protocol import ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "proton"
@@ -28,8 +29,8 @@ _CLOSE_SECONDS = 5.0
 _NO_SERVER = "E0955"
 
 
-@dataclass(frozen=True, slots=True)
-class AmqpSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmqpSettings(ServerSettings):
     """Which address is read, and how.
 
     Parameters
@@ -44,21 +45,11 @@ class AmqpSettings:
         Messages that the server sends before the first of them is settled.
     """
 
-    host: str = "127.0.0.1"
     port: int = 5672
     address: str = ""
     subscription: str = ""
     container_id: str = ""
-    user: str = ""
-    password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
     credit: int = 1000
-
-    @property
-    def where(self) -> str:
-        """The server, for messages."""
-        return f"{self.host}:{self.port}"
 
 
 class AmqpReceiver:

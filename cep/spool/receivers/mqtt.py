@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
+from cep.spool.receivers.protocol import ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "paho"
@@ -29,8 +30,8 @@ _REFUSED = 128
 """Reason codes from here on are refusals."""
 
 
-@dataclass(frozen=True, slots=True)
-class MqttSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqttSettings(ServerSettings):
     """Which topics are taken, and how.
 
     Parameters
@@ -45,21 +46,11 @@ class MqttSettings:
         Messages that the broker sends before the first of them is acknowledged.
     """
 
-    host: str = "127.0.0.1"
     port: int = 1883
     topics: tuple[str, ...] = ()
     client_id: str = ""
     qos: int = 1
-    user: str = ""
-    password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
     in_flight: int = 1000
-
-    @property
-    def where(self) -> str:
-        """The broker, for messages."""
-        return f"{self.host}:{self.port}"
 
 
 class MqttReceiver:

@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cep.spool.intake import Intake
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where a server is that messages are taken from, and how to get in.
+
+    Parameters
+    ----------
+    tls
+        Whether the connection is one of TLS.
+    ca_file
+        A PEM file of the authorities to trust; "": those of the system.
+    """
+
+    host: str = "127.0.0.1"
+    port: int
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    ca_file: str = ""
+
+    @property
+    def where(self) -> str:
+        """The server, for messages."""
+        return f"{self.host}:{self.port}"
 
 
 class Receiver(Protocol):

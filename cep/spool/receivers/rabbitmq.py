@@ -12,6 +12,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
+from cep.spool.receivers.protocol import ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "pika"
@@ -22,8 +23,8 @@ _RECONNECT_SECONDS = 1.0
 _NOT_FOUND, _REFUSED = 404, 403
 
 
-@dataclass(frozen=True, slots=True)
-class RabbitSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitSettings(ServerSettings):
     """Which queue is read, and how.
 
     Parameters
@@ -32,20 +33,12 @@ class RabbitSettings:
         Messages that the broker sends before the first of them is acknowledged.
     """
 
-    host: str = "127.0.0.1"
     port: int = 5672
     queue: str = ""
     virtual_host: str = "/"
     user: str = "guest"
     password: str = field(default="guest", repr=False)
-    tls: bool = False
-    ca_file: str = ""
     prefetch: int = 1000
-
-    @property
-    def where(self) -> str:
-        """The broker, for messages."""
-        return f"{self.host}:{self.port}"
 
 
 class RabbitReceiver:

@@ -105,7 +105,9 @@ def _of_file(
 ) -> TimeSpan:
     """Return the span of a file that is read as a whole; only event times are read, and only so many."""
     names = {stream.event_time, *(() if stream.device_clock is None else stream.device_clock.columns)}
-    only = replace(stream, fields=tuple(f for f in stream.fields if f.name in names), tie_break=())
+    only = replace(
+        stream, fields=tuple(f for f in stream.fields if f.name in names), tie_break=(), table=None
+    )
     of_time = {column: value for column, value in named.items() if column in names}
     whole = replace(reading, keys=(), pattern=None)
     first = last = np.zeros(0, np.int64)

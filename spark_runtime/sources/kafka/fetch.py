@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import repeat
-from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 from cep.errors import InputError
 from spark_runtime.kafka_connection import Client
+from spark_runtime.sources.kafka.taking import Failed, Taken, Taker
 from spark_runtime.sources.messages.log import MessageRange, Place, RemovedError, place_text
 
 MOST_MESSAGES = 50_000
@@ -26,8 +25,13 @@ TAKEN = 10_000
 """Messages that are taken from librdkafka in one call, at most."""
 
 _TAKE_SECONDS = 0.05
+_PEEK_TAKE_SECONDS = 0.002
 _SILENT_SECONDS = 60.0
 """A broker that gives nothing of what it has for so long has failed."""
+
+_BEHIND_SECONDS = 2.0
+"""So long a broker may say that a partition ends before messages that another one, or itself, has told of:
+the leader of a partition that is new, or has moved, learns a little later what all have."""
 
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
@@ -37,6 +41,8 @@ _PASSING = frozenset((-190, -188, 3, 5, 6, 78))
 
 _PASSING_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
+
+T = TypeVar("T", bound=Taken)
 
 
 def begins(client: Client, places: Sequence[Place]) -> dict[Place, int]:
@@ -85,8 +91,10 @@ def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
     return {(answer.topic, answer.partition): answer.offset for answer in answers}
 
 
-def portions(client: Client, part: MessageRange) -> Iterator[list[Any]]:
-    """Yield the messages of a range, some at a time.
+def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[list[T]]:
+    """Yield the messages of a range, some at a time, each time as what was taken one after the other.
+
+    `taker` takes them; `client` learns of partitions, and knows what errors mean.
 
     Raises
     ------
@@ -95,65 +103,65 @@ def portions(client: Client, part: MessageRange) -> Iterator[list[Any]]:
     InputError
         A broker does not answer, refuses access, or has fewer messages than it had.
     """
-    from confluent_kafka import Message, TopicPartition
-
     what = place_text(part.log, part.partition)
-    pending: list[Any] = []
-    n_bytes, position, is_done = 0, part.start, False
+    pending: list[T] = []
+    n, n_bytes, position, is_done = 0, 0, part.start, False
     heard = time.monotonic()
-    client.client.assign([TopicPartition(part.log, int(part.partition), part.start)])
+    ends: int | None = None  # where the partition ends, as a broker says that may be behind the others
+    taker.begin(part)
     try:
         while not is_done:
-            found = client.client.consume(min(TAKEN, part.end - position), _TAKE_SECONDS)
-            # `map` over the methods themselves: Python code for each message costs as much as all else here.
-            # By identity: an error that is compared with None raises.
-            if not all(map(is_, map(Message.error, found), repeat(None))):
-                errors = [message for message in found if message.error() is not None]
-                found = [message for message in found if message.error() is None]
-                is_done = _is_end(client, errors, part)
-            if found:
-                position = found[-1].offset() + 1
+            found, failed = taker.take(min(TAKEN, part.end - position), _TAKE_SECONDS)
+            if failed:
+                told = _end(client, failed, part)
+                ends = ends if told is None else told
+                is_done = ends is not None and ends >= part.end
+            elif len(found):
+                ends = None
+            if len(found):
+                position = found.last + 1
                 if position >= part.end:
-                    found = [message for message in found if message.offset() < part.end]
+                    found = found.before(part.end)
                     is_done = True
-                pending += found
-                n_bytes += sum(map(len, found))
+                pending.append(found)
+                n += len(found)
+                n_bytes += found.n_bytes
                 heard = time.monotonic()
+            elif ends is not None and not is_done and time.monotonic() - heard > _BEHIND_SECONDS:
+                raise InputError(
+                    "E0854",
+                    f"`{what}` ends at offset {ends:,}, and had messages up to {part.end - 1:,}",
+                    "a broker has lost messages; start with an empty checkpoint directory",
+                )
             elif time.monotonic() - heard > _SILENT_SECONDS:
                 raise client.error(_failure(_TIMED_OUT), f"`{what}`")
-            is_full = len(pending) >= MOST_MESSAGES or n_bytes >= MOST_BYTES
-            if pending and (is_full or is_done):
+            is_full = n >= MOST_MESSAGES or n_bytes >= MOST_BYTES
+            if n and (is_full or is_done):
                 yield pending
-                pending, n_bytes = [], 0
+                pending, n, n_bytes = [], 0, 0
                 heard = time.monotonic()
     except RemovedError:
-        if pending:
+        if n:
             yield pending
         raise RemovedError(position) from None
     finally:
-        client.client.unassign()
+        taker.end()
 
 
-def _is_end(client: Client, errors: Sequence[Any], part: MessageRange) -> bool:
-    """Return whether the partition ends here; raises what else `errors` are."""
-    what = place_text(part.log, part.partition)
-    for message in errors:
-        code = message.error().code()
+def _end(client: Client, failed: Sequence[Failed], part: MessageRange) -> int | None:
+    """Return where the partition ends, None if that was not said; raises what else has failed."""
+    found = None
+    for error, offset in failed:
+        code = error.code()
         if code == _NO_OFFSET:
             raise RemovedError(part.start)
         if code == _EOF:
-            if message.offset() < part.end:
-                raise InputError(
-                    "E0854",
-                    f"`{what}` ends at offset {message.offset():,}, and had messages up to {part.end - 1:,}",
-                    "a broker has lost messages; start with an empty checkpoint directory",
-                )
-            return True
-        if code in _PASSING:
+            found = offset
+        elif code in _PASSING:
             _learn_partitions(client, part.log)
         elif code != _NO_GROUP:  # the group is never used
-            raise client.error(message.error(), f"topic `{part.log}`")
-    return False
+            raise client.error(error, f"topic `{part.log}`")
+    return found
 
 
 def _learn_partitions(client: Client, topic: str) -> None:
@@ -182,7 +190,8 @@ def first_messages(
     )
     try:
         while open_places and time.monotonic() < deadline:
-            for message in client.client.consume(TAKEN, 0.002):
+            before = open_places.copy()
+            for message in client.client.consume(most, _PEEK_TAKE_SECONDS):
                 place, error = (message.topic(), message.partition()), message.error()
                 if error is not None and error.code() in _PASSING:
                     _learn_partitions(client, message.topic())
@@ -200,6 +209,11 @@ def first_messages(
                 elif error is not None and error.code() == _NO_OFFSET:
                     gone.add(place)
                 open_places.discard(place)
+            done = before - open_places
+            if done and open_places:
+                # A broker answers with a whole batch of a producer, but of one partition only if batches are
+                # larger than what is asked for. A partition that is fetched on would be in the way of others.
+                client.client.incremental_unassign([TopicPartition(name, int(n)) for name, n in done])
     finally:
         client.client.unassign()
     return {

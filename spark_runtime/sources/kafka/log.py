@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from spark_runtime.kafka_connection import Client, Connection, no_topic
+from spark_runtime.kafka_connection import Client, Connection, no_topic, patiently
 from spark_runtime.sources.kafka.fetch import (
     TAKEN,
     begins,
@@ -24,6 +25,8 @@ from spark_runtime.sources.kafka.fetch import (
     portions,
     require_right,
 )
+from spark_runtime.sources.kafka.librdkafka import Columns, ColumnTaker, column_taker, together
+from spark_runtime.sources.kafka.taking import ObjectTaker
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
@@ -36,6 +39,9 @@ from spark_runtime.sources.messages.log import (
 
 METADATA = ("key", "headers", "topic", "partition", "offset", "timestamp")
 """What may be a column besides the value; also `HEADER` and the name of a header."""
+
+OF_COLUMNS = frozenset(("key", "topic", "partition", "offset"))
+"""What of it does not need an object for each message."""
 
 _PEEK_SECONDS = 5.0
 _PEEK_BYTES = 64 << 10
@@ -85,7 +91,11 @@ class KafkaLog:
         """Return a consumer that is in no group and stores no offsets; raises InputError."""
         from confluent_kafka import Consumer
 
-        ours = {
+        return Client(Consumer, self.connection, {**self.consumer_settings(), **more})
+
+    def consumer_settings(self) -> dict[str, Any]:
+        """Return librdkafka's settings of a consumer."""
+        return {
             "group.id": "cep",  # librdkafka wants a name; nothing is stored under it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -99,7 +109,6 @@ class KafkaLog:
             # By default it pauses for a second when it has fetched enough, though it is taken at once.
             "fetch.queue.backoff.ms": 2,
         }
-        return Client(Consumer, self.connection, {**ours, **more})
 
 
 class KafkaClient:
@@ -109,6 +118,8 @@ class KafkaClient:
         self._log = log
         self._consumer = log.consumer()
         self._peeking: Client | None = None  # fetches a little of each partition
+        self._taker: ColumnTaker | None = None  # a consumer of its own
+        self._has_looked = False
 
     def require_right(self) -> None:
         """Fetch from the end of each topic."""
@@ -131,23 +142,37 @@ class KafkaClient:
 
     def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the first offset that each partition still has."""
-        return begins(self._consumer, list(places))
+        return patiently(lambda: begins(self._consumer, list(places)))
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the offset behind each partition, as this reader may see it: before open transactions."""
-        return ends(self._consumer, list(places))
+        return patiently(lambda: ends(self._consumer, list(places)))
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return the first offset of a time or later."""
         behind = self.ends(places)
         at_ms = -(-time_us // 1000)
-        of_time = first_offsets(self._consumer, dict.fromkeys(places, at_ms))
+        of_time = patiently(lambda: first_offsets(self._consumer, dict.fromkeys(places, at_ms)))
         return {place: behind[place] if at < 0 else at for place, at in of_time.items()}
 
     def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
         """Yield the messages of a range of offsets."""
-        for messages in portions(self._consumer, part):
-            yield _portion(messages, columns)
+        taker = self._column_taker() if OF_COLUMNS.issuperset(columns) else None
+        if taker is None:
+            for objects in portions(self._consumer, ObjectTaker(self._consumer), part):
+                yield _portion(list(chain.from_iterable(objects)), columns)
+            return
+        taker.has_keys = "key" in columns
+        for found in portions(self._consumer, taker, part):
+            yield _portion_of_columns(together(found), part, columns)
+
+    def _column_taker(self) -> ColumnTaker | None:
+        """Return what takes messages as columns; None: it cannot be done here."""
+        if not self._has_looked:
+            self._has_looked = True
+            ours = self._log.consumer_settings()
+            self._taker = column_taker(self._log.connection, ours, self._consumer.noted, TAKEN)
+        return self._taker
 
     def peek(
         self, ranges: Mapping[Place, tuple[int, int]], columns: Sequence[str]
@@ -167,6 +192,8 @@ class KafkaClient:
         self._consumer.client.close()
         if self._peeking is not None:
             self._peeking.client.close()
+        if self._taker is not None:
+            self._taker.close()
 
 
 def _portion(messages: Sequence[Any], columns: Sequence[str]) -> Portion:
@@ -176,6 +203,23 @@ def _portion(messages: Sequence[Any], columns: Sequence[str]) -> Portion:
     values = list(map(Message.value, messages))
     offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
     return Portion(values, offsets, {what: _column(what, messages, offsets) for what in columns})
+
+
+def _portion_of_columns(found: Columns, part: MessageRange, columns: Sequence[str]) -> Portion:
+    """Return messages that came as columns."""
+    n = len(found)
+    more: dict[str, pa.Array] = {}
+    for what in columns:
+        match what:
+            case "key":
+                more[what] = pa.array(list(map(_text, found.keys)), pa.string())
+            case "topic":
+                more[what] = pa.array([part.log] * n, pa.string())
+            case "partition":
+                more[what] = pa.array([str(part.partition)] * n, pa.string())
+            case _:
+                more[what] = pa.array(found.offsets).cast(pa.string())
+    return Portion(found.values, found.offsets, more, found.is_none if found.is_none.any() else None)
 
 
 def _column(what: str, messages: Sequence[Any], offsets: np.ndarray[Any, Any]) -> pa.Array:

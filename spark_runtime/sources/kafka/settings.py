@@ -3,37 +3,105 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spark_runtime.kafka_connection import Connection
 from spark_runtime.kafka_settings import connection_of, has_package
 from spark_runtime.settings import Settings
 from spark_runtime.sources.kafka.log import METADATA, KafkaLog
 from spark_runtime.sources.messages.settings import SHARED, TOMBSTONES, MessageSpec, message_spec, numbered
-from spark_runtime.sources.spec import SourceType
+from spark_runtime.sources.spec import SourceContext, SourceType
 
+if TYPE_CHECKING:
+    from spark_runtime.sources.kafka.by_spark import KafkaOfSpark
+
+_LIBRDKAFKA, _SPARK = "librdkafka", "spark"
 _ISOLATION = ("read_committed", "read_uncommitted")
+
+METADATA_OF_SPARK = ("key", "topic", "partition", "offset", "timestamp")
+"""What may be a column besides the value, with the connector; also single headers."""
+
+OPTIONS_OF_SPARK = frozenset(
+    (
+        "assign",
+        "endingOffsets",
+        "endingOffsetsByTimestamp",
+        "endingTimestamp",
+        "failOnDataLoss",
+        "includeHeaders",
+        "kafka.bootstrap.servers",
+        "kafka.isolation.level",
+        "maxOffsetsPerTrigger",
+        "startingOffsets",
+        "startingOffsetsByTimestamp",
+        "startingTimestamp",
+        "subscribe",
+        "subscribePattern",
+    )
+)
+"""Options of the connector that a pipeline decides about."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOfSparkSpec:
+    """Topics, and how Spark and we read them; see `SourceSpec`.
+
+    Parameters
+    ----------
+    read
+        What the source has in common with other sources of messages.
+    """
+
+    connection: Connection
+    topics: tuple[str, ...]
+    pattern: str
+    isolation: str
+    read: MessageSpec
+
+    @property
+    def place(self) -> str:
+        """The topics; the connector counts in a log of its own."""
+        return f"{self.read.place} via spark"
+
+    def open(self, context: SourceContext) -> KafkaOfSpark:
+        """Return the source."""
+        from spark_runtime.sources.kafka.by_spark import KafkaOfSpark
+
+        value_format, columns = self.read.formatted(context.stream)
+        return KafkaOfSpark(context.stream, self, value_format, columns)
 
 
 class _KafkaType:
     """See `SourceType`."""
 
-    settings = ("brokers", "topic", "topic_pattern", *SHARED, TOMBSTONES, "isolation", "options")
+    settings = ("via", "brokers", "topic", "topic_pattern", *SHARED, TOMBSTONES, "isolation", "options")
 
-    def spec(self, settings: Settings) -> MessageSpec | None:
+    def spec(self, settings: Settings) -> MessageSpec | KafkaOfSparkSpec | None:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
-        has_package(settings)
-        connection = connection_of(settings)
+        is_of_spark = settings.word("via", (_LIBRDKAFKA, _SPARK), _LIBRDKAFKA) == _SPARK
+        if not is_of_spark:
+            has_package(settings)
+        connection = (connection_of_spark if is_of_spark else connection_of)(settings)
+        connection = connection or Connection("")
         topics, pattern = _topics(settings)
         isolation = settings.word("isolation", _ISOLATION, _ISOLATION[0])
-        spec = message_spec(
+        read = message_spec(
             settings,
             pattern or ",".join(topics),  # the brokers of a cluster may change
-            KafkaLog(connection or Connection(""), topics, pattern, isolation),
-            METADATA,
+            KafkaLog(connection, topics, pattern, isolation),
+            METADATA_OF_SPARK if is_of_spark else METADATA,
             numbered(topics, "topic"),
+            has_headers=True,
         )
+        spec = KafkaOfSparkSpec(connection, topics, pattern, isolation, read) if is_of_spark else read
         return spec if len(settings.document.diagnostics) == before else None
+
+
+def connection_of_spark(settings: Settings) -> Connection | None:
+    """Return brokers and options of Spark's connector, None if a problem was noted."""
+    return connection_of(settings, OPTIONS_OF_SPARK)
 
 
 def _topics(settings: Settings) -> tuple[tuple[str, ...], str]:

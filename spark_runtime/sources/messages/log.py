@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from cep.arrays import I64
+from cep.arrays import I64, Mask
 from cep.errors import InputError
 
 PEEK_MESSAGES = 64
@@ -49,17 +49,20 @@ class Portion:
     Parameters
     ----------
     values
-        The value of each message; None: it has none.
+        The value of each message; None: it has none. They may be `Lines`, which have an empty one instead.
     positions
         int64[n]: what a dead letter has as its position.
     columns
         What was asked for besides the values, by its name in the log: texts, or times as int64 in
         microseconds since 1970; n values each.
+    is_none
+        bool[n]: with `Lines`, which messages have no value; None: none of them.
     """
 
     values: Sequence[bytes | None]
     positions: I64
     columns: Mapping[str, pa.Array]
+    is_none: Mask | None = None
 
 
 class RemovedError(Exception):

@@ -5,7 +5,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from cep.formats.payloads.registry import payload_format
 from cep.formats.protocol import RecordFormat
+from cep.formats.text.lines import Lines
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from spark_runtime.sources.messages.log import MessageLog, Place, Portion
@@ -46,6 +47,8 @@ class MessageReading:
         Whether messages that were removed before they were read are counted and passed over.
     has_dead_tombstones
         Whether a message without a value is a dead letter. Else it is only counted.
+    deletes
+        Whether a message without a value deletes a row of the table.
     start_file
         The file in which a stream writes down where it began.
     """
@@ -59,6 +62,7 @@ class MessageReading:
     max_events: int | None = None
     goes_on_without: bool = False
     has_dead_tombstones: bool = False
+    deletes: bool = False
     start_file: str = ""
 
     @property
@@ -70,13 +74,22 @@ class MessageReading:
         """Return what decodes values."""
         return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
 
-    def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, list[int]]:
-        """Return the messages that have a value, and the positions of the others."""
+    def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, Messages | None]:
+        """Return the messages that have a value, and the others; None: there are none."""
         origin, values, positions = self.log.origin(place), portion.values, portion.positions
         columns = {name: portion.columns[what] for name, what in self.columns.items()}
-        if None not in values:
-            return Messages(origin, values, positions, columns), []  # type: ignore[arg-type]
-        is_full = np.array([value is not None for value in values], bool)
-        full = [value for value in values if value is not None]
+        full: Sequence[bytes]
+        if isinstance(values, Lines):
+            if portion.is_none is None:
+                return Messages(origin, values, positions, columns), None
+            is_full = ~portion.is_none
+            full = Lines(values.data, values.starts[is_full], values.ends[is_full])
+        else:
+            if None not in values:
+                return Messages(origin, values, positions, columns), None  # type: ignore[arg-type]
+            is_full = np.array([value is not None for value in values], bool)
+            full = [value for value in values if value is not None]
         kept = {name: column.filter(pa.array(is_full)) for name, column in columns.items()}
-        return Messages(origin, full, positions[is_full], kept), positions[~is_full].tolist()
+        others = {name: column.filter(pa.array(~is_full)) for name, column in columns.items()}
+        empty = Messages(origin, [b""] * (len(values) - len(full)), positions[~is_full], others)
+        return Messages(origin, full, positions[is_full], kept), empty

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 import yaml
 
 from cep.errors import InputError
-from cep.expression import Type
 from cep.formats.payloads.registry import payload_format
 from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
 from spark_runtime.settings import Settings
+from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.messages.log import HEADER, MessageLog
 from spark_runtime.sources.messages.options import Options
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, Begin, MessageReading
@@ -26,8 +26,14 @@ from spark_runtime.sources.spec import SourceContext
 SHARED = ("from", "value", "columns", "max_events_per_trigger", "on_lost")
 """Their names."""
 
+_NOUN = "a message"
+_TIMES = {"timestamp": "timestamp", "commit_time": "commit time"}
+
 TOMBSTONES = "tombstones"
 """A setting of logs whose messages may have no value."""
+
+PASS_OVER, DEAD_LETTER, DELETE = "pass_over", "dead_letter", "delete"
+"""What messages without a value are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,28 @@ class MessageSpec:
     max_events: int | None
     goes_on_without: bool
     has_dead_tombstones: bool = False
+    deletes: bool = False
+
+    def formatted(self, stream: Stream) -> tuple[RecordFormat, dict[str, str]]:
+        """Return the format of the values, with the columns that it has a word for, and the other columns.
+
+        Raises
+        ------
+        InputError
+            The stream does not have the columns, or not in types that they can be of.
+        """
+        require_columns(self.columns, stream, _NOUN, _TIMES)
+        if not isinstance(self.value_format, FormatWithColumns):
+            return self.value_format, self.columns
+        own = {name: what for name, what in self.columns.items() if self.value_format.has_word(what)}
+        columns = {name: what for name, what in self.columns.items() if name not in own}
+        return self.value_format.with_columns(own), columns
 
     def open(self, context: SourceContext) -> MessageSource:
         """Return the source."""
-        _require_columns(self.columns, context.stream)
-        value_format, columns = self.value_format, self.columns
-        if isinstance(value_format, FormatWithColumns):
-            own = {name: what for name, what in columns.items() if value_format.has_word(what)}
-            columns = {name: what for name, what in columns.items() if name not in own}
-            value_format = value_format.with_columns(own)
+        if self.deletes:
+            _require_key(self.columns, context.stream)
+        value_format, columns = self.formatted(context.stream)
         return MessageSource(
             MessageReading(
                 stream=context.stream,
@@ -68,6 +87,7 @@ class MessageSpec:
                 max_events=self.max_events,
                 goes_on_without=self.goes_on_without,
                 has_dead_tombstones=self.has_dead_tombstones,
+                deletes=self.deletes,
                 start_file=context.log,
             )
         )
@@ -79,6 +99,8 @@ def message_spec(
     log: MessageLog,
     metadata: Sequence[str],
     names: PositionNames | None,
+    *,
+    has_headers: bool = False,
 ) -> MessageSpec:
     """Return the spec of a log; problems are noted in `settings`.
 
@@ -86,20 +108,30 @@ def message_spec(
     ----------
     metadata
         What may be a column besides the value. With ``headers``, so may be each header.
+    has_headers
+        Whether each header may be a column also without ``headers``.
     names
         How `from` names partitions; None: positions cannot be given.
     """
     value = value_format(settings) or payload_format("json")
+    tombstones = settings.word(TOMBSTONES, (PASS_OVER, DEAD_LETTER, DELETE), PASS_OVER)
     return MessageSpec(
         place=place,
         log=log,
         begin=_begin(settings, names),
         value_format=value,
-        columns=_columns(settings, metadata, value if isinstance(value, FormatWithColumns) else None),
+        columns=columns_of(
+            settings,
+            _words(
+                metadata,
+                value if isinstance(value, FormatWithColumns) else None,
+                has_headers=has_headers or "headers" in metadata,
+            ),
+        ),
         max_events=settings.positive("max_events_per_trigger"),
         goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",
-        has_dead_tombstones=settings.word(TOMBSTONES, ("pass_over", "dead_letter"), "pass_over")
-        == "dead_letter",
+        has_dead_tombstones=tombstones == DEAD_LETTER,
+        deletes=tombstones == DELETE,
     )
 
 
@@ -230,48 +262,32 @@ def numbered(logs: Sequence[str], noun: str) -> PositionNames:
     return PositionNames("offsets: {0: 100, 1: 250}", origin, problem)
 
 
-def _columns(settings: Settings, metadata: Sequence[str], value: FormatWithColumns | None) -> dict[str, str]:
-    """Return what is a column besides the value, by the name of the column."""
-    node = settings.found.get("columns")
-    if node is None:
-        return {}
-    has_headers = "headers" in metadata
-    found: dict[str, str] = {}
-    for entry in settings.document.mapping(node, "`columns`") or []:
-        column = settings.document.text(entry.value, f"`{entry.name}`")
-        is_word = value is not None and value.has_word(entry.name)
-        if not is_word and entry.name not in metadata and not (has_headers and entry.name.startswith(HEADER)):
-            others = f" or {HEADER}NAME" if has_headers else ""
-            others = f", {', '.join(value.words)}{others}" if value is not None else others
-            settings.document.problem(
-                "E0841",
-                f"a message has no `{entry.name}`",
-                entry.value,
-                "not known",
-                f"write {', '.join(metadata)}{others}",
-            )
-        elif column is not None and column in found:
-            settings.document.problem(
-                "E0843", f"column `{column}` is there twice", entry.value, "already given", "keep one of them"
-            )
-        elif column is not None:
-            found[column] = entry.name
-    return found
+def _words(metadata: Sequence[str], value: FormatWithColumns | None, *, has_headers: bool) -> ColumnWords:
+    """Return what may be a column besides the value; the format of the value may have more."""
+    return ColumnWords(
+        _NOUN,
+        metadata,
+        HEADER if has_headers else "",
+        f"{HEADER}NAME" if has_headers else "",
+        () if value is None else value.words,
+        (lambda word: False) if value is None else value.has_word,
+    )
 
 
-def _require_columns(columns: dict[str, str], stream: Stream) -> None:
-    """Raise InputError unless the stream has the columns, in types that they can be of."""
-    for name, what in columns.items():
-        declared = stream.field(name)
-        if declared is None:
-            raise InputError(
-                "E0841",
-                f"stream `{stream.name}` has no column `{name}`, which is to be the {what} of a message",
-                f"declare it, or write one of {', '.join(f.name for f in stream.fields)}",
-            )
-        if what in ("timestamp", "commit_time") and declared.type is not Type.TIMESTAMP:
-            raise InputError(
-                "E0843",
-                f"column `{name}` is {declared.ddl}, and is to be the {what.replace('_', ' ')} of a message",
-                "declare it as timestamp",
-            )
+def _require_key(columns: dict[str, str], stream: Stream) -> None:
+    """Raise InputError unless messages without a value say which row of a table they delete, and when."""
+    if stream.table is None or stream.table.op is None:
+        raise InputError(
+            "E0843",
+            f"`tombstones: {DELETE}`, and `{stream.name}` is no table with a column `op`",
+            f"write {PASS_OVER} or {DEAD_LETTER}; or declare the table with `op`",
+        )
+    missing = [name for name in (*stream.table.key, stream.event_time) if name not in columns]
+    if missing:
+        raise InputError(
+            "E0843",
+            f"`tombstones: {DELETE}`, and a message without a value has no `{missing[0]}` of "
+            f"table `{stream.name}`",
+            f"take the key and the event time from the message: columns: {{key: {stream.table.key[0]}, "
+            f"timestamp: {stream.event_time}}}",
+        )

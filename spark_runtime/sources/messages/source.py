@@ -92,11 +92,16 @@ class MessageSource:
         self, reader: MessageReader, part: MessageRange, portion: Portion, ahead: AheadGuard, counts: Counts
     ) -> Iterator[Chunk]:
         messages, empty = self.reading.as_messages(part.place, portion)
-        if empty:
-            if self.reading.has_dead_tombstones:
-                yield no_events(self.stream, messages.origin, tombstones(messages.origin, empty))
+        if empty is not None:
+            table = self.stream.table
+            n_empty = len(empty.values)
+            if self.reading.deletes and table is not None and table.op is not None:
+                yield reader.deletions(empty, table.op, ahead)
+            elif self.reading.has_dead_tombstones:
+                letters = tombstones(messages.origin, empty.positions.tolist())
+                yield no_events(self.stream, messages.origin, letters)
             else:
-                counts.tombstones[messages.origin] = counts.tombstones.get(messages.origin, 0) + len(empty)
+                counts.tombstones[messages.origin] = counts.tombstones.get(messages.origin, 0) + n_empty
         if messages.values:
             yield reader.chunk(messages, ahead)
 

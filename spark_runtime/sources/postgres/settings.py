@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from cep.errors import InputError
-from cep.expression import Type
-from cep.schema.stream import Stream
 from spark_runtime.postgres_connection import Connection
 from spark_runtime.postgres_settings import CONNECTION, connection_of, has_package
 from spark_runtime.settings import Settings
+from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.postgres.reading import (
     BEFORE,
     COMMIT_TIME,
@@ -25,6 +24,8 @@ from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _ON_UNCHANGED = ("dead_letter", "null")
+_NOUN = "a change"
+_COLUMNS = ColumnWords(_NOUN, METADATA, BEFORE, f"{BEFORE}COLUMN")
 
 
 class _PostgresType:
@@ -56,7 +57,7 @@ class _PostgresType:
             publication=(settings.text("publication") if "publication" in settings else None) or slot,
             begin=settings.word("from", (COPY, NOW), COPY),
             creates=_creates(settings),
-            columns=_columns(settings),
+            columns=columns_of(settings, _COLUMNS),
             max_events=settings.positive("max_events_per_trigger"),
             max_bytes=settings.positive("max_bytes_per_trigger"),
             nulls_unchanged=settings.word("on_unchanged", _ON_UNCHANGED, _ON_UNCHANGED[0]) == "null",
@@ -94,7 +95,7 @@ class PostgresSpec:
 
     def open(self, context: SourceContext) -> Source:
         """Return the source."""
-        _require_columns(self.columns, context.stream)
+        require_columns(self.columns, context.stream, _NOUN, {COMMIT_TIME: "commit time"})
         if context.is_stream and not self.slot:
             raise InputError(
                 "E0843",
@@ -149,49 +150,6 @@ def _slot(settings: Settings) -> str:
 def _creates(settings: Settings) -> bool:
     node = settings.found.get("create")
     return node is None or settings.document.boolean(node, "`create`") is not False
-
-
-def _columns(settings: Settings) -> dict[str, str]:
-    """Return what is a column besides those of the row, by the name of the column."""
-    node = settings.found.get("columns")
-    if node is None:
-        return {}
-    found: dict[str, str] = {}
-    for entry in settings.document.mapping(node, "`columns`") or []:
-        column = settings.document.text(entry.value, f"`{entry.name}`")
-        if entry.name not in METADATA and not entry.name.startswith(BEFORE):
-            settings.document.problem(
-                "E0841",
-                f"a change has no `{entry.name}`",
-                entry.value,
-                "not known",
-                f"write {', '.join(METADATA)} or {BEFORE}COLUMN",
-            )
-        elif column is not None and column in found:
-            settings.document.problem(
-                "E0843", f"column `{column}` is there twice", entry.value, "already given", "keep one of them"
-            )
-        elif column is not None:
-            found[column] = entry.name
-    return found
-
-
-def _require_columns(columns: dict[str, str], stream: Stream) -> None:
-    """Raise InputError unless the stream has the columns, in types that they can be of."""
-    for name, what in columns.items():
-        declared = stream.field(name)
-        if declared is None:
-            raise InputError(
-                "E0841",
-                f"stream `{stream.name}` has no column `{name}`, which is to be the {what} of a change",
-                f"declare it, or write one of {', '.join(f.name for f in stream.fields)}",
-            )
-        if what == COMMIT_TIME and declared.type is not Type.TIMESTAMP:
-            raise InputError(
-                "E0843",
-                f"column `{name}` is {declared.ddl}, and is to be the commit time of a change",
-                "declare it as timestamp",
-            )
 
 
 POSTGRES: SourceType = _PostgresType()

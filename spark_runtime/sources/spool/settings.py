@@ -6,17 +6,18 @@ import re
 from dataclasses import dataclass, field
 
 from cep.errors import InputError
-from cep.expression import Type
 from cep.formats.registry import record_formats
-from cep.schema.stream import Stream
 from spark_runtime.settings import Settings
+from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.partitions import PER_FILE, PER_SOURCE, check_watermark_per
 from spark_runtime.sources.protocol import Source
 from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
 from spark_runtime.sources.spool.reading import EARLIEST, HEADER, LATEST, METADATA, SpoolReading
 from spark_runtime.sources.spool.source import SpoolSource
 
-_TIMES = ("received",)
+_NOUN = "a message"
+_TIMES = {"received": "time of receipt"}
+_COLUMNS = ColumnWords(_NOUN, METADATA, HEADER, f"{HEADER}NAME")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -50,7 +51,7 @@ class _SpoolType:
             path=path or "",
             begin=settings.word("from", (EARLIEST, LATEST), EARLIEST),
             value_format=settings.word("value", record_formats(), "json"),
-            columns=_columns(settings),
+            columns=columns_of(settings, _COLUMNS),
             max_events=settings.positive("max_events_per_trigger"),
             goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",
             reader=_reader(settings),
@@ -80,7 +81,7 @@ class SpoolSpec:
     def open(self, context: SourceContext) -> Source:
         """Return the source."""
         stream = context.stream
-        _require_columns(self.columns, stream)
+        require_columns(self.columns, stream, _NOUN, _TIMES)
         if self.watermark_per == PER_FILE:
             raise InputError(
                 "E0841",
@@ -125,49 +126,6 @@ def _reader(settings: Settings) -> str:
             "write letters, digits, `.`, `_` and `-`",
         )
     return name
-
-
-def _columns(settings: Settings) -> dict[str, str]:
-    """Return what is a column besides the value, by the name of the column."""
-    node = settings.found.get("columns")
-    if node is None:
-        return {}
-    found: dict[str, str] = {}
-    for entry in settings.document.mapping(node, "`columns`") or []:
-        column = settings.document.text(entry.value, f"`{entry.name}`")
-        if entry.name not in METADATA and not entry.name.startswith(HEADER):
-            settings.document.problem(
-                "E0841",
-                f"a message has no `{entry.name}`",
-                entry.value,
-                "not known",
-                f"write {', '.join(METADATA)} or {HEADER}NAME",
-            )
-        elif column is not None and column in found:
-            settings.document.problem(
-                "E0843", f"column `{column}` is there twice", entry.value, "already given", "keep one of them"
-            )
-        elif column is not None:
-            found[column] = entry.name
-    return found
-
-
-def _require_columns(columns: dict[str, str], stream: Stream) -> None:
-    """Raise InputError unless the stream has the columns, in types that they can be of."""
-    for name, what in columns.items():
-        declared = stream.field(name)
-        if declared is None:
-            raise InputError(
-                "E0841",
-                f"stream `{stream.name}` has no column `{name}`, which is to be the {what} of a message",
-                f"declare it, or write one of {', '.join(f.name for f in stream.fields)}",
-            )
-        if what in _TIMES and declared.type is not Type.TIMESTAMP:
-            raise InputError(
-                "E0843",
-                f"column `{name}` is {declared.ddl}, and is to be the time of receipt of a message",
-                "declare it as timestamp",
-            )
 
 
 SPOOL: SourceType = _SpoolType()

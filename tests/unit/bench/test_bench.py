@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.bench.__main__ import BENCHMARKS
 from tests.bench.fraud import Figure, figure_table, measure, to_json
 from tests.bench.processes import MemorySampler, Peaks, cpu_seconds
 
@@ -79,3 +80,11 @@ def test_what_benchmarks_replace_is_there() -> None:
     for name in names:
         module, _, attribute = name.rpartition(".")
         assert hasattr(import_module(module), attribute), name
+
+
+def test_every_benchmark_is_run_and_is_on_the_page() -> None:
+    folder = Path(__file__).parents[2] / "bench"
+    there = {file.stem for file in folder.glob("[a-z]*.py") if '__name__ == "__main__"' in file.read_text()}
+    page = (folder.parents[1] / "docs" / "benchmarks.md").read_text()
+    assert there == set(BENCHMARKS)
+    assert set(re.findall(r"^\| `python -m tests\.bench\.(\w+)` \|", page, re.MULTILINE)) == there

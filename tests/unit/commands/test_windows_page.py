@@ -4,50 +4,38 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-import cep.commands.cli
 from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.language.ast import OverKind
 from cep.rulebook import check_rules
+from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
-PAGE = (Path(__file__).parents[3] / "docs" / "windows.md").read_text()
-
-
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "windows.md").read_text()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that the page describes, which is the current one."""
     monkeypatch.chdir(tmp_path)
-    (streams,) = blocks("yaml")
+    (streams,) = blocks(PAGE, "yaml")
     Path("streams.yaml").write_text(streams)
-    Path("windows.cep").write_text(blocks("cep")[0])
-    Path("payments.jsonl").write_text(blocks("json")[0])
+    Path("windows.cep").write_text(blocks(PAGE, "cep")[0])
+    Path("payments.jsonl").write_text(blocks(PAGE, "json")[0])
     return tmp_path
 
 
-def cep_prints(command: str) -> str:
-    result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_the_command_prints_what_the_page_shows(folder: Path) -> None:
-    (shown,) = re.findall(r"^\$ cep (.*)\n((?:(?!\$).*\n)*)", blocks("console")[0], re.MULTILINE)
+    (shown,) = shown_commands(PAGE)
     assert cep_prints(shown[0]) == shown[1]
     assert len(shown[1].splitlines()) == 4
 
 
 def test_the_other_rule_of_the_page_is_a_rule(folder: Path) -> None:
-    _, jump = blocks("cep")
+    _, jump = blocks(PAGE, "cep")
     Path("jump.cep").write_text(jump)
     assert check_rules(["jump.cep"]).problems == ()
 
@@ -73,7 +61,7 @@ def test_python_computes_the_same_values(folder: Path) -> None:
 
 
 def test_explain_says_what_the_page_shows(folder: Path) -> None:
-    (shown,) = blocks("explain")
+    (shown,) = blocks(PAGE, "explain")
     assert shown in cep_prints("explain windows.cep")
 
 

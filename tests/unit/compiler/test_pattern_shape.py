@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cep.compiler import ir
-from cep.compiler.analysis.typed_pattern import typed_pattern
+from cep.compiler.analysis.patterns.typed_pattern import typed_pattern
 from cep.compiler.pattern_shape import summary
 from cep.compiler.summary import Summary
 from cep.errors import Source

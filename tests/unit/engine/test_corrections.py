@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cep.engine.corrections import SAVES, Corrector, new_matcher, restored
+from cep.engine.chains.chain import Chain
+from cep.engine.corrections import SAVES, Corrector, restored
 from cep.engine.matcher import Matcher
 from cep.errors import StateError
 from cep.program.program import Program
-from cep.rule_set import Corrections
+from cep.rule_set import Corrections, RuleSet
 from tests.unit.engine.events import SECOND, prepared, program
 
 AB = "a -> b"
@@ -235,5 +236,5 @@ def test_a_wider_bound_counts_from_what_is_still_retained() -> None:
 
 
 def test_without_corrections_there_is_a_plain_matcher() -> None:
-    assert isinstance(new_matcher(program(AB, define=AB_DEFINE), None), Matcher)
-    assert isinstance(new_matcher(program(AB, define=AB_DEFINE), MINUTE), Corrector)
+    assert isinstance(Chain(RuleSet((program(AB, define=AB_DEFINE),))).matchers[0], Matcher)
+    assert isinstance(Chain(RuleSet((program(AB, define=AB_DEFINE),), MINUTE)).matchers[0], Corrector)

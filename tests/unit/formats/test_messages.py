@@ -13,7 +13,7 @@ from cep.formats.chunks import Chunk
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS
 from cep.formats.text.messages import EMPTY, MessageReader, Messages, tombstones
-from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream
+from cep.schema.stream import CsvLayout, DeviceClock, Field, Stream, TableSettings
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp"), Field("note", "string")), "ts")
 T = "2024-05-01T00:00:00Z"
@@ -154,4 +154,20 @@ def test_a_tombstone_is_a_dead_letter_without_a_text() -> None:
     assert tombstones("t[0]", [4, 9]).to_pylist() == [
         {"reason": "a message without a value (tombstone)", "source": "t[0]", "position": at, "raw": None}
         for at in (4, 9)
+    ]
+
+
+def test_messages_without_a_value_delete_the_rows_of_their_keys() -> None:
+    fields = (Field("id", "bigint"), Field("at", "timestamp"), Field("op", "string"), Field("cap", "double"))
+    table = Stream("customers", fields, "at", table=TableSettings(("id",), op="op"))
+    found = FORMATS.get("json")
+    assert not isinstance(found, FileFormat)
+    reader = MessageReader(table, found, (), ("id", "at"))
+    columns = {"id": pa.array(["7", "x", None]), "at": pa.array([5, 6, 7], pa.int64())}
+    empty = Messages("t[3]", [b""] * 3, np.array([40, 41, 42]), columns)
+    chunk = reader.deletions(empty, "op", AheadGuard(table.max_ahead_us))
+    assert chunk.events.to_pylist() == [{"id": 7, "at": 5, "op": "d", "cap": None}]
+    assert [(reason, position) for reason, position, _ in dead(chunk)] == [
+        ("field `id` is not of type bigint: x", 41),
+        ("key is NULL: `id`", 42),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,11 @@ SCALARS = {
     "int32": F.TYPE_INT32, "fixed64": F.TYPE_FIXED64, "fixed32": F.TYPE_FIXED32, "bool": F.TYPE_BOOL,
     "string": F.TYPE_STRING, "bytes": F.TYPE_BYTES, "uint32": F.TYPE_UINT32, "sfixed32": F.TYPE_SFIXED32,
     "sfixed64": F.TYPE_SFIXED64, "sint32": F.TYPE_SINT32, "sint64": F.TYPE_SINT64,
+}  # fmt: skip
+DECLARED = {
+    "double": "double", "float": "double", "int64": "bigint", "uint64": "bigint", "int32": "int",
+    "fixed64": "bigint", "fixed32": "bigint", "bool": "boolean", "string": "string", "bytes": "binary",
+    "uint32": "bigint", "sfixed32": "int", "sfixed64": "bigint", "sint32": "int", "sint64": "bigint",
 }  # fmt: skip
 TIMESTAMP = ".google.protobuf.Timestamp"
 
@@ -98,12 +104,7 @@ def test_each_type_is_read_and_what_is_not_there_is_its_default_or_null(read: An
     message(file.message_type, "Order", ts=TIMESTAMP, colour=".shop.Colour", note="string?",
             wrapped=".google.protobuf.Int64Value", **simple)  # fmt: skip
     order = types_of(file)["Order"]
-    declared = {
-        "double": "double", "float": "double", "int64": "bigint", "uint64": "bigint", "int32": "int",
-        "fixed64": "bigint", "fixed32": "bigint", "bool": "boolean", "string": "string", "bytes": "binary",
-        "uint32": "bigint", "sfixed32": "int", "sfixed64": "bigint", "sint32": "int", "sint64": "bigint",
-    }  # fmt: skip
-    of = stream(ts="timestamp", colour="string", note="string", wrapped="bigint", **declared)
+    of = stream(ts="timestamp", colour="string", note="string", wrapped="bigint", **DECLARED)
     big, wide = (1 << 63) - 1, (1 << 32) - 1
     values = {
         "double": 0.1, "float": 0.5, "int64": -big - 1, "uint64": big, "int32": -(1 << 31), "fixed64": 7,
@@ -267,3 +268,112 @@ def test_frames_say_the_schema_and_the_type(read: Any) -> None:
         114: no_frame,
         116: "not a message of shop.Outer.Order",
     }
+
+
+def _all_kinds(syntax: str) -> Any:
+    """A type with about everything in it, of which a stream wants the plain fields."""
+    file = file_of(syntax)
+    mark = "?" if syntax == "proto3" else ""
+    fields = {
+        "at": TIMESTAMP, "place": ".shop.Place", "colour": ".shop.Colour", "note": f"string{mark}",
+        "wrapped": ".google.protobuf.StringValue", "many": "sint64*", "places": ".shop.Place*",
+        "tags": "string*", "other": ".shop.Place", "one": "string", "two": "int32", "three": ".shop.Place",
+    }  # fmt: skip
+    made = message(file.message_type, "Order", **fields, **{word: word for word in SCALARS})
+    made.oneof_decl.insert(0, descriptor_pb2.OneofDescriptorProto(name="choice"))
+    for field in made.field:
+        if field.name in ("one", "two", "three"):
+            field.oneof_index = 0
+        elif field.proto3_optional:
+            field.oneof_index += 1
+    message(file.message_type, "Place", lat="double", zone=f"string{mark}", at=TIMESTAMP, inner=".shop.Place")
+    return file
+
+
+def _filled(random: Random, made: Any, depth: int = 0) -> Any:
+    """Fill some fields of a message."""
+    for field in made.DESCRIPTOR.fields:
+        # Most messages are such that none of their fields is left to the parser.
+        if random.random() < (0.95 if field.name == "many" else 0.35):
+            continue
+        if field.message_type is None:
+            values = [_random_scalar(random, field) for _ in range(random.randrange(3))]
+            if field.is_repeated:
+                getattr(made, field.name).extend(values)
+            elif values:
+                setattr(made, field.name, values[0])
+        elif field.is_repeated:
+            getattr(made, field.name).add()
+        elif field.message_type.name == "Timestamp":
+            made.at.FromMicroseconds(TIME_US + random.randrange(10**9))
+        elif depth < 3:
+            getattr(made, field.name).SetInParent()
+            _filled(random, getattr(made, field.name), depth + 1)
+    return made
+
+
+def _random_scalar(random: Random, field: Any) -> Any:
+    if field.type == F.TYPE_STRING:
+        return random.choice(("", "a", "ä𝄞", "x" * 200))
+    if field.type == F.TYPE_BYTES:
+        return random.randbytes(random.randrange(5))
+    if field.type in (F.TYPE_DOUBLE, F.TYPE_FLOAT):
+        return random.choice((0.0, -0.0, 1.5, -2.5))
+    if field.type in (F.TYPE_BOOL, F.TYPE_ENUM):
+        return random.randrange(2)
+    bits = 64 if "64" in field.name else 32
+    is_unsigned = field.type in (F.TYPE_UINT32, F.TYPE_UINT64, F.TYPE_FIXED32, F.TYPE_FIXED64)
+    low, end = (0, 1 << bits) if is_unsigned else (-(1 << bits - 1), 1 << bits - 1)
+    end >>= is_unsigned and random.random() < 0.97
+    return random.choice((0, 1, low, end - 1, random.randrange(low, end)))
+
+
+def _changed(random: Random, values: list[bytes]) -> bytes:
+    value = random.choice(values)
+    match random.randrange(9):
+        case 0:  # merged: the last value counts, and members of a oneof undo each other
+            return value + random.choice(values)
+        case 1:
+            return value[: random.randrange(len(value) + 1)]
+        case 2 if value:
+            at = random.randrange(len(value))
+            return value[:at] + random.randbytes(1) + value[at + 1 :]
+        case 3:  # a field that nobody knows, a group, a colour without a name, a number of ten bytes
+            more = (
+                b"\xf8\x3f\x01",
+                b"\xfb\x3f\xfc\x3f",
+                b"\x18\x09",
+                b"\x18" + b"\xff" * 9 + b"\x01",
+                b"\x00\x00",
+            )
+            return value + random.choice(more)
+        case _:
+            return value
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+def test_columns_are_read_as_the_parser_reads_messages(
+    read: Any, syntax: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, random = _all_kinds(syntax), Random(f"columns {syntax}")
+    order = types_of(file)["Order"]
+    of = Stream("s", (
+        Field("at", "timestamp"), Field("lat", "double", path=("place", "lat")), Field("colour", "string"),
+        Field("zone", "string", path=("place", "zone")), Field("seen", "timestamp", path=("other", "at")),
+        Field("deep", "string", path=("place", "inner", "zone")), Field("note", "string"),
+        Field("wrapped", "string"), Field("one", "string"), Field("two", "int"),
+        Field("three", "double", path=("three", "lat")), *(Field(*item) for item in DECLARED.items()),
+    ), "at", max_ahead_us=1 << 60)  # fmt: skip
+    for _ in range(60):
+        whole = [_filled(random, order()).SerializeToString() for _ in range(20)]
+        values = [_changed(random, whole) for _ in range(random.choice((3, 80)))]
+        chunks = []
+        for fewest in (random.choice((0, 64)), 1_000):
+            for module in ("protobuf", "protobuf_columns"):
+                monkeypatch.setattr(f"cep.formats.payloads.{module}.FEWEST", fewest)
+            chunks.append(read(of, file, values, message="shop.Order"))
+        columns, parsed = chunks
+        assert dead(columns) == dead(parsed)
+        assert columns.events.num_rows == parsed.events.num_rows
+        for name in parsed.events.column_names:
+            assert repr(columns.events[name].to_pylist()) == repr(parsed.events[name].to_pylist()), name

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[3] / "rules" / "security"
 STREAMS = load_streams(FOLDER / "streams.yaml")
 TAKEOVER = FOLDER / "takeover_then_drain.cep"
 LATERAL = FOLDER / "lateral_movement.cep"
+SCAN = FOLDER / "scan.cep"
 
 
 def at(minute: float) -> datetime:
@@ -79,6 +80,27 @@ def test_the_command_takes_an_input_for_each_stream(tmp_path: Path) -> None:
     assert "the rules read 2 streams" in unnamed.stderr
 
 
+GUESSING = FOLDER / "slow_guessing.cep"
+
+
+def burst(first: int, minute: float, device: str = "stranger") -> list[dict[str, Any]]:
+    return [login(first + at, minute + at / 10, success=False, device=device) for at in range(5)]
+
+
+def test_bursts_of_guesses_over_a_day_and_then_a_login_are_found() -> None:
+    bursts = [row for number in range(3) for row in burst(10 * number, 120 * number)]
+    own = login(90, 300, success=True, device="phone")
+    entered = login(91, 400, success=True)
+    found = find_matches(GUESSING.read_text(), STREAMS, [*bursts, own, entered])
+    assert [match["rule"] for match in found] == ["guessing"] * 3 + ["slow_guessing"]
+    assert (found[-1]["account"], found[-1]["bursts"], found[-1]["guesses"]) == ("a7", 3, 15)
+    assert (found[-1]["match_end"], found[-1]["entered_from"]) == (at(400), "stranger")
+    two = find_matches(GUESSING.read_text(), STREAMS, [*bursts[:10], entered])
+    assert [match["rule"] for match in two] == ["guessing"] * 2
+    late = login(92, 24 * 60 + 1, success=True)
+    assert len(find_matches(GUESSING.read_text(), STREAMS, [*bursts, late])) == 3
+
+
 def connection(number: int, minute: float, src: str, dst: str, port: int = 22) -> dict[str, Any]:
     ends = {"src_host": src, "dst_host": dst}
     return {"connection_id": number, "ts": at(minute), **ends, "port": port, "bytes_sent": 10}
@@ -99,3 +121,31 @@ def test_lateral_movement_is_seen_from_the_machine_in_the_middle() -> None:
     assert (match["came_from"], match["first_target"], match["last_target"]) == ("outside", "db", "files")
     assert match["bytes_sent"] == 30
     assert find_matches(LATERAL.read_text(), STREAMS, rows[1:]) == []
+
+
+def scans(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return find_matches(SCAN.read_text(), STREAMS, rows)
+
+
+def test_a_scan_of_51_hosts_in_ten_minutes_is_found_once() -> None:
+    rows = [connection(number, number / 6, "web", f"host{number}") for number in range(51)]
+    (match,) = scans(rows)
+    assert (match["src_host"], match["hosts"], match["ports"], match["bytes_sent"]) == ("web", 51, 1, 510)
+    assert (match["match_start"], match["match_end"]) == (at(-1), at(9))
+
+
+def test_a_scan_of_101_ports_is_found() -> None:
+    (match,) = scans([connection(number, 0.5, "web", "db", number) for number in range(101)])
+    assert (match["connections"], match["hosts"], match["ports"]) == (101, 1, 101)
+    assert (match["match_start"], match["match_end"]) == (at(-9), at(1))
+
+
+def test_what_is_slower_or_of_few_hosts_is_no_scan() -> None:
+    slow = [connection(number, number / 5, "web", f"host{number}") for number in range(120)]
+    assert max(sum(0 <= row["ts"].minute - start < 10 for row in slow) for start in range(60)) == 50
+    assert scans(slow) == []
+    assert (
+        scans([connection(number, 0, "web", f"host{number % 50}", number % 100) for number in range(999)])
+        == []
+    )
+    assert scans([connection(number, 0, f"src{number}", f"host{number}") for number in range(200)]) == []

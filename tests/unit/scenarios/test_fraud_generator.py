@@ -13,7 +13,18 @@ import pytest
 from cep.documents.schema_file import load_streams
 from cep.formats.files import Format, read_events
 from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
-from scenarios.fraud.events import DAY_US, END_US, HOUR_US, LATENESS_US, NOTHING, START_US, STATEMENT, Events
+from scenarios.fraud.events import (
+    DAY_US,
+    END_US,
+    HOUR_US,
+    LATENESS_US,
+    NOTHING,
+    RISKY,
+    START_US,
+    STATEMENT,
+    STRANGE_PAYEE,
+    Events,
+)
 from scenarios.fraud.generate import Options, draw_events, generate, truth_table
 from scenarios.fraud.pen import Case
 from scenarios.fraud.stories import FRAUD, LOOKALIKE, NEAR_MISS, PLOTS, n_frauds
@@ -25,7 +36,7 @@ N_EVENTS = 20_000
 
 @pytest.fixture(scope="module")
 def drawn() -> tuple[Events, tuple[Case, ...]]:
-    return draw_events(np.random.default_rng(3), N_EVENTS)
+    return draw_events(np.random.default_rng(3), N_EVENTS)[:2]
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +225,12 @@ ASKED: dict[str, Callable[[Events], bool]] = {
         and e.device[0] != e.device[1] == e.device[2]
         and e.amount[2] >= 500
         and e.ts_us[2] - e.ts_us[1] <= 30 * MINUTE_US
+    ),
+    "new_payee": lambda e: (
+        e.kind.tolist() == [TRANSFER]
+        and e.payee[0] >= STRANGE_PAYEE
+        and e.payee_country[0] in RISKY
+        and e.amount[0] > 500
     ),
 }
 

@@ -23,18 +23,23 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> list[Score]:
     out = tmp_path_factory.mktemp("fraud")
     generate(Options(events=40_000, seed=11, file_format="parquet", files=2), out)
     programs = compile_rulebook(load_rulebook([ROOT / "rules" / "fraud"])).rule_set
-    matches = match_file(programs, out / "events").matches
+    inputs = {
+        "card_events": out / "events",
+        "customers": out / "customers",
+        "countries": ROOT / "scenarios" / "fraud" / "countries.csv",
+    }
+    matches = match_file(programs, inputs).matches
     return score(matches, pq.read_table(out / "truth.parquet"))
 
 
 def test_the_rules_find_every_planted_fraud(scores: list[Score]) -> None:
     assert {row.rule: row.recall for row in scores} == {row.rule: 1.0 for row in scores}
-    assert len(scores) == 9
+    assert len(scores) == 10
 
 
 def test_near_misses_stay_silent_and_look_alikes_do_not(scores: list[Score]) -> None:
-    assert [row.near_misses_reported for row in scores] == [0] * 9
-    assert [row.lookalikes_reported for row in scores] == [1] * 9
+    assert [row.near_misses_reported for row in scores] == [0] * 10
+    assert [row.lookalikes_reported for row in scores] == [1] * 10
 
 
 def test_no_rule_drowns_its_frauds_in_alerts(scores: list[Score]) -> None:

@@ -33,12 +33,17 @@ def test_a_moved_pipeline_reads_the_same_rules_and_keeps_all_else_in_its_folder(
     assert [Path(path) for path in after["rules"]] == [
         (pipeline.parent / path).resolve() for path in before["rules"]
     ]
-    assert after["source"] == {
-        **before["source"],
+    first, *tables = after["sources"] if "sources" in after else [after["source"]]
+    assert first == {
+        **(before["sources"][0] if "sources" in before else before["source"]),
         "format": "parquet",
         "path": "events",
         "max_files_per_trigger": 9,
     }
+    if tables:
+        customers, countries = tables
+        assert (customers["format"], customers["path"]) == ("parquet", "customers")
+        assert (countries["format"], Path(countries["path"])) == ("csv", pipeline.parent / "countries.csv")
     places = [after[name]["path"] for name in ("late", "dead_letter")] + [after["checkpoint"]]
     assert places == ["late", "dead_letter", "checkpoint"]
     assert [sink.get("path") for sink in after["sinks"]] == ["matches", None]

@@ -111,3 +111,42 @@ def test_a_sink_that_refuses_is_a_problem(pipeline: Path, monkeypatch: pytest.Mo
     code, lines = doctor(pipeline)
     assert code == 1
     assert "PROBLEM sink of match (console)" in lines
+
+
+TABLES = """
+tables:
+  caps: {key: [k], event_time: at, schema: {k: string, at: timestamp, cap: bigint}}
+  names: {key: [k], static: true, schema: {k: string, name: string}}
+"""
+JOINED_RULE = """
+RULE r FROM s JOIN caps ON k JOIN names ON k = names.k PARTITION BY k PATTERN a
+DEFINE a AS x > caps.cap AND names.name IS NOT NULL
+"""
+JOINED_PIPELINE = """
+rules: [r.cep]
+sources:
+  - {stream: s, format: json, path: events}
+  - {table: caps, format: json, path: caps}
+  - {table: names, format: csv, path: names.csv}
+sinks: [{format: console}]
+checkpoint: checkpoint
+"""
+
+
+def test_tables_are_asked_as_sources_are(pipeline: Path) -> None:
+    folder = pipeline.parent
+    (folder / "streams.yaml").write_text(STREAMS + TABLES)
+    (folder / "r.cep").write_text(JOINED_RULE)
+    pipeline.write_text(JOINED_PIPELINE)
+    (folder / "names.csv").write_text("k,name\na,Anna\nb,Bo\n")
+    code, lines = doctor(pipeline)
+    assert code != 0
+    assert "PROBLEM table caps (json)" in lines
+    assert "ok      table names (csv, static)  2 rows" in lines
+    (folder / "caps").mkdir()
+    (folder / "caps/1.json").write_text('{"k": "a", "at": "2024-01-01T00:00:00Z", "cap": 2}\n')
+    (folder / "names.csv").write_text("k,name\n,Anna\n")
+    code, lines = doctor(pipeline)
+    assert code != 0
+    assert "ok      table caps (json)" in lines
+    assert "error[E0712]" in lines[lines.index("PROBLEM table names (csv, static)") + 1]

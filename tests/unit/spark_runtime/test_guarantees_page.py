@@ -20,6 +20,7 @@ PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 CODE = {
     "json": FolderSink,
     "parquet": FolderSink,
+    "csv": FolderSink,
     "kafka": TopicSink,
     "postgres": PostgresSink,
     "delta": DeltaSink,

@@ -31,7 +31,7 @@ def graph_of(pattern: str) -> None:
     print(builder.dump())
 
 
-@pytest.mark.parametrize(("module", "n_examples"), [(nfa, 8), (pattern_graph, 4)])
+@pytest.mark.parametrize(("module", "n_examples"), [(nfa, 9), (pattern_graph, 4)])
 def test_the_docstrings_show_what_is_built(module: ModuleType, n_examples: int) -> None:
     found = doctest.testmod(module, extraglobs={"dump": dump, "graph_of": graph_of})
     assert (found.failed, found.attempted) == (0, n_examples)

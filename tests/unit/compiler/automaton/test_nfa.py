@@ -9,7 +9,7 @@ from cep.compiler import ir
 from cep.compiler.automaton import nfa
 from cep.compiler.compile import check_sources
 from cep.errors import Source
-from cep.explain.explain import show_node
+from cep.explain.shown import show_node
 from tests.unit.engine.events import STREAM
 
 

@@ -167,7 +167,8 @@ def drawn_window(draw: random.Random, frame: Frame) -> Window:
 
 def drawn_columns(draw: random.Random, kind: Type) -> list[WindowColumn]:
     columns = []
-    windows = [drawn_window(draw, draw.choice(list(Frame))) for _ in range(2)]
+    of_events = [frame for frame in Frame if frame is not Frame.HOPPING]  # which window rules alone have
+    windows = [drawn_window(draw, draw.choice(of_events)) for _ in range(2)]
     functions = [*PLACES, *SETS, Function.COUNT]
     if kind is not Type.STRING:
         functions += ORDERED

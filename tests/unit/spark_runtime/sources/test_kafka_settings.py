@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from cep.errors import RuleError
+from cep.errors import InputError, RuleError
+from cep.schema.stream import Field, Stream
 from spark_runtime import kafka_settings
 from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
 from spark_runtime.sinks.kafka import TopicSpec
+from spark_runtime.sources.kafka.by_spark import JARS, KafkaOfSpark
 from spark_runtime.sources.kafka.log import KafkaLog
 from spark_runtime.sources.messages.settings import MessageSpec
+from spark_runtime.sources.spec import SourceContext
 
 FILE = """
 streams: {{t: {{event_time: ts, schema: {{id: bigint, ts: timestamp}}}}}}
@@ -24,6 +28,8 @@ sinks: [{{format: kafka, {sink}}}]
 checkpoint: c
 """
 SINK = "brokers: b, topic: out"
+STREAM = Stream("t", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
+CONTEXT = SourceContext(STREAM, (("id",),), is_stream=True)
 
 
 def load(folder: Path, source: str, sink: str = SINK) -> Pipeline:
@@ -187,3 +193,85 @@ load_pipeline(sys.argv[1])
         [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_setting_that_nothing_has_is_told_with_those_of_the_format_only(tmp_path: Path) -> None:
+    [said] = problems(tmp_path, f"{SINK}, quux: 1")
+    assert said.startswith("E0403 `source` has no setting `quux`: ")
+    assert "topic_pattern" in said
+    assert "idle_after" in said
+    assert "slot" not in said  # of postgres
+    [said] = problems(tmp_path, SINK, f"{SINK}, quux: 1")
+    assert "retract" in said
+    assert "partition_by" not in said  # of delta
+    [said] = problems(tmp_path, f"{SINK}, slot: x")
+    assert said == "E0843 a source of format kafka has no `slot`: remove it"
+
+
+def test_via_spark_takes_the_settings_of_messages_and_options_of_the_connector(tmp_path: Path) -> None:
+    source = (
+        "via: spark, brokers: [a, b], topic: [x, y], from: {'x[0]': 5}, on_lost: go_on, "
+        "columns: {header.h: id}, max_events_per_trigger: 9, isolation: read_uncommitted, "
+        "options: {kafka.security.protocol: SSL, minPartitions: 4}"
+    )
+    opened = load(tmp_path, source).sources[0].spec.open(CONTEXT)
+    assert isinstance(opened, KafkaOfSpark)
+    assert opened.options() == {
+        "failOnDataLoss": "false",
+        "includeHeaders": "true",
+        "kafka.bootstrap.servers": "a,b",
+        "kafka.isolation.level": "read_uncommitted",
+        "kafka.security.protocol": "SSL",
+        "maxOffsetsPerTrigger": "9",
+        "minPartitions": "4",
+        "startingOffsets": '{"x": {"0": 5}}',
+        "subscribe": "x,y",
+    }
+    opened = (
+        load(tmp_path, "via: spark, brokers: a, topic_pattern: o.*, from: 1970-01-01T00:00:01Z")
+        .sources[0]
+        .spec.open(CONTEXT)
+    )
+    assert isinstance(opened, KafkaOfSpark)
+    begin = {name: text for name, text in opened.options().items() if name.startswith("s")}
+    assert begin == {
+        "startingOffsetsByTimestampStrategy": "latest",
+        "startingTimestamp": "1000",
+        "subscribePattern": "o.*",
+    }
+    assert problems(tmp_path, f"{SINK}, via: spark, options: {{startingOffsets: latest}}") == [
+        "E0843 `startingOffsets` is not for `options`: remove it"
+    ]
+    assert problems(tmp_path, f"{SINK}, via: spark, columns: {{headers: id}}") == [
+        "E0841 a message has no `headers`: write key, topic, partition, offset, timestamp or header.NAME"
+    ]
+    assert problems(tmp_path, f"{SINK}, via: sparc") == [
+        "E0841 `via` cannot be `sparc`: write librdkafka or spark"
+    ]
+
+
+def test_the_jars_of_via_spark_are_looked_for_without_spark(tmp_path: Path) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    source = f"brokers: '127.0.0.1:{server.getsockname()[1]}', topic: t, via: spark"
+    opened = load(tmp_path, source).sources[0].spec.open(CONTEXT)
+    assert isinstance(opened, KafkaOfSpark)
+    with pytest.raises(InputError) as caught:
+        opened.check_settings({})
+    assert caught.value.code == "E0830"
+    assert all(jar in caught.value.args[0] for jar in JARS)
+    places = []
+    for jar in JARS:
+        _, name, version = jar.split(":")
+        places.append(tmp_path / f"{name}-{version}.jar")
+        places[-1].touch()
+    opened.check_settings({"spark.jars": ", ".join(map(str, places))})
+    opened.check_settings({"spark.jars.packages": JARS[0]})
+    places[2].unlink()
+    with pytest.raises(InputError) as caught:
+        opened.check_settings({"spark.jars": ",".join(map(str, places))})
+    assert JARS[2] in caught.value.args[0]
+    assert JARS[1] not in caught.value.args[0]
+    server.close()
+    with pytest.raises(InputError) as caught:
+        opened.check_settings({"spark.jars.packages": JARS[0]})
+    assert caught.value.code == "E0850"

@@ -1,0 +1,39 @@
+"""Rules that read the matches of rules: in which order they are lowered, and what the matches mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from cep.compiler import ir
+from cep.program.fingerprint import rule_meaning
+from cep.program.match_stream import MatchStream
+from cep.program.program import Program
+
+T = TypeVar("T")
+
+
+def in_reading_order(items: Iterable[T], rule_of: Callable[[T], ir.Rule]) -> list[T]:
+    """Return `items` with each rule behind those whose matches it reads, else in their order."""
+    waiting = list(items)
+    ordered: list[T] = []
+    names = {rule_of(item).name for item in waiting}
+    while waiting:
+        ready = [item for item in waiting if not names & {stream.name for stream in rule_of(item).matches}]
+        assert ready, "the analysis refuses cycles"
+        ordered += ready
+        names -= {rule_of(item).name for item in ready}
+        waiting = [item for item in waiting if rule_of(item).name in names]
+    return ordered
+
+
+def with_meaning(streams: Iterable[MatchStream], programs: Iterable[Program]) -> Mapping[str, MatchStream]:
+    """Return `streams` by name, each with what its matches mean if its rule is in one of `programs`."""
+    source_of = {rule.name: program for program in programs for rule in program.rules}
+    return {
+        stream.name: replace(stream, meaning=rule_meaning(source_of[stream.name], stream.name))
+        if stream.name in source_of
+        else stream
+        for stream in streams
+    }

@@ -1,0 +1,84 @@
+"""What the rules of one program join. Equal joins are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from cep.expression import Expression, Joined, column_names
+from cep.program.tables import JoinedColumn, JoinedTable, Joins
+from cep.schema.stream import Stream
+
+
+@dataclass
+class SharedJoins:
+    """The joins of one program, collected while its rules are lowered."""
+
+    declared: dict[str, Stream] = field(default_factory=dict)
+    tables: list[JoinedTable] = field(default_factory=list)
+    columns: dict[Joined, JoinedColumn] = field(default_factory=dict)
+    derived: dict[Expression, str] = field(default_factory=dict)  # over columns
+
+    def declare(self, tables: Iterable[Stream]) -> None:
+        """Take in the tables that a rule joins."""
+        self.declared |= {table.name: table for table in tables}
+
+    def column(self, leaf: Joined) -> str:
+        """Return the name of the column that holds `leaf` for each event."""
+        if leaf not in self.columns:
+            number, keys = self._table(leaf)
+            name = f"_j{len(self.columns)}"
+            self.columns[leaf] = JoinedColumn(name, leaf.type, number, keys, leaf.column)
+        return self.columns[leaf].name
+
+    def name(self, expression: Expression) -> str:
+        """Return the name of the column that holds `expression`, which is over columns."""
+        return self.derived.setdefault(expression, f"_jd{len(self.derived)}")
+
+    def _table(self, leaf: Joined) -> tuple[int, tuple[str, ...]]:
+        """Return the number of the table, and the event's columns in the order of its key."""
+        stream = self.declared[leaf.table]
+        assert stream.table is not None
+        key = leaf.order or stream.table.key
+        found = [(of.table.name, of.key) for of in self.tables]
+        if (stream.name, key) not in found:
+            found.append((stream.name, key))
+            self.tables.append(JoinedTable(stream, key, (), ()))
+        of_key = dict(zip(stream.table.key, leaf.keys, strict=True))
+        return found.index((stream.name, key)), tuple(of_key[name].name for name in key)
+
+    def context_columns(self, refined: Iterable[Expression]) -> list[str]:
+        """Return the columns of prepared events that joins, and what is computed from them, read."""
+        names = [name for column in self.columns.values() for name in column.keys]
+        names += [name for expression in (*self.derived, *refined) for name in column_names(expression)]
+        own = {column.name for column in self.columns.values()} | set(self.derived.values())
+        return [name for name in names if name not in own]
+
+    def lowered(
+        self, key_columns: tuple[str, ...], refined: tuple[tuple[int, int, Expression], ...]
+    ) -> Joins:
+        """Return all of it; `key_columns` are the columns of a prepared batch that hold the rules' key."""
+        return Joins(
+            tables=tuple(self._with_columns(key_columns)),
+            columns=tuple(self.columns.values()),
+            derived=tuple((name, expression) for expression, name in self.derived.items()),
+            refined=refined,
+        )
+
+    def _with_columns(self, key_columns: tuple[str, ...]) -> Iterable[JoinedTable]:
+        number = 0
+        for at, joined in enumerate(self.tables):
+            names: Mapping[str, None] = dict.fromkeys(
+                (
+                    *(column.column for column in self.columns.values() if column.table == at),
+                    *joined.table.tie_break,
+                )
+            )
+            own = () if joined.is_co_partitioned else joined.key
+            prepared = [f"_v{number + place}" for place in range(len(own) + len(names))]
+            number += len(prepared)
+            yield replace(
+                joined,
+                key_columns=tuple(prepared[: len(own)]) if own else key_columns,
+                values=tuple(zip(names, prepared[len(own) :], strict=True)),
+            )

@@ -1,0 +1,128 @@
+"""Window rules -> programs: values over windows become windowed columns, those of measures also registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cep.compiler import ir
+from cep.compiler.limits import MAX_REGISTERS, too_many_registers
+from cep.compiler.lowering.shared import Shared, conjuncts
+from cep.errors import Diagnostic
+from cep.expression import (
+    Call,
+    Expression,
+    Frame,
+    Literal,
+    RegisterRef,
+    Type,
+    Windowed,
+    is_null_strict,
+    rebuild,
+    walk,
+)
+from cep.program.program import Register, RuleProgram
+from cep.program.windows import WindowRule
+
+_OF_COUNTS = ("COUNT", "DISTINCT")
+_COMPARE = ("=", "<>", "<", "<=", ">", ">=")
+
+
+def lower_window_rule(rule: ir.Rule, plain: RuleProgram, shared: Shared) -> RuleProgram | Diagnostic:
+    """Return the program of a window rule; `plain` is that of its pattern, which is one event, alone."""
+    windowing = rule.windowing
+    assert windowing is not None
+    registers: dict[Windowed, RegisterRef] = {}
+
+    def held(leaf: Expression) -> Expression:
+        if not isinstance(leaf, Windowed):
+            return leaf
+        return registers.setdefault(leaf, RegisterRef(len(registers), leaf.type))
+
+    measures = tuple((measure.name, rebuild(measure.expression, held)) for measure in rule.measures)
+    if len(registers) > MAX_REGISTERS:
+        return too_many_registers(rule, len(registers))
+    columns = tuple(shared.window(windowed).name for windowed in registers)
+    return replace(
+        plain,
+        needs_every_event=next(reasons_for_every_event(rule), None) is not None,
+        registers=tuple(Register(windowed.type, windowed.function) for windowed in registers),
+        measures=measures,
+        windowed=WindowRule(
+            window=windowing.window,
+            where=shared.place(windowing.where),
+            having=None if windowing.having is None else shared.over_columns(windowing.having),
+            columns=columns,
+        ),
+    )
+
+
+def values_of(rule: ir.Rule) -> list[Windowed]:
+    """Return the values over windows that a rule computes, each once."""
+    assert rule.windowing is not None
+    expressions = [measure.expression for measure in rule.measures]
+    expressions += [] if rule.windowing.having is None else [rule.windowing.having]
+    found = (node for expression in expressions for node in walk(expression) if isinstance(node, Windowed))
+    return list(dict.fromkeys(found))
+
+
+def reasons_for_every_event(rule: ir.Rule) -> Iterator[str]:
+    """Yield why an event for which no condition of the rule holds can still change a row; none: it cannot.
+
+    Without WHERE an event makes a window, and of a session its ends. Where HAVING is not TRUE of a window
+    without events that any value counts, such windows may be left out, and so may events that none counts.
+    """
+    windowing = rule.windowing
+    assert windowing is not None
+    if windowing.where is not None:
+        return
+    if windowing.window.frame is Frame.SESSION:
+        yield "any event keeps a session open"
+        return
+    if windowing.having is None or not _is_untrue_of_nothing(windowing.having):
+        yield "any event makes a window"
+    for windowed in values_of(rule):
+        if windowed.condition is None and not windowed.stream:
+            yield f"{windowed.function} looks at all"
+
+
+def _is_untrue_of_nothing(having: Expression) -> bool:
+    """Return whether HAVING is certainly not TRUE where all counts are 0 and all else is NULL."""
+    return any(_is_untrue(part) for part in conjuncts(having))
+
+
+def _is_untrue(part: Expression) -> bool:
+    if not isinstance(part, Call) or part.function not in _COMPARE:
+        return False
+    if any(_is_null(arg) for arg in part.args):
+        return True
+    left, right = map(_number, part.args)
+    if left is None or right is None:
+        return False
+    holds = {
+        "=": left == right,
+        "<>": left != right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }
+    return not holds[part.function]
+
+
+def _is_null(value: Expression) -> bool:
+    """Return whether a value is certainly NULL of no events."""
+    if isinstance(value, Windowed):
+        return value.function not in _OF_COUNTS
+    return isinstance(value, Call) and is_null_strict(value.function) and any(map(_is_null, value.args))
+
+
+def _number(value: Expression) -> float | None:
+    """Return the number that a value is of no events; None: not known."""
+    if isinstance(value, Windowed):
+        return 0 if value.function in _OF_COUNTS else None
+    if isinstance(value, Literal) and value.type in (Type.BIGINT, Type.DOUBLE):
+        return None if value.value is None else float(value.value)
+    if isinstance(value, Call) and value.function == "double":
+        return _number(value.args[0])
+    return None

@@ -1,0 +1,1 @@
+"""Programs that run together, some of them over the matches of others."""

@@ -1,0 +1,217 @@
+"""Programs that read each other's matches as one, for a `Corrector`: it goes back with all of them together.
+
+A late event may change the matches of a rule, and with them those of its readers. What goes back to a saved
+state and does again what came since must therefore be the chain as a whole. Its events are those of all its
+programs in one table, with a column that says whose they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.engine.chains.fed_matchers import FedMatchers
+from cep.engine.counters import Counters, n_counted
+from cep.engine.matcher import Emit, Matcher
+from cep.program.program import TIME_COLUMN, Program, RuleProgram
+from cep.rule_set import RuleSet
+
+if TYPE_CHECKING:
+    from cep.engine.context.tables import GivenTable
+
+_PROGRAM = "_program"
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class LinkedPrograms:
+    """Programs that are connected by feeds, and that no feed connects with others.
+
+    Parameters
+    ----------
+    programs
+        Each one behind those whose matches it reads.
+    tables
+        What their static tables hold, by name.
+    """
+
+    programs: tuple[Program, ...]
+    tables: Mapping[str, GivenTable] | None = field(default=None, compare=False)
+
+    @cached_property
+    def rule_set(self) -> RuleSet:
+        """The programs as a rule set of their own."""
+        return RuleSet(self.programs)
+
+    @property
+    def rules(self) -> tuple[RuleProgram, ...]:
+        """The rules of all programs."""
+        return self.rule_set.rules
+
+    @property
+    def match_schema(self) -> pa.Schema:
+        """Columns of the matches of all rules."""
+        return self.rule_set.match_schema
+
+    @cached_property
+    def event_schema(self) -> pa.Schema:
+        """Columns of events of all programs: time, program, then the columns of each program."""
+        fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False), pa.field(_PROGRAM, pa.int64())]
+        fields += [
+            pa.field(_column(number, item.name), item.type)
+            for number, program in enumerate(self.programs)
+            for item in program.event_schema
+        ]
+        return pa.schema(fields)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ when what stored state means differs."""
+        return hashlib.sha256(b"".join(program.fingerprint for program in self.programs)).digest()[:16]
+
+    @cached_property
+    def reported_within_us(self) -> tuple[int, ...]:
+        """How long after its start, or end, a match of each rule may be reported (`Evaluated`)."""
+        lags = self.rule_set.chains.lags_us
+        return tuple(
+            lag if rule.windowed is not None else rule.span_us + lag if rule.span_us >= 0 else -1
+            for program, lag in zip(self.programs, lags, strict=True)
+            for rule in program.rules
+        )
+
+    def joined(self, number: int, events: pa.Table) -> pa.Table:
+        """Return prepared events of program `number` as events of all (`event_schema`)."""
+        columns = {_column(number, name): events.column(name) for name in events.column_names}
+        columns[TIME_COLUMN] = events.column(TIME_COLUMN)
+        columns[_PROGRAM] = pa.array(np.full(events.num_rows, number, np.int64))
+        n = events.num_rows
+        return pa.Table.from_arrays(
+            [
+                columns[item.name] if item.name in columns else pa.nulls(n, item.type)
+                for item in self.event_schema
+            ],
+            schema=self.event_schema,
+        )
+
+    def split(self, number: int, events: pa.Table) -> pa.Table:
+        """Return the events of program `number` among `events`, as prepared for it."""
+        own = events.filter(pc.equal(events.column(_PROGRAM), number))
+        schema = self.programs[number].event_schema
+        return pa.Table.from_arrays(
+            [own.column(_column(number, name)) for name in schema.names], schema=schema
+        )
+
+    def n_counted(self, events: pa.Table) -> int:
+        """Return the number of events; one that several programs read counts once."""
+        return max(n_counted(self.split(number, events)) for number in range(len(self.programs)))
+
+    def matcher(self) -> LinkedMatchers:
+        """Return what evaluates the programs, from the beginning."""
+        return LinkedMatchers(self, [Matcher(program, self.tables) for program in self.programs])
+
+    def restored(self, data: bytes | memoryview) -> LinkedMatchers:
+        """Return the `LinkedMatchers` that wrote `data`. Raises StateError as `Matcher.restore` does."""
+        view = memoryview(data)
+        matchers = []
+        for program in self.programs:
+            (length,) = _LENGTH.unpack_from(view)
+            view = view[_LENGTH.size :]
+            matchers.append(Matcher.restore(program, view[:length], self.tables))
+            view = view[length:]
+        return LinkedMatchers(self, matchers)
+
+
+class LinkedMatchers:
+    """A `Matcher` for `LinkedPrograms`."""
+
+    def __init__(self, program: LinkedPrograms, matchers: Sequence[Matcher]) -> None:
+        self.program = program
+        self._matchers = matchers
+        self._chain = FedMatchers(program.rule_set.chains, matchers)
+
+    @property
+    def watermark_us(self) -> int:
+        """The event time that the inputs have reached."""
+        return self._chain.watermark_us
+
+    @property
+    def n_open_runs(self) -> int:
+        """Number of open runs of all rules and keys."""
+        return sum(matcher.n_open_runs for matcher in self._matchers)
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys that some program knows of."""
+        return max(matcher.n_keys for matcher in self._matchers)
+
+    @property
+    def n_waiting(self) -> int:
+        """Prepared events that wait until event time reaches them."""
+        return sum(matcher.n_waiting for matcher in self._matchers)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of these events in memory."""
+        return sum(matcher.waiting_bytes for matcher in self._matchers)
+
+    @property
+    def counters(self) -> Counters:
+        """What all programs met; `duplicates_of` has the streams of one program after those of the other."""
+        found = Counters(duplicates_of=[])
+        for matcher in self._matchers:
+            counters = matcher.counters
+            found.duplicates_of += counters.duplicates_of
+            for name in ("matches", "timeouts", "suppressed", "dropped_runs"):
+                getattr(found, name).update(getattr(counters, name))
+        return found
+
+    def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take in events of ``program.event_schema``; return those that come too late."""
+        if isinstance(events, pa.RecordBatch):
+            events = pa.Table.from_batches([events])
+        late = [events.slice(0, 0)]
+        for number in range(len(self.program.programs)):
+            own = self.program.split(number, events)
+            if own.num_rows:
+                late.append(self.program.joined(number, self._chain.push(number, own)))
+        return pa.concat_tables(late)
+
+    def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
+        """Let event time reach `watermark_us`; return the matches of all rules, in order.
+
+        With `emit` it is given the matches of each rule in parts, and what is returned is empty.
+        """
+        rules = self.program.rule_set
+        found: list[pa.Table] = []
+        if emit is None:
+            self._chain.advance(watermark_us, found.append, in_parts=False)
+        else:
+            to_emit = emit
+
+            def put(matches: pa.Table) -> None:
+                if matches.num_rows:
+                    to_emit(rules.in_order([matches]))
+
+            self._chain.advance(watermark_us, put)
+        return rules.in_order(found)
+
+    def next_deadline_us(self) -> int | None:
+        """Return the first time at which `advance` has something to do, or None."""
+        return self._chain.next_deadline_us()
+
+    def snapshot(self) -> bytes:
+        """Return everything needed to go on elsewhere, as bytes."""
+        parts = [matcher.snapshot() for matcher in self._matchers]
+        return b"".join(part for data in parts for part in (_LENGTH.pack(len(data)), data))
+
+
+def _column(number: int, name: str) -> str:
+    return f"{number}.{name}"

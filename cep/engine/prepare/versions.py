@@ -1,0 +1,83 @@
+"""Versions of tables as the engine wants them: rows of `Program.event_schema`, among the events.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.engine.prepare.columns import plain
+from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, Program
+from cep.program.tables import VERSION_COLUMN
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.stream import Stream
+from cep.schema.table_rows import deleted
+
+
+def columns_of_versions(program: Program) -> dict[str, Callable[[int], pa.Array]]:
+    """Return by name what makes the n values that events have in the columns of versions."""
+    if not program.joins.takes_versions:
+        return {}
+    makers: dict[str, Callable[[int], pa.Array]] = {
+        name: partial(pa.nulls, type=ARROW_TYPES[kind]) for name, kind in program.joins.version_types.items()
+    }
+    return makers | {VERSION_COLUMN: lambda n: pa.array(np.zeros(n, np.int64))}
+
+
+def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
+    """Return versions of a table as rows of `program.event_schema`.
+
+    Parameters
+    ----------
+    program
+        The compiled rules; they join the table.
+    number
+        The index of the table in `program.joins.tables`; it may be there more than once.
+    rows
+        Versions as a reader of the table makes them: the columns of the table in the types of `ARROW_TYPES`,
+        event time and key never NULL.
+    """
+    joined = program.joins.tables[number]
+    table = joined.table
+    assert not table.is_static, "a static table has no time"
+    n = rows.num_rows
+    sources = {prepared: name for name, prepared in joined.values}
+    sources |= dict(zip(joined.key_columns, joined.key, strict=True))
+    signs = np.where(deleted(rows, table), np.int64(-1), np.int64(1))
+    own = {
+        TIME_COLUMN: lambda: rows.column(table.event_time),
+        VERSION_COLUMN: lambda: pa.array(signs * np.int64(number + 1)),
+        STREAM_COLUMN: lambda: pa.array(np.zeros(n, np.int64)),
+        COUNTED_COLUMN: lambda: pa.array(np.ones(n, np.bool_)),
+    }
+    columns = []
+    for field in program.event_schema:
+        if field.name in sources:
+            column = plain(rows.column(sources[field.name]))
+        elif field.name in own:
+            column = own[field.name]()
+        elif field.nullable:
+            column = pa.nulls(n, field.type)
+        else:
+            column = pa.array(np.zeros(n, np.int64))  # no predicate holds
+        columns.append(column if column.type == field.type else pc.cast(column, field.type))
+    return pa.Table.from_arrays(columns, schema=program.event_schema)
+
+
+def prepared_versions(program: Program, table: Stream, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield what `prepare_versions` returns, for each time that the program joins `table`."""
+    for number, joined in enumerate(program.joins.tables):
+        if joined.table == table and not table.is_static:
+            yield prepare_versions(program, number, rows)
+
+
+def is_event(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which prepared rows are events; the others are versions."""
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(rows.column(VERSION_COLUMN)) == 0
+    return found

@@ -1,0 +1,35 @@
+"""The clauses of a rule as messages show them."""
+
+from __future__ import annotations
+
+from cep.language.clauses.joins import JOIN_FORM
+from cep.language.clauses.report import REPORT_FORMS
+from cep.language.clauses.window import WINDOW_FORMS
+
+FORMS = {
+    "RULE": "RULE name",
+    "TITLE": "TITLE 'text'",
+    "SEVERITY": "SEVERITY high",
+    "TAGS": "TAGS first, second",
+    "FROM": "FROM stream, or FROM stream, other_stream, or FROM MATCHES OF rule, stream",
+    "JOIN": JOIN_FORM,
+    "PARTITION": "PARTITION BY column, or PARTITION BY stream.column = other_stream.column",
+    "PATTERN": "PATTERN a -> b",
+    "WITHIN": "WITHIN 10 MINUTES or WITHIN 20 EVENTS",
+    "SUBSET": "SUBSET u = (a, b)",
+    "LET": "LET usual = AVG(amount) OVER PREVIOUS 100 EVENTS",
+    "DEFINE": "DEFINE a AS amount < 5, b AS amount > 500",
+    "MEASURES": "MEASURES COUNT(a.*) AS n, b.amount AS loss",
+    "MATCH": "MATCH EARLIEST or MATCH ALL",
+    "AFTER": "AFTER MATCH SKIP PAST LAST EVENT",
+    "NO": "NO SKIP",
+    **REPORT_FORMS,
+    **WINDOW_FORMS,
+}
+"""First word of a clause -> how it is written."""
+
+CLAUSES_SHOWN = (
+    "TITLE, SEVERITY, TAGS, FROM, JOIN, PARTITION BY, PATTERN, WITHIN, SUBSET, LET, DEFINE, MEASURES, MATCH, "
+    "AFTER MATCH, ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
+)
+"""All of them, for a help."""

@@ -1,0 +1,49 @@
+"""The clause FROM: the streams of a rule, and the rules whose matches it reads as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cep.language import ast
+from cep.language.cursor import Cursor
+
+
+def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]:
+    """Read ``logins, MATCHES OF scan, ...`` behind FROM.
+
+    MATCHES is a name, too: ``FROM matches`` reads a stream of this name.
+
+    Returns
+    -------
+    names
+        All names, in the order of the text.
+    marked
+        The places in `names` that MATCHES OF stands before.
+    """
+    names: list[ast.Name] = []
+    marked: list[int] = []
+    while True:
+        if cursor.now.word == "MATCHES" and cursor.ahead().word == "OF":
+            cursor.take()
+            cursor.take()
+            marked.append(len(names))
+            names.append(cursor.name("the name of a rule"))
+        else:
+            names.append(cursor.name("the name of a stream"))
+        if not cursor.accept_sign(","):
+            return tuple(names), tuple(marked)
+
+
+def stream_names(rules: Iterable[ast.Rule]) -> list[str]:
+    """Return the streams that `rules` name in FROM, each once; the names of rules among them are left out."""
+    rules = tuple(rules)
+    known = {rule.name.text for rule in rules}
+    return list(
+        dict.fromkeys(
+            name.text
+            for rule in rules
+            for number, name in enumerate(rule.streams)
+            if number not in rule.matches
+            and not (rule.matches and number > rule.matches[0] and name.text in known)
+        )
+    )

@@ -1,0 +1,1 @@
+"""Tables that rules join, as Spark gives them to the operator."""

@@ -1,0 +1,184 @@
+"""The static tables of a pipeline: files that the driver reads as wholes, and again when they change.
+
+Which content a micro-batch has stands in its plan, and the content beside the plans, in the checkpoint:
+
+    <checkpoint>/tables/<digest>.arrow
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from cep.counts import Counts
+from cep.errors import CepError, InputError
+from cep.formats.files import find_files, read_events
+from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
+from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
+from spark_runtime.tables.content import Content, Told, checked, inline, lost
+from spark_runtime.tables.rows import require_few, require_keys, unusable
+
+FOLDER = "tables"
+
+_SETTLED_S = 1.0
+"""A file that was written less long ago may still be written: it is read at the next micro-batch."""
+
+_Signature = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """The file, the folder or the pattern that a static table is read from."""
+
+    table: Stream
+    path: str
+    file_format: str
+
+    def signature(self) -> _Signature:
+        """Return what changes when the files do: names, times, sizes; empty: they cannot be looked at."""
+        try:
+            files, _ = find_files(self.path, self.file_format)
+            stats = [(file, Path(file).stat()) for file in files]
+        except (InputError, OSError):
+            return ()
+        return tuple((file, stat.st_mtime_ns, stat.st_size) for file, stat in stats)
+
+    def read(self) -> Content:
+        """Return what the files hold now.
+
+        Raises
+        ------
+        InputError
+            They are missing, cannot be read, have a row that is none of the table (E0712), or too many
+            (E0619).
+        """
+        parts: list[pa.Table] = [event_table_schema(self.table).empty_table()]
+        n_rows = 0
+        for chunk in read_events(self.path, self.table, self.file_format):
+            for letter in chunk.dead_letters.slice(0, 1).to_pylist():
+                raise unusable(self.table, f"{letter['source']}:{letter['position']}", letter["reason"])
+            parts.append(chunk.events.cast(event_table_schema(self.table)))
+            n_rows += chunk.events.num_rows
+            require_few(self.table, n_rows)
+        rows = pa.concat_tables(parts)
+        require_keys(self.table, rows, self.path)
+        return Content.of(rows)
+
+
+@dataclass
+class StaticTables:
+    """The static tables of a run.
+
+    Parameters
+    ----------
+    sources
+        By table.
+    files
+        The checkpoint of a stream; None: of a batch.
+    folder
+        Where workers find the contents as files; empty: they are told them as they are.
+    clock
+        The wall clock, in seconds since 1970.
+    """
+
+    sources: Mapping[str, StaticFile]
+    files: CheckpointFiles | None = None
+    folder: str = ""
+    clock: Callable[[], float] = time.time
+    now: dict[str, Content] = field(default_factory=dict)
+    problems: dict[str, CepError] = field(default_factory=dict)
+    n_refused: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._seen: dict[str, _Signature] = {}
+        self._kept: dict[int, frozenset[str]] = {}  # by micro-batch, the contents of its plan
+
+    def load(self) -> None:
+        """Read all tables. Raises InputError if one cannot be used."""
+        for name, source in self.sources.items():
+            self._seen[name] = source.signature()
+            self.now[name] = source.read()
+            self._write(self.now[name])
+
+    def look(self) -> dict[str, str]:
+        """Return the digest of what each table holds in the next micro-batch.
+
+        A file that has changed is read again. One that cannot be used, or is just being written, is passed
+        over: what was read before still counts.
+        """
+        for name, source in self.sources.items():
+            found = source.signature()
+            if found == self._seen.get(name):
+                continue
+            if found and self.clock() - max(changed for _, changed, _ in found) / 1e9 < _SETTLED_S:
+                continue
+            self._read_again(name, source, found)
+        return {name: content.digest for name, content in self.now.items()}
+
+    def _read_again(self, name: str, source: StaticFile, found: _Signature) -> None:
+        try:
+            content = source.read()
+            if source.signature() != found:  # while it was read
+                return
+        except CepError as error:
+            self.problems[name] = error
+            self.n_refused[name] = self.n_refused.get(name, 0) + 1
+        else:
+            self.problems.pop(name, None)
+            self.now[name] = content
+            self._write(content)
+        self._seen[name] = found
+
+    def told(self, digests: Mapping[str, str]) -> Told:
+        """Return what the tasks of a micro-batch are told.
+
+        Raises
+        ------
+        StateError
+            A content that the plan of a repeated micro-batch names is not there any more (E0713).
+        """
+        told = {}
+        for name, digest in digests.items():
+            content = self.now.get(name)
+            if content is None or content.digest != digest:
+                data = None if self.files is None else self.files.read_bytes(f"{FOLDER}/{digest}.arrow")
+                if data is None:
+                    raise lost(name, digest)
+                content = Content(digest, checked(name, digest, data).data)
+            file = f"{self.folder}/{FOLDER}/{digest}.arrow"
+            told[name] = (digest, file, "") if self.folder else inline(content)
+        return told
+
+    def keep(self, batch: int, digests: Mapping[str, str], most: int) -> None:
+        """Forget the contents that neither the last `most` micro-batches nor the next one have."""
+        if self.files is None or not self.sources:
+            return
+        self._kept[batch] = frozenset(digests.values())
+        self._kept = {number: names for number, names in self._kept.items() if number > batch - most}
+        if len(self._kept) < most:  # plans of the run before may name others
+            return
+        needed = {content.digest for content in self.now.values()}.union(*self._kept.values())
+        for name in self.files.names(FOLDER):
+            digest = name.removesuffix(".arrow")
+            if not name.startswith(".") and digest not in needed:
+                self.files.remove(f"{FOLDER}/{name}")
+
+    def status(self) -> Iterator[str]:
+        """Yield what a user should know of tables whose files cannot be used."""
+        for name, error in self.problems.items():
+            yield f"table {name}: {error.args[0]}; what was read before still counts"
+
+    def counts(self) -> Counts:
+        """Return the rows that each table has, and how often it could not be read again."""
+        versions = {name: content.rows().num_rows for name, content in self.now.items()}
+        return Counts(versions=versions, stale_tables=dict(self.n_refused))
+
+    def _write(self, content: Content) -> None:
+        name = f"{FOLDER}/{content.digest}.arrow"
+        if self.files is not None and f"{content.digest}.arrow" not in self.files.names(FOLDER):
+            self.files.write_bytes(name, content.data)

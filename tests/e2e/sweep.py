@@ -1,0 +1,272 @@
+"""``python -m tests.e2e.sweep --kills 200``: kills pipelines over all pairs of sources and sinks.
+
+A pipeline has one source and several sinks, so a kill tries a pair with each of them. It is killed at a point
+(`tests.kills.points`), gets more events, goes on and is killed again. In the end each sink must have the
+matches of a local run over all events: none is lost, and none is there twice where docs/guarantees.md says
+exactly once. Elsewhere only the same row may be there again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scenarios.servers.web import running_web_server
+from tests.kills.feeds import Feed, feed_of, running_spool
+from tests.kills.pipelines import KilledPipeline
+from tests.kills.points import MOMENT, OF_SINKS, OF_SOURCES, Call, File, points_of
+from tests.kills.runs import Kill
+from tests.kills.ticks import Row, compared
+from tests.kills.written import sink_of
+from tests.servers.kafka_broker import running_broker
+from tests.servers.kinesis_server import CREDENTIALS, running_kinesis
+from tests.servers.nats_server import running_nats
+from tests.servers.postgres_server import running_postgres
+from tests.servers.rabbitmq_server import running_rabbit
+
+SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
+KILLS_OF_A_ROUND = 10
+LONGEST_MS = 4_000
+
+Place = tuple[str, str, str]
+"""Source, sink and point."""
+
+
+@dataclass
+class Tally:
+    """What was found, by source, sink and point."""
+
+    kills: Counter[Place] = field(default_factory=Counter)
+    lost: Counter[Place] = field(default_factory=Counter)
+    twice: Counter[Place] = field(default_factory=Counter)
+    n_kills: int = 0
+    n_matches: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def rows(self, by: tuple[int, ...]) -> Iterator[tuple[str, int, int, int]]:
+        """Yield what was found by parts of a place: kills, lost, twice. A kill is one for all its sinks."""
+        names = {tuple(place[i] for i in by): None for place in self.kills}
+        for name in names:
+            of = [place for place in self.kills if tuple(place[i] for i in by) == name]
+            if 1 in by:
+                n_kills = sum(self.kills[place] for place in of)
+            else:
+                n_kills = max(self.kills[place] for place in of)
+            shown = " -> ".join(name)
+            yield shown, n_kills, sum(self.lost[p] for p in of), sum(self.twice[p] for p in of)
+
+    def print(self) -> None:
+        """Print the tables."""
+        for head, by in (("pair", (0, 1)), ("source and point", (0, 2))):
+            click.echo(f"\n{head:<52}{'kills':>7}{'lost':>7}{'twice':>7}")
+            for shown, *numbers in sorted(self.rows(by)):
+                click.echo(f"{shown:<52}{''.join(f'{n:>7,}' for n in numbers)}")
+        click.echo(f"\n{self.n_kills} kills, {self.n_matches:,} matches in sinks, {len(self.faults)} faults")
+        for text in self.faults:
+            click.echo(f"FAULT {text}")
+
+
+@dataclass
+class Round:
+    """A pipeline that is killed again and again.
+
+    Parameters
+    ----------
+    source
+        Its source, by name.
+    """
+
+    source: str
+    pipeline: KilledPipeline
+    points: list[str] = field(default_factory=list)  # where it was killed
+    seen: list[dict[str, list[Row]]] = field(default_factory=list)  # what sinks had after each kill
+
+    def kill(self, name: str, kill: Kill) -> bool:
+        """Run and kill; return whether it came to that."""
+        if not self.pipeline.run(kill):
+            return False
+        self.points.append(name)
+        self.seen.append(self.pipeline.rows())
+        return True
+
+    def finish(self, tally: Tally) -> None:
+        """Let the pipeline end, and compare."""
+        self.pipeline.finish()
+        self.pipeline.run()
+        self.seen.append(self.pipeline.rows())
+        expected = self.pipeline.expected()
+        for name, sink in self.pipeline.sinks.items():
+            found = self.seen[-1][name]
+            tally.n_matches += len(set(found))
+            what = compared(expected, found)
+            self._blame(tally, name, what.lost)
+            if what.lost or what.foreign or (sink.is_once and what.n_twice):
+                tally.faults.append(
+                    f"{self.source} -> {name}: {len(what.lost)} lost, {what.n_twice} twice, "
+                    f"{len(what.foreign)} wrong of {len(expected)}; killed at {', '.join(self.points)}; "
+                    f"see {self.pipeline.folder}"
+                )
+
+    def _blame(self, tally: Tally, sink: str, lost: tuple[Row, ...]) -> None:
+        """Note what a sink lacks, or has twice, at the kill that was followed by it."""
+        before = 0
+        for number, point in enumerate(self.points):
+            place = (self.source, sink, point)
+            tally.kills[place] += 1
+            after = self.seen[number + 1][sink]
+            n_twice = len(after) - len(set(after))
+            tally.twice[place] += n_twice - before
+            before = n_twice
+        for row in lost:  # events come in order: what is behind it was written, so it was passed over
+            passed = (
+                number
+                for number, seen in enumerate(self.seen)
+                if any(second > row[2] + 2 for _, _, second in seen[sink])
+            )
+            number = min(next(passed, len(self.points)), len(self.points))
+            if self.points:
+                tally.lost[self.source, sink, self.points[max(number - 1, 0)]] += 1
+
+
+@contextmanager
+def running_servers(folder: Path, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Start the servers that some sources and sinks need."""
+    starts: dict[str, Any] = {
+        "kafka": running_broker,
+        "nats": running_nats,
+        "kinesis": running_kinesis,
+        "rabbitmq": running_rabbit,
+    }
+    servers: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if "postgres" in names:
+            servers["postgres"] = stack.enter_context(running_postgres())
+        for name, start in starts.items():
+            if any(wanted.startswith(name) for wanted in names):
+                (folder / name).mkdir()
+                servers[name] = stack.enter_context(start(folder / name))
+        servers["web"] = stack.enter_context(running_web_server())
+        yield servers
+
+
+@dataclass
+class Sweep:
+    """All rounds."""
+
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    drawn: random.Random
+    out: Path
+    tally: Tally = field(default_factory=Tally)
+    tried: Counter[tuple[str, str]] = field(default_factory=Counter)
+    began: float = field(default_factory=time.monotonic)
+
+    def run(self, n_kills: int, servers: Mapping[str, Any]) -> None:
+        """Kill so often; sources take turns."""
+        number = 0
+        while self.tally.n_kills < n_kills:
+            source = self.sources[number % len(self.sources)]
+            sinks = list(self.sinks)
+            self.drawn.shuffle(sinks)
+            if number // len(self.sources) % 3 == 1:  # few: the last one, and the only one, are special
+                sinks = sinks[: self.drawn.randint(1, 2)]
+            folder = self.out / f"round-{number}"
+            folder.mkdir()
+            if self._round(folder, source, sinks, servers, n_kills):
+                shutil.rmtree(folder)
+            (self.out / "found.json").write_text(self.as_json())
+            number += 1
+
+    def _round(
+        self, folder: Path, source: str, sinks: list[str], servers: Mapping[str, Any], n_kills: int
+    ) -> bool:
+        """Run a pipeline to its end; return whether it was right."""
+        tally, n_faults = self.tally, len(self.tally.faults)
+        with ExitStack() as stack:
+            if source == "spool":
+                feed: Feed = stack.enter_context(running_spool(folder / "spool"))
+            else:
+                feed = feed_of(source, servers, folder)
+            made_sinks = {name: sink_of(name, servers, folder) for name in sinks}
+            made = Round(source, KilledPipeline(folder, feed, made_sinks))
+            click.echo(f"{source} -> {', '.join(sinks)}")
+            try:
+                made.pipeline.send(60)
+                for _ in range(KILLS_OF_A_ROUND):
+                    if tally.n_kills >= n_kills:
+                        break
+                    self._kill(made)
+                    made.pipeline.send(self.drawn.randint(20, 60))
+                made.finish(tally)
+            except AssertionError as error:
+                tally.faults.append(f"{source}, killed at {', '.join(made.points)}: {error}; see {folder}")
+        what = "FAULT" if len(tally.faults) > n_faults else "right"
+        click.echo(f"  {what}; {tally.n_kills} kills, {time.monotonic() - self.began:,.0f} s")
+        return len(tally.faults) == n_faults
+
+    def _kill(self, made: Round) -> None:
+        points = points_of(made.source, tuple(made.pipeline.sinks))
+        names = [*points, MOMENT]
+        self.drawn.shuffle(names)
+        name = min(names, key=lambda name: self.tried[made.source, name])
+        self.tried[made.source, name] += 1
+        at: Call | File | int = points.get(name, self.drawn.randint(0, LONGEST_MS))
+        kill = Kill(at, self.drawn.choice((1, 1, 2, 3)), self.drawn.random() < 0.75)
+        was_killed = made.kill(name, kill)
+        self.tally.n_kills += was_killed
+        alone = "" if kill.with_java else ", without its Java"
+        click.echo(
+            f"  {self.tally.n_kills:>4} {name} ({kill.nth}){alone}{'' if was_killed else ': not reached'}"
+        )
+
+    def as_json(self) -> str:
+        """Return what was found by source, sink and point."""
+        tally = self.tally
+        rows = [[*place, n, tally.lost[place], tally.twice[place]] for place, n in tally.kills.items()]
+        return json.dumps({"kills": tally.n_kills, "faults": tally.faults, "rows": rows}, indent=1)
+
+
+@click.command(help="Kill pipelines over all pairs of sources and sinks, and compare what they write.")
+@click.option("--kills", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option("--seed", type=int, default=None, help="By default another one each time; it is printed.")
+@click.option("--source", "sources", type=click.Choice(SOURCES), multiple=True, help="Only these.")
+@click.option("--sink", "sinks", type=click.Choice(SINKS), multiple=True, help="Only these.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/sweep"), show_default=True
+)
+def main(kills: int, seed: int | None, sources: tuple[str, ...], sinks: tuple[str, ...], out: Path) -> None:
+    """Kill and compare."""
+    os.environ.update(CREDENTIALS)
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background a shell lets the first be ignored
+        signal.signal(number, signal.default_int_handler)
+    seed = random.randrange(1 << 30) if seed is None else seed
+    click.echo(f"seed {seed}")
+    out = out.resolve()
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "servers").mkdir(parents=True)
+    sweep = Sweep(sources or SOURCES, sinks or SINKS, random.Random(seed), out)
+    with running_servers(out / "servers", {*sweep.sources, *sweep.sinks}) as servers:
+        try:
+            sweep.run(kills, servers)
+        except KeyboardInterrupt:
+            click.echo("stopped")
+    sweep.tally.print()
+    if sweep.tally.faults:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A pipeline that is killed and goes on: its source gets events, its sinks are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.kills.feeds import Feed
+from tests.kills.runs import Kill, killed
+from tests.kills.ticks import Row, Tick, expected_rows, write_rules
+from tests.kills.written import MadeSink
+
+
+@dataclass
+class KilledPipeline:
+    """A pipeline.
+
+    Parameters
+    ----------
+    folder
+        Where it is.
+    feed
+        Its source.
+    sinks
+        Its sinks, by name, in their order.
+    """
+
+    folder: Path
+    feed: Feed
+    sinks: Mapping[str, MadeSink]
+    ticks: list[Tick] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        write_rules(self.folder)
+        sinks = "".join(f"  - {{{sink.settings}}}\n" for sink in self.sinks.values())
+        self.file.write_text(
+            f"rules: [rules.cep]\nsource: {{stream: ticks, {self.feed.settings}}}\n"
+            f"checkpoint: checkpoint\nsinks:\n{sinks}"
+        )
+
+    @property
+    def file(self) -> Path:
+        """The pipeline file."""
+        return self.folder / "pipeline.yaml"
+
+    def send(self, n: int) -> None:
+        """Give the source more events."""
+        more = [Tick(number) for number in range(len(self.ticks), len(self.ticks) + n)]
+        self.feed.send(more)
+        self.ticks += more
+
+    def run(self, kill: Kill | None = None) -> bool:
+        """Run it in a process of its own; return whether it was killed."""
+        return killed(self.file, kill or Kill())
+
+    def finish(self) -> None:
+        """Say that the input is complete when the next run has read it."""
+        self.file.write_text(self.file.read_text() + "at_end: finish\n")
+
+    def rows(self) -> dict[str, list[Row]]:
+        """Return what the sinks have."""
+        return {name: sink.rows() for name, sink in self.sinks.items()}
+
+    def expected(self) -> list[Row]:
+        """Return what they should have in the end."""
+        return expected_rows(self.folder, self.ticks)

@@ -1,0 +1,147 @@
+"""Where a run is killed. There are three ways, and each has a name:
+
+- a *call* of ours, before it begins or after it has returned; the process kills itself there;
+- a *file*, which Spark's Java or a worker writes; whoever started the process kills it at the sight of it;
+- a *moment*, so many milliseconds after the first micro-batch was planned.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call.
+
+    Parameters
+    ----------
+    module, name
+        Where the function or method is: ``Class.method``.
+    moment
+        `BEFORE` or `AFTER`.
+    """
+
+    module: str
+    name: str
+    moment: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Files that appear below the folder of a pipeline: a pattern."""
+
+    pattern: str
+
+
+_SINKS = "spark_runtime.sinks"
+_SOURCES = "spark_runtime.sources"
+_BATCHES = "spark_runtime.pipeline.micro_batches"
+
+OF_THE_RUN: Mapping[str, Call | File] = {
+    "before the plan": Call(_BATCHES, "write_plan", BEFORE),
+    "after the plan": Call(_BATCHES, "write_plan", AFTER),
+    "after Spark's offsets": File("checkpoint/query/offsets/[0-9]*"),
+    "before Spark's offsets": File("checkpoint/query/commits/[0-9]*"),
+    "before the state": File("*/.batch=*/part-*"),
+    "state of one group": File("checkpoint/query/state/0/[0-9]*/[0-9]*.*"),
+    "after the state": Call("spark_runtime.pipeline.delivering", "Delivering._collected", AFTER),
+    "a sink is noted": Call("spark_runtime.pipeline.delivering", "Notes.add", AFTER),
+    "before the checkpoint": Call(_BATCHES, "write_done", BEFORE),
+    "after the checkpoint": Call(_BATCHES, "write_done", AFTER),
+}
+"""In the order of a micro-batch; `state` is that of the rules."""
+
+
+def _around(says: str, module: str, name: str) -> dict[str, Call | File]:
+    return {f"{moment} {says}": Call(module, name, moment) for moment in (BEFORE, AFTER)}
+
+
+def _of_rows(name: str, module: str, kind: str) -> dict[str, Call | File]:
+    """Return the points of a sink that is written on the driver."""
+    where = f"{_SINKS}.{module}"
+    return {
+        **_around(f"the write of {name}", where, f"{kind}.write_rows"),
+        **_around(f"the commit of {name}", where, f"{kind}.commit"),
+    }
+
+
+_OF_FOLDERS: Mapping[str, Call | File] = {
+    **_around("the commit of a folder", f"{_SINKS}.folder", "FolderSink.commit"),
+    "a folder is removed": Call(f"{_SINKS}.folder", "shutil.rmtree", AFTER),
+}
+
+OF_SINKS: Mapping[str, Mapping[str, Call | File]] = {
+    "json": {"after the write of json": Call(f"{_SINKS}.folder", "FolderSinkOfSpark.write_batch", AFTER)},
+    "parquet": _OF_FOLDERS,
+    "csv": _OF_FOLDERS,
+    "kafka": {
+        **_of_rows("kafka", "topic", "TopicSink"),
+        "in the commit of kafka": Call(f"{_SINKS}.topic", "TopicSink._repeated", AFTER),
+    },
+    "postgres": _of_rows("postgres", "postgres.sink", "PostgresSink"),
+    "delta": _of_rows("delta", "delta.sink", "DeltaSink"),
+    "webhook": _of_rows("webhook", "webhook.sink", "WebhookSink"),
+    "rabbitmq": _of_rows("rabbitmq", "rabbitmq.sink", "RabbitSink"),
+}
+
+_OF_LOGS = _around("the commit of the source", f"{_SOURCES}.messages.planner", "MessagePlanner.commit")
+
+OF_SOURCES: Mapping[str, Mapping[str, Call | File]] = {
+    "files": _around("the commit of the source", f"{_SOURCES}.folders.folder", "FolderPlanner.commit"),
+    "kafka": _OF_LOGS,
+    "nats": _OF_LOGS,
+    "kinesis": _OF_LOGS,
+    "rabbitmq_stream": _OF_LOGS,
+    "postgres": {
+        **_around("the commit of the source", f"{_SOURCES}.postgres.planner", "PostgresPlanner.commit"),
+        "in the first copy": Call(f"{_SOURCES}.postgres.first_copy", "onto_disk", AFTER),
+        "before the slot is noted": Call(f"{_SOURCES}.postgres.planner", "_write", BEFORE),
+        **_around("the slot moves on", f"{_SOURCES}.postgres.server", "advance"),
+    },
+    "spool": _around("the commit of the source", f"{_SOURCES}.spool.planner", "SpoolPlanner.commit"),
+}
+
+MOMENT = "any moment"
+
+
+def points_of(source: str, sinks: tuple[str, ...]) -> dict[str, Call | File]:
+    """Return the points of a pipeline by name, without `MOMENT`."""
+    found = {**OF_THE_RUN, **OF_SOURCES.get(source, {})}
+    for sink in sinks:
+        found |= OF_SINKS.get(sink, {})
+    return found
+
+
+def plant(call: Call, nth: int) -> None:
+    """Let this process kill itself when it comes to a call for the `nth` time."""
+    owner: Any = importlib.import_module(call.module)
+    *path, name = call.name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    planted = _planted(getattr(owner, name), call.moment, nth)
+    setattr(owner, name, staticmethod(planted) if is_static else planted)
+
+
+def _planted(call: Callable[..., Any], moment: str, nth: int) -> Callable[..., Any]:
+    n_visits = 0
+
+    def planted(*arguments: Any, **more: Any) -> Any:
+        nonlocal n_visits
+        n_visits += 1
+        if moment == BEFORE and n_visits == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = call(*arguments, **more)
+        if moment == AFTER and n_visits == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    return planted

@@ -1,0 +1,118 @@
+"""A run of a pipeline in a process of its own, which is killed at a point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kills.points import Call, File
+
+_SECONDS = 900
+_LOOK_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """How a run is killed.
+
+    Parameters
+    ----------
+    at
+        A call or files; a number: milliseconds after the first plan that it writes. None: it is not.
+    nth
+        The n-th time that it comes there.
+    with_java
+        Whether Java dies at the same instant, as if the machine had stopped. If not, it goes on until it
+        notices.
+    wait_ms
+        How long after the sight of a file, in milliseconds.
+    """
+
+    at: Call | File | int | None = None
+    nth: int = 1
+    with_java: bool = True
+    wait_ms: int = 0
+
+
+def killed(file: Path, kill: Kill) -> bool:
+    """Run a pipeline file; return whether it was killed. If not, it has ended well.
+
+    Raises
+    ------
+    AssertionError
+        It has failed; with what it said.
+    """
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    command = [sys.executable, "-m", "tests.kills.runs", str(file)]
+    if isinstance(kill.at, Call):
+        command += [kill.at.module, kill.at.name, kill.at.moment, str(kill.nth)]
+    errors = file.parent / "errors.txt"
+    with errors.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a group of its own, with its Java
+        )
+        try:
+            _watch(process, file.parent, kill)
+            code = process.wait(_SECONDS)
+        finally:
+            if process.poll() is None or kill.with_java:
+                _end_group(process)
+    was_killed = code == -signal.SIGKILL
+    assert was_killed or code == 0, f"{kill}: {errors.read_text(errors='replace')[-6000:]}"
+    return was_killed
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, kill: Kill) -> None:
+    """Wait until the process ends, or kill it at the sight of a file."""
+    if isinstance(kill.at, File):
+        pattern, nth, wait_ms = kill.at.pattern, kill.nth, kill.wait_ms
+    elif isinstance(kill.at, int):
+        pattern, nth, wait_ms = "checkpoint/plan/*", 1, kill.at
+    else:
+        return
+    before = set(folder.glob(pattern))
+    seen: set[Path] = set()
+    deadline = time.monotonic() + _SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        seen |= set(folder.glob(pattern)) - before
+        if len(seen) >= nth:
+            time.sleep(wait_ms / 1000)
+            if kill.with_java:
+                _end_group(process)
+            else:
+                process.kill()
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its Java; the process has not been waited for, or its group has Java in it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _run() -> None:
+    """Run a pipeline file, with a point in this process."""
+    from spark_runtime.pipeline.pipeline import run_pipeline
+    from tests.kills.points import plant
+
+    file, *call = sys.argv[1:]
+    if call:
+        module, name, moment, nth = call
+        plant(Call(module, name, moment), int(nth))
+    run_pipeline(Path(file), quiet=True)
+
+
+if __name__ == "__main__":
+    _run()

@@ -1,0 +1,57 @@
+"""Columns of joined tables: all versions are looked at for each event (docs/semantics.md, "Tables")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cep.compiler import ir
+from cep.expression import Joined, walk
+from cep.schema.stream import Stream
+
+Event = Mapping[str, Any]
+
+Tables = Mapping[str, tuple[Stream, Sequence[Event]]]
+"""By name a table and its versions in order of arrival; the column `op` of a version may be "d"."""
+
+
+def joined_of(rule: ir.Rule) -> Iterator[Joined]:
+    """Yield the joined columns of a rule."""
+    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
+    expressions += [measure.expression for measure in rule.measures]
+    for expression in expressions:
+        yield from (node for node in walk(expression) if isinstance(node, Joined))
+
+
+def column_of_table(joined: Joined) -> str:
+    """Return the column of an event that has the value of a joined column."""
+    return f"#{joined!r}"
+
+
+def joined_at(joined: Joined, event: Event, time_us: int, tables: Tables) -> Any:
+    """Return the value of a joined column for an event at `time_us`."""
+    table, versions = tables[joined.table]
+    assert table.table is not None
+    wanted = [event.get(column.name) for column in joined.keys]
+    if None in wanted:
+        return None
+    valid: Event | None = None
+    for version in versions:
+        if [version[name] for name in table.table.key] != wanted:
+            continue
+        if not table.is_static and version[table.event_time] > time_us:
+            continue
+        if valid is None or _place(version, table) >= _place(valid, table):
+            valid = version
+    if valid is None or (table.table.op is not None and valid[table.table.op] in ("d", "DELETE")):
+        return None
+    return valid[joined.column]
+
+
+def _place(version: Event, table: Stream) -> tuple[Any, ...]:
+    """Return the place of a version among those of its key: time, then tie breakers, NULL first."""
+    ties = (version[name] for name in table.tie_break)
+    return (
+        0 if table.is_static else version[table.event_time],
+        *((True, tie) if tie is not None else (False,) for tie in ties),
+    )

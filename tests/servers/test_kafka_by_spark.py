@@ -1,0 +1,91 @@
+"""Topics that Spark's own connector reads, ``via: spark``: in a process whose Java has the jars."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.kills.points import BEFORE, Call
+from tests.kills.runs import Kill, killed
+from tests.kills.ticks import Tick, expected_rows, write_rules
+from tests.kills.written import in_json, lines_of
+from tests.servers.kafka_broker import JARS, Broker
+from tests.servers.process import require
+
+CONNECTOR = JARS.parent / "spark-kafka"
+
+
+def write_pipeline(folder: Path, source: str, *more: str) -> Path:
+    """Write a pipeline of files whose Java has the connector."""
+    write_rules(folder)
+    streams = (folder / "streams.yaml").read_text()
+    streams = streams.replace(
+        "ts: timestamp}", "ts: timestamp, kept: timestamp, part: string, trace: string}"
+    )
+    (folder / "streams.yaml").write_text(streams)
+    file = folder / "pipeline.yaml"
+    jars = ",".join(map(str, sorted(CONNECTOR.glob("*.jar"))))
+    lines = (
+        "rules: [rules.cep]",
+        f"source: {{stream: ticks, format: kafka, via: spark, {source}}}",
+        "sinks: [{format: json, path: out}]",
+        "late: {format: json, path: late}",
+        "dead_letter: {format: json, path: dead}",
+        f"spark: {{spark.jars: '{jars}'}}",
+    )
+    file.write_text("\n".join((*lines, *more)) + "\n")
+    return file
+
+
+def test_a_stream_of_sparks_connector_has_the_matches_of_a_local_run_also_when_it_was_killed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    require(CONNECTOR.is_dir(), "Spark's connector for Kafka")
+    topic = broker.topic(n_partitions=2)
+    ticks = [Tick(number) for number in range(120)]
+    for partition in (0, 1):
+        texts = [tick.text for tick in ticks if tick.number % 2 == partition]
+        broker.send(topic, texts[:30], partition, headers={"trace": b"t"})
+    broker.send(topic, [None, "no event"])
+    columns = "columns: {timestamp: kept, partition: part, header.trace: trace}"
+    source = f'brokers: "{broker.address}", topic: {topic}, max_events_per_trigger: 50, {columns}'
+    file = write_pipeline(tmp_path, source, "checkpoint: checkpoint")
+    assert killed(file, Kill(Call("spark_runtime.pipeline.micro_batches", "write_done", BEFORE), 2))
+    before = in_json(tmp_path / "out")
+    for partition in (0, 1):
+        texts = [tick.text for tick in ticks if tick.number % 2 == partition]
+        broker.send(topic, texts[30:], partition)
+    file.write_text(file.read_text() + "at_end: finish\n")
+    assert not killed(file, Kill())
+    assert lines_of(tmp_path / "late") == []
+    assert [json.loads(line) for line in lines_of(tmp_path / "dead")] == [
+        {"reason": "not a JSON object", "source": f"{topic}[0]", "position": 31, "raw": "no event"}
+    ]
+    expected = expected_rows(tmp_path, ticks)
+    assert 0 < len(before) < len(expected)
+    assert sorted(in_json(tmp_path / "out")) == sorted(expected)
+
+
+def test_without_the_jars_doctor_and_run_name_them(broker: Broker, tmp_path: Path) -> None:
+    topic = broker.topic()
+    file = write_pipeline(tmp_path, f'brokers: "{broker.address}", topic: {topic}', "mode: batch")
+    text = file.read_text()
+    file.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("spark:")))
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    for verb in ("doctor", "run"):
+        done = subprocess.run(
+            [sys.executable, "-m", "cep", verb, str(file)],
+            env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "500"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        told = done.stdout + done.stderr
+        assert done.returncode != 0, verb
+        assert "E0830" in told, told
+        assert "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0" in told
+        assert "org.apache.commons:commons-pool2:2.13.1" in told
+        assert "Traceback" not in told

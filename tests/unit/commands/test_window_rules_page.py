@@ -1,0 +1,39 @@
+"""docs/window_rules.md: its rules find what the page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cep.rulebook import check_rules
+from tests.pages import DOCS, blocks, cep_prints, shown_commands
+
+PAGE = (DOCS / "window_rules.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that the page describes, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (streams,) = blocks(PAGE, "yaml")
+    Path("streams.yaml").write_text(streams)
+    Path("visits.cep").write_text(blocks(PAGE, "cep")[1])
+    Path("requests.jsonl").write_text(blocks(PAGE, "json")[0])
+    return tmp_path
+
+
+def test_the_command_prints_what_the_page_shows(folder: Path) -> None:
+    (shown,) = shown_commands(PAGE)
+    assert cep_prints(shown[0]) == shown[1]
+    assert len(shown[1].splitlines()) == 2
+
+
+def test_the_first_rule_of_the_page_is_a_rule(folder: Path) -> None:
+    Path("scan.cep").write_text(blocks(PAGE, "cep")[0])
+    assert check_rules(["scan.cep"]).problems == ()
+
+
+def test_explain_says_what_a_key_keeps(folder: Path) -> None:
+    (shown,) = blocks(PAGE, "explain")
+    assert shown in cep_prints("explain visits.cep")

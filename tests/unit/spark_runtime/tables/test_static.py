@@ -1,0 +1,167 @@
+"""Static tables of a pipeline: read as wholes, again when they change, and kept for what is repeated."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cep.errors import InputError, StateError
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from spark_runtime.pipeline.checkpoint_files import LocalFiles
+from spark_runtime.sources.plan import Plan
+from spark_runtime.tables.content import Content, checked
+from spark_runtime.tables.static import StaticFile, StaticTables
+
+COUNTRIES = Stream(
+    "countries",
+    (Field("iso", "string"), Field("risk", "bigint")),
+    "",
+    table=TableSettings(("iso",), TableKind.STATIC, max_rows=3),
+)
+NOW_S = 2_000_000_000.0
+
+
+class Tables:
+    """A static table in a folder, with a clock that tests set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "countries.csv"
+        self.now_s = NOW_S
+        self.checkpoint = folder / "checkpoint"
+
+    def write(self, text: str, written_s: float = NOW_S - 60) -> None:
+        self.file.write_text(text)
+        os.utime(self.file, (written_s, written_s))
+
+    def opened(self) -> StaticTables:
+        source = StaticFile(COUNTRIES, str(self.file), "csv")
+        files = LocalFiles(str(self.checkpoint))
+        return StaticTables({"countries": source}, files, str(self.checkpoint), clock=lambda: self.now_s)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    found = Tables(tmp_path)
+    found.write("iso,risk\nDE,1\nNG,9\n")
+    return found
+
+
+def rows(tables: StaticTables) -> list[tuple[str, int]]:
+    return [(row["iso"], row["risk"]) for row in tables.now["countries"].rows().to_pylist()]
+
+
+def test_a_table_is_read_as_a_whole_and_again_when_it_has_changed(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    first = opened.look()
+    assert rows(opened) == [("DE", 1), ("NG", 9)]
+    assert opened.look() == first
+    tables.write("iso,risk\nDE,2\n", NOW_S - 30)
+    second = opened.look()
+    assert second != first
+    assert rows(opened) == [("DE", 2)]
+    assert sorted(os.listdir(tables.checkpoint / "tables")) == sorted(
+        f"{digests['countries']}.arrow" for digests in (first, second)
+    )
+
+
+def test_the_same_rows_are_the_same_content_wherever_they_are_read(tables: Tables) -> None:
+    first, again = tables.opened(), tables.opened()
+    first.load()
+    again.load()
+    assert first.look() == again.look()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "fact"),
+    [
+        ("iso,risk\nDE,1\nNG,many\n", "E0712", "countries.csv:3"),
+        ("iso,risk\n,1\n", "E0712", "key is NULL"),
+        ("iso,risk\na,1\nb,1\nc,1\nd,1\n", "E0619", "more than 3 rows"),
+        ("other\nDE\n", "E0604", "iso"),
+    ],
+)
+def test_a_file_that_is_no_table_is_an_error_before_anything_runs(
+    tables: Tables, text: str, code: str, fact: str
+) -> None:
+    tables.write(text)
+    with pytest.raises(InputError, match=fact) as caught:
+        tables.opened().load()
+    assert caught.value.code == code
+
+
+def test_a_file_that_is_missing_is_an_error_before_anything_runs(tables: Tables) -> None:
+    tables.file.unlink()
+    with pytest.raises(InputError) as caught:
+        tables.opened().load()
+    assert caught.value.code == "E0601"
+
+
+@pytest.mark.parametrize("text", ["iso,risk\nDE,2\nNG", "iso,ri", "iso,risk\nDE,x\n", None])
+def test_while_a_stream_runs_what_cannot_be_used_leaves_the_last_content(
+    tables: Tables, text: str | None
+) -> None:
+    opened = tables.opened()
+    opened.load()
+    before = opened.look()
+    if text is None:
+        tables.file.unlink()
+    else:
+        tables.write(text, NOW_S - 30)
+    assert opened.look() == before == opened.look()
+    assert opened.counts().stale_tables == {"countries": 1}
+    (line,) = opened.status()
+    assert line.startswith("table countries: ")
+    assert line.endswith("; what was read before still counts")
+    tables.write("iso,risk\nFR,3\n", NOW_S - 20)
+    assert opened.look() != before
+    assert list(opened.status()) == []
+    assert opened.counts().stale_tables == {"countries": 1}
+
+
+def test_a_file_that_was_just_written_is_left_for_the_next_micro_batch(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    before = opened.look()
+    tables.write("iso,risk\nDE,5\n", NOW_S - 0.2)
+    assert opened.look() == before
+    tables.now_s += 1
+    assert opened.look() != before
+    assert opened.counts().stale_tables == {}
+
+
+def test_a_micro_batch_that_is_repeated_has_what_it_had(tables: Tables) -> None:
+    before = tables.opened()
+    before.load()
+    digests = before.look()
+    plan = Plan.of_json(Plan((), tables=digests).to_json())
+    tables.write("iso,risk\nFR,3\n")
+    after = tables.opened()
+    after.load()
+    ((digest, file, _),) = after.told(plan.tables).values()
+    assert Content.of_bytes(Path(file).read_bytes()) == before.now["countries"]
+    assert checked("countries", digest, Path(file).read_bytes()) == before.now["countries"]
+    Path(file).write_bytes(b"x")
+    with pytest.raises(StateError) as caught:
+        after.told(plan.tables)
+    assert caught.value.code == "E0713"
+    Path(file).unlink()
+    with pytest.raises(StateError) as caught:
+        after.told(plan.tables)
+    assert caught.value.code == "E0713"
+
+
+def test_contents_that_no_kept_plan_names_are_removed(tables: Tables) -> None:
+    opened = tables.opened()
+    opened.load()
+    for number in range(6):
+        tables.write(f"iso,risk\nDE,{number}\n", NOW_S - 50 + number)
+        digests = opened.look()
+        opened.keep(number, digests, 3)
+    assert len(os.listdir(tables.checkpoint / "tables")) == 3
+
+
+def test_a_plan_without_tables_is_written_as_before() -> None:
+    assert "tables" not in Plan(()).to_json()
