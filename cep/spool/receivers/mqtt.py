@@ -101,6 +101,7 @@ class MqttReceiver:
         finally:
             client.disconnect()
             client.loop_stop()
+            self._is_subscribed = False
         with self._lock:
             self._pending.clear()  # the broker sends them again
 
