@@ -11,7 +11,15 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.program.chains import Chains
 from cep.program.match_stream import inputs_of
-from cep.program.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, RuleProgram, missing_column
+from cep.program.program import (
+    EVENT_COLUMNS,
+    EVENT_NUMBER,
+    OUTCOME,
+    Program,
+    RuleProgram,
+    missing_column,
+    widened,
+)
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 
@@ -291,10 +299,10 @@ class RuleSet:
     def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
         schema = self.match_schema
-        widened = [
+        of_all = [
             pa.Table.from_arrays(
                 [
-                    table.column(item.name).cast(item.type)
+                    widened(table.column(item.name), item.type)
                     if item.name in table.column_names
                     else missing_column(item, len(table))
                     for item in schema
@@ -304,9 +312,9 @@ class RuleSet:
             for table in tables
             if len(table)
         ]
-        if not widened:
+        if not of_all:
             return schema.empty_table()
-        table = pa.concat_tables(widened)
+        table = pa.concat_tables(of_all)
         keys = [name for name in schema.names[1:] if name in self._keys]
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
         order += [REVISION] if self.corrections is not None else []

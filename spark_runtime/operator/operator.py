@@ -32,7 +32,7 @@ from cep.engine.watermark import late_by_us, split_late
 from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
-from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column, widened
 from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.stream import Stream
@@ -321,7 +321,7 @@ class _Call:
         if self.layout.rules.tells_end:
             columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
         arrays = [
-            columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
+            widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema
         ]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
