@@ -258,6 +258,18 @@ class RuleSet:
                 most[stream.name] = max(most.get(stream.name, 0), number)
         return most
 
+    def met_by_program(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Return the numbers above 0 of `events_met` as they are: by ``stream: first rule of the program``.
+
+        They add up over key groups. An event may be in one group for one program, in another for another.
+        """
+        return {
+            f"{stream.name}: {program.rules[0].name}": number
+            for program, of_streams in zip(self.programs, numbers, strict=True)
+            for stream, number in zip(program.streams, of_streams, strict=True)
+            if number
+        }
+
     @cached_property
     def match_schema(self) -> pa.Schema:
         """The columns of the matches of all rules: rule, keys, id, start, end, measures.

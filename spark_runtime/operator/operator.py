@@ -332,14 +332,14 @@ class _Call:
         """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
         rules = self.layout.rules
         after = [matcher.counters for matcher in self.matchers]
-        # A late or a redelivered event is one for the rules of every key: count it once.
+        # A late event is one for the rules of every key: count it once.
         for stream, n in rules.events_met([late.tolist() for late in self.late]).items():
             if n:
                 self.counts.add(Counts(late_of={stream: n}))
         if self.late_versions:
             self.counts.add(Counts(late_of=dict(self.late_versions)))
-        duplicates = rules.events_met(_new_duplicates(self.duplicates, self.chain.duplicates_of()))
-        self.counts.duplicates += sum(duplicates.values())
+        duplicates = rules.met_by_program(_new_duplicates(self.duplicates, self.chain.duplicates_of()))
+        self.counts.add(Counts(duplicates_of=duplicates))
         for old, new in zip(self.before, after, strict=True):
             self.counts.add(_added(old, new))
         uncorrected = [new.uncorrected - old.uncorrected for old, new in zip(self.before, after, strict=True)]

@@ -1,4 +1,4 @@
-"""A BIGINT measure beside a DOUBLE measure of the same name: DOUBLE in the output, exact for rules over it."""
+"""A BIGINT measure beside a DOUBLE one of the same name: DOUBLE in the output, exact for rules over it."""
 
 from __future__ import annotations
 
