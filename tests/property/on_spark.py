@@ -101,7 +101,10 @@ def _detected(
     return detect(frames, rules).toArrow()
 
 
-KINDS: dict[str, tuple[Any, Callable[..., tuple[list[Row], pa.Table, list[pa.Table]]], int]] = {
+Compare = Callable[..., tuple[list[Row], pa.Table, list[pa.Table]]]
+"""Returns what the oracle reports, and the matches of Spark and of a local run."""
+
+KINDS: dict[str, tuple[Any, Compare, int]] = {
     "rules": (cases(), compare_rules, 4),
     "window rules": (cases_of_windows(), compare_rules, 2),
     "tables": (table_cases(max_rules=2), compare_tables, 2),
@@ -116,26 +119,30 @@ def compare_on_spark(session: SparkSession, n: int, first_seed: int, only: str =
     chosen = {name: kind for name, kind in KINDS.items() if only in ("", name)}
     whole = sum(share for _, _, share in chosen.values())
     for strategy, compare, share in chosen.values():
-
-        def check(drawn: Any, compare: Any = compare) -> None:
-            rules = (drawn if isinstance(drawn, Case) else drawn.case).rules
-            try:
-                expected, found, local = compare(session, drawn)
-            except TooManyRunsError:
-                tally["too large"] += 1
-                return
-            assert in_order(rows_of(found, rules)) == expected, drawn
-            assert ids_of([found]) == ids_of(local), drawn
-            tally["cases"] += 1
-            tally["with matches"] += bool(expected)
-            tally["matches"] += len(expected)
-            tally.update(f"cases with {form}" for form in features(rules))
-
-        settings(
+        test = settings(
             max_examples=-(-n * share // whole),
             deadline=None,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )(seed(first_seed)(given(strategy)(check)))()
+        )(seed(first_seed)(given(strategy)(_checking(session, compare, tally))))
+        test()
     return tally
+
+
+def _checking(session: SparkSession, compare: Compare, tally: Counter[str]) -> Callable[[Any], None]:
+    def check(drawn: Any) -> None:
+        rules = (drawn if isinstance(drawn, Case) else drawn.case).rules
+        try:
+            expected, found, local = compare(session, drawn)
+        except TooManyRunsError:
+            tally["too large"] += 1
+            return
+        assert in_order(rows_of(found, rules)) == expected, drawn
+        assert ids_of([found]) == ids_of(local), drawn
+        tally["cases"] += 1
+        tally["with matches"] += bool(expected)
+        tally["matches"] += len(expected)
+        tally.update(f"cases with {form}" for form in features(rules))
+
+    return check
