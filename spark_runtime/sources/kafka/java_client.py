@@ -18,7 +18,7 @@ _PREFIX = "kafka."
 _OF_ALL_CLIENTS = ("bootstrap.", "client.", "sasl.", "security.", "ssl.")
 
 _WAIT_MS = 9000
-"""How long a broker may take to answer. Java's client needs more time than librdkafka where cores are busy."""
+"""How long a broker may take to answer. Java needs more time than librdkafka where cores are busy."""
 
 _REFUSED = ("Authentication", "Authorization")
 """Parts of the names of Java's exceptions."""
