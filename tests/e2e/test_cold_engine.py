@@ -1,7 +1,7 @@
 """The engine is compiled once, all of it, when the first events are to be matched.
 
-To compile all of it takes more than a minute, and `make` does it when it sets up. So a copy lacks one kernel here,
-and everything with ``CEP_COLD=all``.
+To compile all of it takes more than a minute, and `make` does it when it sets up. So a copy lacks one kernel
+here, and everything with ``CEP_COLD=all``.
 """
 
 from __future__ import annotations
