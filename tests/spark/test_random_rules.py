@@ -13,5 +13,5 @@ from tests.property.on_spark import compare_on_spark
 def test_a_batch_of_drawn_rules_gives_the_matches_of_the_oracle(
     spark: SparkSession, kind: str, n: int
 ) -> None:
-    tally = compare_on_spark(spark, n, first_seed=11, only=kind)
+    tally = compare_on_spark(spark, n, first_seed=7, only=kind)
     assert tally["with matches"] >= min(n // 2, 3)
