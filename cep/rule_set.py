@@ -107,7 +107,7 @@ class RuleSet:
     @cached_property
     def tables(self) -> dict[str, Stream]:
         """The tables that the rules join, by name."""
-        return {joined.table.name: joined.table for p in self.programs for joined in p.joins.tables}
+        return {table.name: table for program in self.programs for table in program.joins.declared}
 
     @cached_property
     def inputs(self) -> dict[str, Stream]:
@@ -207,12 +207,12 @@ class RuleSet:
                     "E0610", f"no rule reads a stream{tables} `{name}`", f"streams of these rules: {known}"
                 )
         for program in self.programs:
-            for joined in program.joins.tables:
-                if joined.table.name not in given:
+            for table in program.joins.declared:
+                if table.name not in given:
                     raise InputError(
                         "E0621",
-                        f"a rule joins table `{joined.table.name}`, there is no input for it",
-                        f"give its versions, too: {joined.table.name}=FILE",
+                        f"a rule joins table `{table.name}`, there is no input for it",
+                        f"give its versions, too: {table.name}=FILE",
                     )
             for stream in inputs_of(program.streams):
                 if stream.name not in given:

@@ -151,6 +151,7 @@ WARNINGS: dict[str, str] = {
     "W0513": "an absence that holds only up to the first repetition of a loop",
     "W0514": "a comparison with an event of a loop that can end at each",
     "W0515": "windows with time between them",
+    "W0518": "a table that is joined for nothing",
     "W0519": "an event that is compared with itself by IN",
 }
 """W05. What is legal and probably not meant."""

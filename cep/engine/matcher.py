@@ -233,7 +233,7 @@ class Matcher:
         if program.has_window_rules:
             from cep.engine.context.window_rules import WindowRules
 
-            self._window_rules = WindowRules(program)
+            self._window_rules = WindowRules(program, tables or {})
         elif program.windows or program.joins.tables:
             from cep.engine.context.columns import Context
 
@@ -278,8 +278,8 @@ class Matcher:
         for number, state in enumerate(self._rules):
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
         due = self._due(watermark_us)
-        if due is not None and self._context is not None:
-            due = self._context.take_in(due)
+        if due is not None and self._past is not None:
+            due = self._past.take_in(due)
         if self._window_rules is not None:
             self._run_window_rules(self._window_rules, due, before_us, found)
         elif due is not None:
@@ -523,7 +523,7 @@ class Matcher:
         )
         rules = zip(self._rules, identity.rules, strict=True)
         windows = () if self._past is None else self._past.sections()
-        tables = () if self._context is None else self._context.table_sections()
+        tables = () if self._past is None else self._past.table_sections()
         of_rules = tuple(self._section(state, rule) for state, rule in rules)
         sections = StateSections(shared, of_rules, windows, tables)
         return codec.encode(sections, identity.fingerprint)
@@ -576,10 +576,8 @@ class Matcher:
             matcher._kept = shared.kept
         for state, section in zip(matcher._rules, stored.rules, strict=True):
             matcher._restore_rule(state, section)
-        if matcher._context is not None:
-            matcher._context.restore(stored.windows, matcher._n_slots, stored.tables)
-        elif matcher._window_rules is not None:
-            matcher._window_rules.restore(stored.windows, matcher._n_slots)
+        if matcher._past is not None:
+            matcher._past.restore(stored.windows, matcher._n_slots, stored.tables)
         return matcher
 
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:

@@ -49,7 +49,5 @@ def _pairs(table: Stream, leaf: Joined) -> str:
 
 def _leaves(rule: ir.Rule) -> Iterator[Joined]:
     """Yield the columns of tables that the rule reads."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
-    for expression in expressions:
+    for expression in rule.expressions:
         yield from (node for node in walk(expression) if isinstance(node, Joined))

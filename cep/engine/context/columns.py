@@ -72,11 +72,7 @@ class Context:
             Texts by code.
         """
         program = self.program
-        if program.joins.columns:
-            table = self.tables.extend(table, order)
-            for name, expression in program.joins.derived:
-                table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
-            table = _refined(program.joins.refined, table)
+        table = with_joined_columns(self.tables, table, order)
 
         def cells(name: str) -> tuple[I64, Mask | None]:
             return cells_of(whole(table.column(name)), program.type_of(name), strings)
@@ -101,10 +97,7 @@ class Context:
 
     def table_sections(self) -> tuple[TableSection, ...]:
         """Return what is kept of tables, for a snapshot."""
-        meanings = joined_meanings(self.program)
-        return tuple(
-            TableSection(meanings[table_name(number)], rows) for number, rows in self.tables.stored()
-        )
+        return sections_of(self.tables)
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:
         """Return which keys hold something that an event after the watermark can see."""
@@ -150,11 +143,39 @@ class Context:
                 for section in sections
             ]
             self.windows.restore(rings, n_slots)
-            numbers = {meaning: name for name, meaning in joined_meanings(self.program).items()}
-            places = {table_name(number): number for number in range(len(self.program.joins.tables))}
-            self.tables.restore([(places[numbers[table.meaning]], table.rows) for table in tables])
+            restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged("its windows or tables do not fit its rules") from error
+
+
+def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
+    """Return prepared events with the columns of tables, what is computed of them, and bits that know them."""
+    joins = tables.program.joins
+    if not joins.columns:
+        return events
+    events = tables.extend(events, order)
+    for name, expression in joins.derived:
+        events = events.append_column(name, evaluate(expression, Batch(events)).to_arrow())
+    return _refined(joins.refined, events)
+
+
+def sections_of(tables: Tables) -> tuple[TableSection, ...]:
+    """Return what is kept of tables, for a snapshot."""
+    meanings = joined_meanings(tables.program)
+    return tuple(TableSection(meanings[table_name(number)], rows) for number, rows in tables.stored())
+
+
+def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
+    """Let `tables` hold what `sections_of` returned, perhaps of a program with its rules in another order.
+
+    Raises
+    ------
+    ValueError, KeyError
+        It cannot have been stored by tables like these.
+    """
+    numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
+    places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
+    tables.restore([(places[numbers[section.meaning]], section.rows) for section in sections])
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:
