@@ -41,6 +41,7 @@ from cep.engine.order.lookahead import Lookahead
 from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
 from cep.engine.packed_rule import pack_rule
 from cep.engine.prepare.columns import lent, whole
+from cep.engine.prepare.versions import parted, until
 from cep.engine.state import codec
 from cep.engine.state.event_lists import KeptEvents, Nodes
 from cep.engine.state.runs import (
@@ -277,9 +278,9 @@ class Matcher:
         found: list[list[I64]] = [[] for _ in self._rules]
         for number, state in enumerate(self._rules):
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
-        due = self._due(watermark_us)
-        if due is not None and self._past is not None:
-            due = self._past.take_in(due)
+        due, versions = self._due(watermark_us)
+        if versions is not None and self._past is not None:
+            self._past.take_in(versions)
         if self._window_rules is not None:
             self._run_window_rules(self._window_rules, due, before_us, found)
         elif due is not None:
@@ -347,22 +348,16 @@ class Matcher:
 
     # ------------------------------------------------------------ events
 
-    def _due(self, watermark_us: int) -> pa.Table | None:
-        """Take the events up to the watermark out of the buffer."""
-        if not self._pending:
-            return None
-        table = self._pending[0]
-        if len(self._pending) > 1:
-            table = pa.concat_tables(self._pending).combine_chunks()
-        is_due = np.asarray(table.column(TIME_COLUMN)) <= watermark_us
-        if is_due.all():
-            self._pending = []
-            return table
-        if not is_due.any():
-            self._pending = [table]
-            return None
-        self._pending = [table.filter(pa.array(~is_due))]
-        return table.filter(pa.array(is_due))
+    def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+        """Take the events, and the versions of tables, up to the watermark out of the buffer."""
+        pending, self._pending = self._pending, []
+        found: list[pa.Table | None] = []
+        for tables in parted(self.program, pending):
+            due, waiting = until(watermark_us, tables)
+            found.append(due)
+            self._pending += [] if waiting is None else [waiting]
+        events, versions = found
+        return events, versions
 
     def _ordered(self, table: pa.Table) -> OrderedEvents:
         order = order_events(self.program, table)

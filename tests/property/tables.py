@@ -321,12 +321,12 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
 def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Table:
     """Push events and versions, finish, and return the matches.
 
-    In half of the cases levels of versions are never merged, so there are many, as in large tables. Snapshots
-    would merge them, so these cases have none.
+    In half of the cases rows are moved together whenever most are not there any more, as in large tables.
+    Snapshots move them together, too, so these cases have none.
     """
-    has_levels = len(case.versions) % 2 == 1
-    with mock.patch("cep.engine.context.tables._GROWTH", 0 if has_levels else 4):
-        return _delivered(program, case, steps, restores=not has_levels)
+    moves = len(case.versions) % 2 == 1
+    with mock.patch("cep.engine.context.kept_rows._FEW", 0 if moves else 64):
+        return _delivered(program, case, steps, restores=not moves)
 
 
 def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, restores: bool) -> pa.Table:

@@ -48,10 +48,9 @@ class Context:
         self.windows = Windows(program.windows)
         self.tables = Tables(program, given)
 
-    def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take the versions out of prepared rows that are due; return the events, None: there are none."""
-        events = self.tables.take_in(rows)
-        return events if events.num_rows else None
+    def take_in(self, versions: pa.Table) -> None:
+        """Take in versions of tables that are due: prepared rows."""
+        self.tables.take_in(versions)
 
     def extend(
         self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, strings: StringPool

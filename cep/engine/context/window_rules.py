@@ -126,10 +126,9 @@ class WindowRules:
             numbers.setdefault((rule.windowed.window, rule.windowed.where), []).append(number)
         self._groups = [_Group(program, *windows, of) for windows, of in numbers.items()]
 
-    def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take the versions out of prepared rows that are due; return the events, None: there are none."""
-        events = self.tables.take_in(rows)
-        return events if events.num_rows else None
+    def take_in(self, versions: pa.Table) -> None:
+        """Take in versions of tables that are due: prepared rows."""
+        self.tables.take_in(versions)
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.
