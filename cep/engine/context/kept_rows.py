@@ -24,14 +24,18 @@ from cep.engine.context import versions
 from cep.engine.context.kernels.rows import (
     NULL,
     NUMBER,
+    SHORT,
+    add_keys,
     copy_cells,
     copy_texts,
+    find_keys,
     index_rows,
     measure_texts,
-    place_keys,
+    pack_keys,
+    unpack_keys,
 )
 from cep.engine.prepare.columns import lent
-from cep.engine.prepare.predicates import Vector, all_rows, from_arrow
+from cep.engine.prepare.predicates import Vector, from_arrow
 from cep.expression import Type
 from cep.schema.arrow_types import ARROW_TYPES
 
@@ -59,9 +63,9 @@ class KeptRows:
         self.n_rows = 0  # that are there
         self._kind = pa.string()  # of the keys
         self._ends = np.zeros(2, np.int64)
-        self._records = np.zeros((0, 3), np.int64)
+        self._records = np.zeros((0, 4), np.int64)
         self._text = _NO_BYTES
-        self._index = np.full(2, -1, np.int32)
+        self._index = np.full(2, -1, np.int64)
         self.is_there = np.zeros(0, np.bool_)
         self._columns = {name: _column_of(kind) for name, kind in self.types.items()}
 
@@ -78,28 +82,33 @@ class KeptRows:
 
     def find(self, keys: pa.Array) -> I64:
         """Return (n,) int64: the place of each of `keys`, texts or int64; -1: it has none."""
-        return self._placed(keys, adds=False)
+        return self._found(*_hashed(keys))
 
     def add(self, keys: pa.Array) -> I64:
         """Return (n,) int64: the place of each of `keys`. New ones get one, but no row is there yet."""
         if not self._ends[0]:
             self._kind = keys.type
-        return self._placed(keys, adds=True)
-
-    def _placed(self, keys: pa.Array, *, adds: bool) -> I64:
-        places = np.full(len(keys), -1, np.int64)
-        if not len(keys) or not (adds or self._ends[0]):
-            return places
         hashed, data = _hashed(keys)
-        done = 0
-        while True:
-            done = place_keys(
-                hashed, data, self._records, self._text, self._index, self._ends, adds, done, places
-            )
-            if done == len(keys):
-                return places
-            n_texts = int(np.maximum(hashed[done:, 2], 0).sum())
-            self._make_room(len(keys) - done, n_texts)
+        places = self._found(hashed, data)
+        missing = np.flatnonzero(places < 0)
+        if len(missing):
+            hashed = hashed[missing]
+            new = np.empty(len(missing), np.int64)
+            done = 0
+            while done < len(new):
+                done = add_keys(
+                    hashed, data, self._records, self._text, self._index, self._ends, done, new
+                )
+                if done < len(new):
+                    lengths = hashed[done:, 3]
+                    self._make_room(len(new) - done, int(lengths[lengths > SHORT].sum()))
+            places[missing] = new
+        return places
+
+    def _found(self, hashed: I64, data: U8) -> I64:
+        places = np.empty(len(hashed), np.int64)
+        find_keys(hashed, data, self._records, self._text, self._index, places)
+        return places
 
     def _make_room(self, n_more: int, n_texts: int) -> None:
         """Make room for a row more, at best for as many as are wanted."""
@@ -113,7 +122,7 @@ class KeptRows:
         if used + n_texts > len(self._text):
             self._text = _longer(self._text, max(used + n_texts, used + used // 4))
         if 2 * self.capacity >= len(self._index) - 1:
-            self._index = np.full(1 << (2 * self.capacity + 1).bit_length(), -1, np.int32)
+            self._index = np.full(1 << (2 * self.capacity + 1).bit_length(), -1, np.int64)
             index_rows(self._records, n, self._index)
 
     def change(self, places: I64, is_deleted: Mask, values: Mapping[str, pa.Array], chosen: I64) -> None:
@@ -162,9 +171,13 @@ class KeptRows:
     def keys(self) -> pa.Array:
         """Return the keys of all rows."""
         places = self.places()
-        if pa.types.is_string(self._kind):
-            return _texts(self._records, self._text, places)
-        return pa.array(self._records[places, 1])
+        if not pa.types.is_string(self._kind):
+            return pa.array(self._records[places, 1])
+        offsets = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(self._records[places, 3], out=offsets[1:])
+        data = np.empty(max(int(offsets[-1]), 1), np.uint8)
+        unpack_keys(self._records, self._text, places, offsets, data)
+        return _text_array(np.ones(len(places), np.bool_), offsets, data)
 
     def values(self, name: str, places: I64) -> pa.Array:
         """Return a column of the rows at `places`, (n,) int64; -1: NULL."""
@@ -264,18 +277,18 @@ def _as_cells(vector: Vector) -> I64:
 
 
 def _hashed(keys: pa.Array) -> tuple[I64, U8]:
-    """Return keys as `place_keys` takes them: (n, 3) int64, and the bytes of their texts."""
-    hashed = np.empty((len(keys), 3), np.int64)
-    known = all_rows(len(keys)) if keys.null_count == 0 else np.asarray(pc.is_valid(keys))
-    data = _NO_BYTES
+    """Return keys as `find_keys` takes them: (n, 4) int64, and the bytes of their texts."""
+    hashed = np.empty((len(keys), 4), np.int64)
     hashed[:, 0] = versions.key_hashes(keys)
+    data = _NO_BYTES
     if pa.types.is_string(keys.type):
-        hashed[:, 1], hashed[:, 2], data = _parts_of(keys)
+        starts, hashed[:, 3], data = _parts_of(keys)
+        pack_keys(starts, data, hashed)
     else:
         hashed[:, 1] = np.asarray(pc.fill_null(keys, 0) if keys.null_count else keys)
-        hashed[:, 2] = NUMBER
+        hashed[:, 2], hashed[:, 3] = 0, NUMBER
     if keys.null_count:
-        hashed[~known, 2] = NULL
+        hashed[np.asarray(pc.is_null(keys)), 3] = NULL
     return hashed, data
 
 
@@ -302,12 +315,16 @@ def _texts(spans: I64, text: U8, places: I64) -> pa.Array:
     data = np.empty(max(int(offsets[-1]), 1), np.uint8)
     copy_texts(spans, text, places, offsets, data)
     known = (places >= 0) & (spans[places, 2] >= 0)
+    return _text_array(known, offsets, data)
+
+
+def _text_array(known: Mask, offsets: I64, data: U8) -> pa.Array:
     buffers = [
         pa.py_buffer(np.packbits(known, bitorder="little")),
         pa.py_buffer(offsets.astype(np.int32)),
         pa.py_buffer(data),
     ]
-    return pa.Array.from_buffers(pa.string(), n, buffers)
+    return pa.Array.from_buffers(pa.string(), len(known), buffers)
 
 
 def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:

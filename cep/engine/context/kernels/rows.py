@@ -14,16 +14,51 @@ from cep.engine.context.kernels.compiled import inlined, kernel
 NUMBER, NULL = -1, -2
 """Lengths of keys that are no texts."""
 
+SHORT = 16
+"""A text of so many bytes lies in the record of its key."""
+
+_ROW = (1 << 32) - 1
+_AHEAD = 128
+"""So many keys are looked up together: the processor then waits for their places in memory together."""
+
+
+@kernel
+def pack_keys(offsets: I64, data: U8, keys: I64) -> None:
+    """Write short texts into the records of keys, and where the others begin.
+
+    Parameters
+    ----------
+    offsets : (m,) int64
+        Where each text begins in `data`.
+    data : (bytes,) uint8
+        Texts.
+    keys : (m, 4) int64
+        Of each key a hash, two words, and the length of the text; the words are written.
+    """
+    for key in range(keys.shape[0]):
+        length, start = keys[key, 3], offsets[key]
+        keys[key, 1], keys[key, 2] = start, 0
+        if 0 <= length <= SHORT:
+            keys[key, 1] = 0
+            for at in range(length):
+                keys[key, 1 + (at >> 3)] |= np.int64(data[start + at]) << ((at & 7) << 3)
+
+
+@inlined
+def _tag(hashed: int) -> int:
+    """Return what the index has of a hash besides its place."""
+    return hashed >> 32 & 0x7FFF_FFFF
+
 
 @inlined
 def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) -> bool:
-    """Return whether a key is the one of a row; their hashes are the same."""
-    length = keys[key, 2]
-    if length != records[row, 2]:
+    """Return whether a key is the one of a row."""
+    length = keys[key, 3]
+    if records[row, 0] != keys[key, 0] or records[row, 3] != length:
         return False
+    if length <= SHORT:
+        return records[row, 1] == keys[key, 1] and records[row, 2] == keys[key, 2]
     first, start = keys[key, 1], records[row, 1]
-    if length == NUMBER:
-        return first == start
     for at in range(length):
         if data[first + at] != text[start + at]:
             return False
@@ -31,32 +66,59 @@ def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) ->
 
 
 @kernel
-def place_keys(
-    keys: I64, data: U8, records: I64, text: U8, index: I32, ends: I64, adds: bool, done: int, rows: I64
-) -> int:
-    """Find the rows of keys; add those that are not there, until there is no room.
+def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64) -> None:
+    """Find the rows of keys.
 
     Parameters
     ----------
-    keys : (m, 3) int64
-        Of each key its hash, where its text begins in `data`, and the length of the text. Of a key that is a
-        number: the number, and the length `NUMBER`. `NULL`: it has no row.
+    keys : (m, 4) int64
+        Of each key its hash, its text (see `pack_keys`), and the length of the text. Of a key that is a
+        number: the number, 0, and the length `NUMBER`. `NULL`: it has no row.
     data : (bytes,) uint8
         Texts of `keys`.
-    records : (capacity, 3) int64
-        The same of each row; its text is in `text`.
+    records : (capacity, 4) int64
+        The same of each row; long texts are in `text`.
     text : (bytes,) uint8
         Texts of `records`.
-    index : (2**k,) int32
-        The row at each place, -1: none. At least twice as many places as rows.
-    ends : (2,) int64
-        How many rows there are, and how much of `text` is used; changed.
-    adds : bool
-        Whether keys are added.
-    done : int
-        So many keys are done.
+    index : (2**k,) int64
+        The row at each place, with a part of its hash above; -1: none. At least twice as many places as rows.
     rows : (m,) int64
         The row of each key, -1: none; written.
+    """
+    mask = index.shape[0] - 1
+    for first in range(0, keys.shape[0], _AHEAD):
+        last = min(first + _AHEAD, keys.shape[0])
+        for key in range(first, last):
+            place = keys[key, 0] & mask
+            entry = index[place]
+            while entry >= 0 and entry >> 32 != _tag(keys[key, 0]):
+                place = (place + 1) & mask
+                entry = index[place]
+            rows[key] = place if entry >= 0 else -1
+        for key in range(first, last):
+            if rows[key] >= 0:
+                place = rows[key]
+                entry = index[place]
+                while entry >= 0 and not _is_same(keys, key, data, records, entry & _ROW, text):
+                    place = (place + 1) & mask
+                    entry = index[place]
+                rows[key] = entry & _ROW if entry >= 0 and keys[key, 3] != NULL else -1
+
+
+@kernel
+def add_keys(
+    keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64
+) -> int:
+    """Find the rows of keys, and add those that are not there, until there is no room.
+
+    Parameters
+    ----------
+    keys, data, records, text, index, rows
+        See `find_keys`; what belongs to the rows is changed. No key is NULL.
+    ends : (2,) int64
+        How many rows there are, and how much of `text` is used; changed.
+    done : int
+        So many keys are done.
 
     Returns
     -------
@@ -64,44 +126,42 @@ def place_keys(
     """
     mask = index.shape[0] - 1
     for key in range(done, keys.shape[0]):
-        if keys[key, 2] == NULL:
-            rows[key] = -1
-            continue
         place = keys[key, 0] & mask
-        row = index[place]
-        while row >= 0 and not (
-            records[row, 0] == keys[key, 0] and _is_same(keys, key, data, records, row, text)
+        entry = index[place]
+        while entry >= 0 and not (
+            entry >> 32 == _tag(keys[key, 0]) and _is_same(keys, key, data, records, entry & _ROW, text)
         ):
             place = (place + 1) & mask
-            row = index[place]
-        if row < 0 and adds:
-            length = max(keys[key, 2], 0)
-            new = ends[0]
-            if new == records.shape[0] or 2 * new >= mask or ends[1] + length > text.shape[0]:
-                return key
-            records[new, 0], records[new, 2] = keys[key, 0], keys[key, 2]
-            records[new, 1] = keys[key, 1] if keys[key, 2] == NUMBER else ends[1]
+            entry = index[place]
+        if entry >= 0:
+            rows[key] = entry & _ROW
+            continue
+        new, length = ends[0], keys[key, 3] if keys[key, 3] > SHORT else 0
+        if new == records.shape[0] or 2 * new >= mask or ends[1] + length > text.shape[0]:
+            return key
+        for part in range(4):
+            records[new, part] = keys[key, part]
+        if length:
+            records[new, 1] = ends[1]
             for at in range(length):
                 text[ends[1] + at] = data[keys[key, 1] + at]
-            ends[0], ends[1] = new + 1, ends[1] + length
-            index[place] = new
-            rows[key] = new
-        else:
-            rows[key] = row
+        ends[0], ends[1] = new + 1, ends[1] + length
+        index[place] = _tag(keys[key, 0]) << 32 | new
+        rows[key] = new
     return keys.shape[0]
 
 
 @kernel
-def index_rows(records: I64, n_rows: int, index: I32) -> None:
+def index_rows(records: I64, n_rows: int, index: I64) -> None:
     """Write an index of rows, whose keys differ.
 
     Parameters
     ----------
-    records : (capacity, 3) int64
-        See `place_keys`.
+    records : (capacity, 4) int64
+        See `find_keys`.
     n_rows : int
         The number of rows.
-    index : (2**k,) int32
+    index : (2**k,) int64
         All -1; written.
     """
     mask = index.shape[0] - 1
@@ -109,7 +169,34 @@ def index_rows(records: I64, n_rows: int, index: I32) -> None:
         place = records[row, 0] & mask
         while index[place] >= 0:
             place = (place + 1) & mask
-        index[place] = row
+        index[place] = _tag(records[row, 0]) << 32 | row
+
+
+@kernel
+def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
+    """Write the keys of some rows, which are texts, one behind the other.
+
+    Parameters
+    ----------
+    records : (capacity, 4) int64
+        See `find_keys`.
+    text : (bytes,) uint8
+        Long texts of `records`.
+    rows : (n,) int64
+        Rows.
+    offsets : (n + 1,) int64
+        Where each text goes, as long as it is.
+    to : (bytes,) uint8
+        Written.
+    """
+    for place in range(rows.shape[0]):
+        row, target = rows[place], offsets[place]
+        length, start = records[row, 3], records[row, 1]
+        for at in range(length):
+            if length > SHORT:
+                to[target + at] = text[start + at]
+            else:
+                to[target + at] = records[row, 1 + (at >> 3)] >> ((at & 7) << 3) & 0xFF
 
 
 @kernel
