@@ -73,6 +73,17 @@ DEFINE
 MEASURES
   one.lands.risk AS risk, big.customers.segment AS segment, big.rates.rate AS rate, big.id AS id
 AFTER MATCH SKIP TO NEXT EVENT
+
+RULE spent
+FROM payments
+JOIN customers ON card
+JOIN rates ON unit
+JOIN lands ON land = lands.iso
+PARTITION BY card
+WINDOW TUMBLING 20 SECONDS
+WHERE lands.risk > 0
+HAVING SUM(amount * rates.rate) FILTER (WHERE customers.segment = 'x') > 3
+MEASURES LAST_VALUE(customers.segment) AS segment, MAX(rates.rate) AS rate, COUNT(*) AS id
 """
 LANDS = "iso,risk\nDE,1\nFR,2\nNG,3\n"
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -53,7 +53,7 @@ def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Report) -> None:
                 "W0518",
                 f"no column of `{join.table.text}` is read",
                 join.table.span,
-                "joined for nothing: an event without a row is no less an event",
+                "joined for nothing: events without a row count, too",
                 f"leave the JOIN out, or ask for a row: {join.table.text}.{_key_of(join, typed)} IS NOT NULL",
             )
 

@@ -148,7 +148,7 @@ class Context:
 
 
 def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
-    """Return prepared events with the columns of tables, what is computed of them, and bits that know them."""
+    """Return prepared events with the columns of tables, what is computed of them, and all bits."""
     joins = tables.program.joins
     if not joins.columns:
         return events

@@ -66,7 +66,7 @@ class KeptRows:
         self._records = np.zeros((0, 4), np.int64)
         self._text = _NO_BYTES
         self._index = np.full(2, -1, np.int64)
-        self.is_there = np.zeros(0, np.bool_)
+        self._is_there = np.zeros(0, np.bool_)
         self._columns = {name: _column_of(kind) for name, kind in self.types.items()}
 
     @property
@@ -77,12 +77,18 @@ class KeptRows:
     @property
     def n_bytes(self) -> int:
         """The bytes that are kept."""
-        own = (self._records, self._text, self._index, self.is_there)
+        own = (self._records, self._text, self._index, self._is_there)
         return sum(array.nbytes for array in own) + sum(column.n_bytes for column in self._columns.values())
 
     def find(self, keys: pa.Array) -> I64:
         """Return (n,) int64: the place of each of `keys`, texts or int64; -1: it has none."""
         return self._found(*_hashed(keys))
+
+    def that_are_there(self, places: I64) -> I64:
+        """Return `places`; -1 instead of those whose row is not there."""
+        if not self.n_rows:
+            return np.full(len(places), -1, np.int64)
+        return np.where((places >= 0) & self._is_there[places], places, -1)
 
     def add(self, keys: pa.Array) -> I64:
         """Return (n,) int64: the place of each of `keys`. New ones get one, but no row is there yet."""
@@ -96,9 +102,7 @@ class KeptRows:
             new = np.empty(len(missing), np.int64)
             done = 0
             while done < len(new):
-                done = add_keys(
-                    hashed, data, self._records, self._text, self._index, self._ends, done, new
-                )
+                done = add_keys(hashed, data, self._records, self._text, self._index, self._ends, done, new)
                 if done < len(new):
                     lengths = hashed[done:, 3]
                     self._make_room(len(new) - done, int(lengths[lengths > SHORT].sum()))
@@ -116,7 +120,7 @@ class KeptRows:
         if n == self.capacity:
             size = max(n + (n_more if n == 0 else 0), n + n // 2, 64)
             self._records = _longer(self._records, size)
-            self.is_there = _longer(self.is_there, size)
+            self._is_there = _longer(self._is_there, size)
             for column in self._columns.values():
                 column.make_room(size)
         if used + n_texts > len(self._text):
@@ -139,8 +143,8 @@ class KeptRows:
         chosen : (m,) int64
             The version of each row.
         """
-        self.n_rows += int((~is_deleted).sum()) - int(self.is_there[places].sum())
-        self.is_there[places] = ~is_deleted
+        self.n_rows += int((~is_deleted).sum()) - int(self._is_there[places].sum())
+        self._is_there[places] = ~is_deleted
         for name, column in self._columns.items():
             column.change(places, values[name], chosen)
         if self._ends[0] > _FEW + 2 * self.n_rows:
@@ -160,13 +164,13 @@ class KeptRows:
             raise ValueError("a key is there twice")
         all_of_them = np.arange(len(keys))
         self.n_rows = len(keys)
-        self.is_there[places] = True
+        self._is_there[places] = True
         for name, column in self._columns.items():
             column.change(places, values[name], all_of_them)
 
     def places(self) -> I64:
         """Return the places of all rows, in the order in which their keys came."""
-        return np.flatnonzero(self.is_there[: self._ends[0]])
+        return np.flatnonzero(self._is_there[: self._ends[0]])
 
     def keys(self) -> pa.Array:
         """Return the keys of all rows."""
@@ -319,12 +323,8 @@ def _texts(spans: I64, text: U8, places: I64) -> pa.Array:
 
 
 def _text_array(known: Mask, offsets: I64, data: U8) -> pa.Array:
-    buffers = [
-        pa.py_buffer(np.packbits(known, bitorder="little")),
-        pa.py_buffer(offsets.astype(np.int32)),
-        pa.py_buffer(data),
-    ]
-    return pa.Array.from_buffers(pa.string(), len(known), buffers)
+    parts = (np.packbits(known, bitorder="little"), offsets.astype(np.int32), data)
+    return pa.Array.from_buffers(pa.string(), len(known), [pa.py_buffer(part) for part in parts])
 
 
 def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:

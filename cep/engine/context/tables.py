@@ -27,6 +27,7 @@ from cep.engine.prepare.columns import lent, plain, whole
 from cep.engine.prepare.predicates import from_arrow
 from cep.engine.watermark import START_OF_TIME_US
 from cep.errors import InputError
+from cep.expression import Type
 from cep.program.program import TIME_COLUMN, Program
 from cep.program.tables import VERSION_COLUMN, JoinedColumn, JoinedTable
 from cep.schema.arrow_types import ARROW_TYPES
@@ -159,20 +160,14 @@ class _Kept:
         places = places if codes is None else places[codes]
         due = self.due
         if due is None:
-            return partial(self.rows.values, places=self._that_are_there(places))
+            return partial(self.rows.values, places=self.rows.that_are_there(places))
         found = np.empty(len(places), np.int64)
         find_due(places, lent(times_us), self._first_due, due.ends, lent(due.times_us), found)
         at = np.flatnonzero(found >= 0)
         versions = due.order[found[at]]
-        places = self._that_are_there(places)
+        places = self.rows.that_are_there(places)
         places[at] = -1
         return partial(self._with_due, due=due, places=places, at=at, versions=versions)
-
-    def _that_are_there(self, places: I64) -> I64:
-        """Return `places`; -1 instead of those whose row is not there."""
-        if not len(self.rows.is_there):
-            return places
-        return np.where((places >= 0) & self.rows.is_there[places], places, -1)
 
     def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
         """Return a column of the rows at `places`; of events `at` it is that of versions that are due."""
@@ -337,10 +332,8 @@ class Tables:
         if column.table in self._kept:
             return self._kept[column.table].found(keys, codes, times_us)
         given = self._given[column.table]
-        if codes is None:
-            sought = Sought.of(keys, given.seed)
-        else:
-            sought = Sought.of_codes(keys, codes, given.seed)
+        seed = given.seed
+        sought = Sought.of(keys, seed) if codes is None else Sought.of_codes(keys, codes, seed)
         return partial(_values_of, given.versions, given.versions.rows_at(sought, times_us))
 
     def fold(self) -> None:
@@ -411,3 +404,16 @@ def _check_limit(table: Stream, n_rows: int) -> None:
             "raise `max_rows` of the table if there is memory for its rows wherever they are needed, or join "
             "it by the rule's key, so that each row is needed in one place",
         )
+
+
+def warm_up_tables() -> None:
+    """Change rows of a table and look them up, so that every kernel is compiled."""
+    rows = KeptRows({"n": Type.BIGINT, "text": Type.STRING})
+    for length in (1, 99):
+        keys = pa.array(["k" * length])
+        places = rows.add(keys)
+        found = np.empty(1, np.int64)
+        find_due(places, found, np.zeros(rows.capacity, np.int32), places + 1, places, found.copy())
+        values = {"n": pa.array([1]), "text": keys}
+        rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
+    rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

@@ -274,9 +274,7 @@ def test_a_table_of_envelopes_is_joined_as_any_other() -> None:
         wrapped(envelope("d", None, {"id": 1, "limit": None}, ts_us=5_000_000, lsn=7)),
         envelope("c", {"id": 1, "limit": 5.0}, ts_us=6_000_000, lsn=9),
     ]
-    versions, dead = read(
-        *changes, stream=customers, columns={"op": "op", "at": "commit_time", "lsn": "lsn"}
-    )
+    versions, dead = read(*changes, stream=customers, columns={"op": "op", "at": "commit_time", "lsn": "lsn"})
     assert dead == []
     rows = [{"id": 1, "ts": second * 1_000_000, "amount": 25.0} for second in range(8)]
     streams = {"payments": payments, "customers": customers}

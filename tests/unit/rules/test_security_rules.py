@@ -174,7 +174,9 @@ def hijacks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_session_that_goes_on_from_another_device_and_address_is_found_once() -> None:
-    rows = asked((0, "phone", HOME), (5, "phone", CAFE), (20, "linux", FAR), (21, "phone", CAFE), (22, "x", FAR))
+    rows = asked(
+        (0, "phone", HOME), (5, "phone", CAFE), (20, "linux", FAR), (21, "phone", CAFE), (22, "x", FAR)
+    )
     (match,) = hijacks(rows)
     assert (match["session_id"], match["account"], match["match_end"]) == ("s1", "a7", at(20))
     assert (match["owner"], match["device"]) == ("phone", "linux")

@@ -59,10 +59,10 @@ def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) ->
     if length <= SHORT:
         return records[row, 1] == keys[key, 1] and records[row, 2] == keys[key, 2]
     first, start = keys[key, 1], records[row, 1]
-    for at in range(length):
-        if data[first + at] != text[start + at]:
-            return False
-    return True
+    at = 0
+    while at < length and data[first + at] == text[start + at]:
+        at += 1
+    return at == length
 
 
 @kernel
@@ -106,9 +106,7 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
 
 
 @kernel
-def add_keys(
-    keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64
-) -> int:
+def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64) -> int:
     """Find the rows of keys, and add those that are not there, until there is no room.
 
     Parameters
