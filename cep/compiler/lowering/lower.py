@@ -91,8 +91,8 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     return PredicateParts(local, parts.correlated)
 
 
-_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool]]
-"""Streams, key and roles; whether they are window rules, and whether they join tables."""
+_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool, bool]]
+"""Streams, key and roles; whether they are window rules, whether they join tables, whether they are views."""
 
 
 def lower(
@@ -114,12 +114,14 @@ def lower(
     for one in in_reading_order(built, lambda one: one.rule):
         rule = one.rule
         roles = rule.roles or (Role(rule.streams[0], rule.key),)
-        kind = (rule.windowing is not None, bool(rule.tables))
+        kind = (rule.windowing is not None, bool(rule.tables), rule.viewing is not None)
         groups.setdefault((rule.streams, rule.key, roles, kind), []).append(one)
     programs: list[Program] = []
     problems: list[Diagnostic] = []
     for (names, key, roles, _), members in groups.items():
         known = {**streams, **with_meaning(members[0].rule.matches, programs)}
+        viewing = members[0].rule.viewing
+        known |= {} if viewing is None else {viewing.changes.name: viewing.changes}
         shared = Shared(tuple(known[name] for name in names), roles, optimize)
         compiled = []
         for rule, automaton in members:
@@ -222,6 +224,7 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
         node_register=node_register,
         all_rows=rule.report.all_rows,
         suppress_us=rule.report.suppress_us,
+        is_view=rule.viewing is not None,
     )
 
 

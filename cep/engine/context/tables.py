@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64
+from cep.engine.context.changes import Changes
 from cep.engine.context.versions import SameNumberError, Sought, Versions, merged
 from cep.engine.order.ordering import OrderedEvents, key_values
 from cep.engine.prepare.columns import plain, whole
@@ -284,6 +285,11 @@ class _Kept:
         self.seed, self.levels, self.n_rows = found.seed, [found.versions], len(found.versions)
 
     @property
+    def held(self) -> list[pa.Table]:
+        """What is kept: the columns of the table, of rows that are gone or were replaced, too."""
+        return [level.values for level in self.levels]
+
+    @property
     def n_bytes(self) -> int:
         """The bytes that are kept."""
         return sum(level.values.nbytes + level.keys.nbytes + 17 * len(level) for level in self.levels)
@@ -328,9 +334,13 @@ class Tables:
             for number, joined in enumerate(joins.tables)
             if joined.table.name in given
         }
+        self._changes = Changes(program) if program.has_views else None
 
     def take_in(self, rows: pa.Table) -> pa.Table:
-        """Take the versions out of prepared rows that are due; return the events."""
+        """Take the versions out of prepared rows that are due; return the events.
+
+        The events of views are what the versions change.
+        """
         if not self.program.joins.takes_versions:
             return rows
         number = np.asarray(whole(rows.column(VERSION_COLUMN)))
@@ -341,16 +351,19 @@ class Tables:
             is_of_table = np.abs(number) == table + 1
             if is_of_table.any():
                 kept.take_in(rows.filter(pa.array(is_of_table)))
+        if self._changes is not None:
+            return self._changes.of(rows, self._kept[self._changes.base].held)
         return rows.filter(pa.array(~is_version))
 
     def extend(self, events: pa.Table, order: OrderedEvents) -> pa.Table:
         """Return prepared events, whose order is known, with their joined columns (`Joins.columns`)."""
         times_us = np.asarray(whole(events.column(TIME_COLUMN)))
-        found: dict[tuple[int, tuple[str, ...]], Found] = {}
+        found: dict[tuple[int, tuple[str, ...], bool], Found] = {}
         for column in self.program.joins.columns:
-            place = (column.table, column.keys)
+            place = (column.table, column.keys, column.is_before)
             if place not in found:
-                found[place] = self._find(column, events, order, times_us)
+                at_us = times_us - 1 if column.is_before else times_us
+                found[place] = self._find(column, events, order, at_us)
             values = found[place].values(column.column, ARROW_TYPES[column.type])
             events = events.append_column(column.name, values)
         return events
