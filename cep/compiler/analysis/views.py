@@ -306,15 +306,28 @@ class _ViewInference(Inference):
             return None
         return super().infer_any(node)
 
+    def of_table(self, table: ast.Name, column: ast.Name) -> Expression | None:
+        """Return a column of a row of a table, or None: reported."""
+        if table.text not in self.scope.joins:
+            self._no_table(table)
+            return None
+        return super().of_table(table, column)
+
     def _bare_column(self, node: ast.Column) -> Expression | None:
         return self.of_table(self._base, node.name)
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:
+        self._no_table(variable)
+        return None
+
+    def _no_table(self, name: ast.Name) -> None:
+        known = tuple(self.scope.joins)
         self.problem(
             "E0220",
-            f"the view has no table `{variable.text}`",
-            variable.span,
+            f"the view has no table `{name.text}`",
+            name.span,
             "neither in FROM nor in a JOIN",
-            did_you_mean(variable.text, tuple(self.scope.joins), "tables of the view"),
+            f"add JOIN {name.text} ON column"
+            if name.text in self.scope.tables
+            else did_you_mean(name.text, known, "tables of the view"),
         )
-        return None
