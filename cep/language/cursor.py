@@ -248,8 +248,7 @@ class Cursor:
 
     def begins_view(self) -> bool:
         """Return whether a view begins here: elsewhere VIEW is a name."""
-        after = self.ahead()
-        if self.now.word != "VIEW" or not (after.kind is Lexeme.QUOTED or after.kind is Lexeme.WORD):
+        if self.now.word != "VIEW" or self.ahead().kind not in (Lexeme.QUOTED, Lexeme.WORD):
             return False
         return self.at == 0 or (self.is_first_of_line() and self.ahead(2).word in _BEHIND_VIEW)
 
