@@ -159,8 +159,8 @@ class RuleSet:
                 raise InputError(
                     "E0896",
                     f"`{rule.name}` is a view, its rows are not corrected",
-                    "give its tables a larger `lateness`, or run it without corrections: late versions then go "
-                    "where late events go",
+                    "give its tables a larger `lateness`, or run it without corrections: "
+                    "late versions then go where late events go",
                 )
             for name in {REVISION, KIND} & {name for name, _ in rule.measures}:
                 raise InputError(

@@ -136,7 +136,9 @@ def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
         root = document.root()
         settings = None
         if root is not None:
-            has_tables = isinstance(root, yaml.MappingNode) and any(key.value == "tables" for key, _ in root.value)
+            has_tables = isinstance(root, yaml.MappingNode) and any(
+                key.value == "tables" for key, _ in root.value
+            )
             required = () if has_tables else ("streams",)  # views read tables only
             settings = document.settings(root, "the streams file", ("streams", "tables"), required)
         if settings:

@@ -22,8 +22,8 @@ def view_lines(rule: ir.Rule) -> Iterator[str]:
     yield f"  a row      is there while it is {' and '.join(conditions)}"
     if viewing.left:
         yield f"             its columns of {', '.join(viewing.left)} are NULL where there is no row of it"
-    yield "  reports    each change of a row, once for each instant: kind `match` when it comes or is another one,"
-    yield "             `retract` when it is gone, with what it was; revision is the time"
+    yield "  reports    each change of a row, once for each instant: kind `match` when it comes or has other"
+    yield "             values, `retract` when it is gone, with what it was; revision is the time"
     kinds = {table.name: table.table.kind for table in others if table.table is not None}
     searched = [name for name, kind in kinds.items() if kind is TableKind.REPLICATED]
     if searched:

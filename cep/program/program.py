@@ -113,7 +113,9 @@ class RuleProgram:
     all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
     windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
-    is_view: bool = False  # each row replaces the one of its key; its tables are those of a pattern of one event
+    is_view: bool = (
+        False  # each row replaces the one of its key; its tables are those of a pattern of one event
+    )
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ CHANGE_US = "_us"
 """Column of a change: its time as BIGINT, microseconds since 1970."""
 
 REVISION, KIND = "revision", "kind"
-"""What each row of a view has besides: it replaces the rows of its `match_id` with a lower revision, and it is
-there, or is withdrawn."""
+"""What rows of matches have besides, where late events correct them, and in views.
+
+A row replaces those of its `match_id` that have a lower revision. Its kind says that it is there, or withdrawn.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,4 @@ class ChangeStream(Stream):
 def change_stream(table: Stream, key: Iterable[str]) -> ChangeStream:
     """Return the changes of views over `table` with the columns `key` of it."""
     fields = [field for name in key if (field := table.field(name)) is not None]
-    return ChangeStream(
-        name=table.name, fields=(*fields, Field(CHANGE_US, "bigint")), event_time=CHANGE_US
-    )
+    return ChangeStream(name=table.name, fields=(*fields, Field(CHANGE_US, "bigint")), event_time=CHANGE_US)

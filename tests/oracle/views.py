@@ -57,9 +57,11 @@ def changes(view: View, tables: Mapping[str, tuple[Stream, Sequence[Row]]]) -> l
     for at_us in sorted(times):
         states = {name: _state(table, rows, at_us) for name, (table, rows) in tables.items()}
         now = _rows(view, states)
-        for key in sorted({*before, *now}):
-            if now.get(key) != before.get(key):
-                found.append(Change(at_us, key, key in now, now.get(key, before.get(key, ()))))
+        found += [
+            Change(at_us, key, key in now, now.get(key, before.get(key, ())))
+            for key in sorted({*before, *now})
+            if now.get(key) != before.get(key)
+        ]
         before = now
     return found
 

@@ -90,7 +90,8 @@ def cases(draw: st.DrawFn) -> Case:
     )
     where = draw(st.sampled_from(["", *(name for name in ("base", *names) if name != "fixed")]))
     clauses = [
-        f"{'LEFT ' if join.is_left else ''}JOIN {join.table} ON {' AND '.join(join.columns)}" for join in joins
+        f"{'LEFT ' if join.is_left else ''}JOIN {join.table} ON {' AND '.join(join.columns)}"
+        for join in joins
     ]
     clauses += [f"WHERE {where}.x > 0"] if where else []
     items = [f"{table}.{column} AS {table}_{column}" for table, column in selected]
@@ -117,7 +118,9 @@ def cases(draw: st.DrawFn) -> Case:
     order = draw(st.permutations(versions))
     order = sorted(order, key=lambda version: version[1])
     restores = tuple(draw(st.booleans()) for _ in reached)
-    return Case(text, view, {name: tables[name] for name in ("base", *names)}, tuple(order), reached, restores)
+    return Case(
+        text, view, {name: tables[name] for name in ("base", *names)}, tuple(order), reached, restores
+    )
 
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -102,7 +102,8 @@ def drawn(seed: int, n: int) -> Rows:
         ],
         "limits": [version(k, account(), {"cap": rng.choice([3, 7, None])}) for k in range(n)],
         "customers": [
-            version(k, {"customer": customer()}, {"name": rng.choice(["Ann", "Bob", None])}) for k in range(n // 3)
+            version(k, {"customer": customer()}, {"name": rng.choice(["Ann", "Bob", None])})
+            for k in range(n // 3)
         ],
     }
     return {
@@ -118,7 +119,9 @@ def written(folder: Path, rows: Rows, n_files: int) -> dict[str, Path]:
         size = -(-len(found) // n_files)
         for number in range(n_files):
             file = folder / name / f"part-{number:03}.json"
-            file.write_text("".join(in_json(row) + "\n" for row in found[number * size : (number + 1) * size]))
+            file.write_text(
+                "".join(in_json(row) + "\n" for row in found[number * size : (number + 1) * size])
+            )
             os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
     return {name: folder / name for name in rows}
 

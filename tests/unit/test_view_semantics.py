@@ -183,6 +183,10 @@ def test_a_rule_may_read_the_key_of_a_replicated_table() -> None:
         "logins": replace(LOGINS, fields=(*LOGINS.fields, Field("f", "bigint"))),
         "c": BY_VALUE,
     }
-    text = "RULE r FROM logins JOIN c ON f PARTITION BY k PATTERN l DEFINE l AS c.f IS NOT NULL MEASURES l.c.f AS f"
-    rows = {"logins": [{"k": 1, "f": 5, "at": 3}, {"k": 1, "f": 6, "at": 4}], "c": [{"f": 5, "at": 1, "op": "c"}]}
+    text = """RULE r FROM logins JOIN c ON f PARTITION BY k PATTERN l
+DEFINE l AS c.f IS NOT NULL MEASURES l.c.f AS f"""
+    rows = {
+        "logins": [{"k": 1, "f": 5, "at": 3}, {"k": 1, "f": 6, "at": 4}],
+        "c": [{"f": 5, "at": 1, "op": "c"}],
+    }
     assert [row["f"] for row in find_matches(text, streams, rows)] == [5]

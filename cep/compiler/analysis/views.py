@@ -1,4 +1,4 @@
-"""A view: syntax tree -> typed rule. Its one event is a change; the condition says whether the row differs."""
+"""A view: syntax tree -> typed rule. Its one event is a change; the condition says that the row differs."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _table(rule: ast.Rule, streams: Mapping[str, Stream], report: Report) -> Str
             f"a view FROM a table that is {table.table.kind.value}",
             first.span,
             "its rows are everywhere, so each would be reported again and again",
-            f"leave `{table.table.kind.value}: true` of `{first.text}` out, or name a changelog in FROM and JOIN "
-            f"`{first.text}`",
+            f"leave `{table.table.kind.value}: true` of `{first.text}` out, "
+            f"or name a changelog in FROM and JOIN `{first.text}`",
         )
     else:
         return table
@@ -126,7 +126,14 @@ def typed_view(
     names = resolve_names(rule, partitioning, report)
     tables = tuple(name for name, stream in streams.items() if stream.table is not None)
     scope = Scope(
-        rule.source, table, (), (), _CHANGE, {_CHANGE: table}, joins={table.name: base, **joins}, tables=tables
+        rule.source,
+        table,
+        (),
+        (),
+        _CHANGE,
+        {_CHANGE: table},
+        joins={table.name: base, **joins},
+        tables=tables,
     )
     inference = _ViewInference(scope, report.add, base)
     where = None
@@ -217,9 +224,7 @@ def _before(value: Expression) -> Expression:
     def of_leaf(leaf: Expression) -> Expression:
         if not isinstance(leaf, Joined):
             return leaf
-        keys = tuple(
-            replace(key, is_before=True) if isinstance(key, Joined) else key for key in leaf.keys
-        )
+        keys = tuple(replace(key, is_before=True) if isinstance(key, Joined) else key for key in leaf.keys)
         return replace(leaf, keys=keys, is_before=True)
 
     return rebuild(value, of_leaf)
@@ -227,7 +232,7 @@ def _before(value: Expression) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of a view at a change: of the table in FROM, of each table that it needs, where WHERE is TRUE."""
+    """The row of a view at a change, made of rows of the table in FROM and of each table that it needs."""
 
     base: RuleJoin
     needed: Sequence[RuleJoin]

@@ -87,7 +87,7 @@ class Changes:
         if not changed:
             return
         base = self.program.joins.tables[self.base]
-        prepared = {name: column for name, column in base.values}
+        prepared = dict(base.values)
         prepared |= dict(zip(self.program.key_columns, self.program.key_columns, strict=True))
         own = rows.filter(pa.array(numbers == self.base))
         for number in changed:
