@@ -20,7 +20,7 @@ CHANGE_US = "_us"
 REVISION, KIND = "revision", "kind"
 """What rows of matches have besides, where late events correct them, and in views.
 
-A row replaces those of its `match_id` that have a lower revision. Its kind says that it is there, or withdrawn.
+A row replaces those of its `match_id` with a lower revision. Its kind says that it is there, or withdrawn.
 """
 
 

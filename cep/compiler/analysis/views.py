@@ -201,12 +201,14 @@ def _column(join: RuleJoin, name: str, kind: Type) -> Joined:
 
 def _is_key(measure: ast.Measure, table: Stream, key: tuple[str, ...]) -> bool:
     """Return whether a column of a view is a column of its key, under its own name."""
-    match measure.expression:
-        case ast.Column(variable=variable, name=name, table=None):
-            of_table = variable is None or variable.text == table.name
-            return of_table and name.text in key and measure.name.text == name.text
-        case _:
-            return False
+    column = measure.expression
+    return (
+        isinstance(column, ast.Column)
+        and column.table is None
+        and (column.variable is None or column.variable.text == table.name)
+        and measure.name.text == column.name.text
+        and column.name.text in key
+    )
 
 
 def _text(value: str) -> Literal:
