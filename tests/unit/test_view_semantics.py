@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from cep.compiler.compile import compile_sources
+from cep.engine.matcher import Matcher
+from cep.engine.prepare.versions import prepared_versions
 from cep.errors import InputError, Source
 from cep.output.rows import match_rows
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import find_matches
+from cep.testing import event_table, find_matches
 from tests.oracle.views import Joined, Row, View, changes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()
@@ -90,6 +92,31 @@ def test_an_example_has_the_rows_of_the_page(
     assert [
         _shown(row["revision"], row["kind"] == "match", (row["x"], row["y"])) for row in matches
     ] == expected
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("customers", [CUSTOMERS, BY_VALUE], ids=["by key", "by value"])
+def test_an_example_has_them_instant_by_instant_restored_after_each(
+    example: tuple[list[Row], list[Row], str, str], customers: Stream
+) -> None:
+    accounts, of_customer, inner, _ = example
+    (key,) = () if customers.table is None else customers.table.key
+    streams = {"a": ACCOUNTS, "c": customers}
+    text = f"VIEW v KEY k FROM a JOIN c ON {key} SELECT a.x, c.y"
+    (program,) = compile_sources([Source("v.cep", text)], streams).programs
+    known = {field.name for field in customers.fields}
+    rows = {"a": accounts, "c": [{name: row[name] for name in row if name in known} for row in of_customer]}
+    matcher = Matcher(program)
+    found = []
+    for at_us in sorted({row["at"] for of_table in rows.values() for row in of_table}):
+        for name, of_table in rows.items():
+            versions = event_table(streams[name], [row for row in of_table if row["at"] == at_us])
+            for prepared in prepared_versions(program, streams[name], versions):
+                assert matcher.push(prepared).num_rows == 0
+        found += matcher.advance(at_us).to_pylist()
+        matcher = Matcher.restore(program, matcher.snapshot())
+    shown = [_shown(row["revision"], row["kind"] == "match", (row["x"], row["y"])) for row in found]
+    assert shown == ([] if inner == "none" else inner.split("; "))
 
 
 VIEW = """

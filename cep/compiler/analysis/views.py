@@ -243,10 +243,12 @@ class _Row:
     @property
     def is_there(self) -> Expression:
         """Whether there is a row, TRUE or FALSE."""
+        # Of the table in FROM all of the key is asked for: its rows are searched, so their keys are kept.
+        columns = [(self.base, name) for name in self.base.order or ()]
+        columns += [(join, join.table.table.key[0]) for join in self.needed if join.table.table is not None]
         found: list[Expression] = []
-        for join in (self.base, *self.needed):
-            assert join.table.table is not None
-            field = join.table.field(join.table.table.key[0])
+        for join, name in columns:
+            field = join.table.field(name)
             assert field is not None
             found.append(Call("is_not_null", (_column(join, field.name, field.type),), Type.BOOLEAN))
         if self.where is not None:

@@ -58,8 +58,8 @@ class Changes:
         rows
             Versions that are due, prepared (`Program.event_schema`).
         held
-            What was kept of the table in FROM before: columns of the table. A row may be there that is gone
-            or was replaced.
+            What was kept of the table in FROM before: columns of the table, its key among them. A row may be
+            there that is gone or was replaced.
         """
         numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
         found = [
