@@ -11,7 +11,15 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.program.chains import Chains
 from cep.program.match_stream import inputs_of
-from cep.program.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, RuleProgram, missing_column
+from cep.program.program import (
+    EVENT_COLUMNS,
+    EVENT_NUMBER,
+    OUTCOME,
+    Program,
+    RuleProgram,
+    missing_column,
+    widened,
+)
 from cep.program.views import KIND, REVISION
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
@@ -273,6 +281,18 @@ class RuleSet:
                 most[stream.name] = max(most.get(stream.name, 0), number)
         return most
 
+    def met_by_program(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Return the numbers above 0 of `events_met` as they are: by ``stream: first rule of the program``.
+
+        They add up over key groups. An event may be in one group for one program, in another for another.
+        """
+        return {
+            f"{stream.name}: {program.rules[0].name}": number
+            for program, of_streams in zip(self.programs, numbers, strict=True)
+            for stream, number in zip(program.streams, of_streams, strict=True)
+            if number
+        }
+
     @cached_property
     def match_schema(self) -> pa.Schema:
         """The columns of the matches of all rules: rule, keys, id, start, end, measures.
@@ -316,10 +336,10 @@ class RuleSet:
     def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
         schema = self.match_schema
-        widened = [
+        of_all = [
             pa.Table.from_arrays(
                 [
-                    table.column(item.name).cast(item.type)
+                    widened(table.column(item.name), item.type)
                     if item.name in table.column_names
                     else missing_column(item, len(table))
                     for item in schema
@@ -329,9 +349,9 @@ class RuleSet:
             for table in tables
             if len(table)
         ]
-        if not widened:
+        if not of_all:
             return schema.empty_table()
-        table = pa.concat_tables(widened)
+        table = pa.concat_tables(of_all)
         keys = [name for name in schema.names[1:] if name in self._keys]
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
         order += [REVISION] if self.has_kinds else []

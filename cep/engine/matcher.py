@@ -36,6 +36,7 @@ from cep.engine.kernels.layout import (
 )
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.match_batch import build_matches, empty_matches
+from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
 from cep.engine.order.lookahead import Lookahead
 from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
@@ -393,9 +394,10 @@ class Matcher:
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = self._ordered(table)
         slots = self._slots(table, order)
+        cells = ColumnCells(self.program, self._strings)
         if self._context is not None:
-            table = self._context.extend(table, order, slots, self._n_slots, self._strings)
-        blocks = event_blocks(self.program, table, order, slots, self._strings)
+            table = self._context.extend(table, order, slots, self._n_slots, cells)
+        blocks = event_blocks(self.program, table, order, slots, cells)
         n_rows = len(order.rows)
         bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
         for word, of_word in enumerate(bits):

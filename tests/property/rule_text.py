@@ -22,7 +22,7 @@ from cep.expression import (
     is_windowed,
     walk,
 )
-from tests.property.strategies import untils_of
+from tests.property.strategies.patterns import untils_of
 
 _JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 _INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY: "->>"}

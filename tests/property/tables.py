@@ -1,4 +1,4 @@
-"""``python -m tests.property.tables --examples N`` draws rules with joined tables until one differs.
+"""Rules with joined tables, drawn, and what the engine and the oracle report of them.
 
 Such a case is made from a drawn case over one stream: some columns of its rules become columns of tables,
 whose versions are drawn with equal times, deletions, rows that come back, NULLs and keys that no event has.
@@ -7,8 +7,6 @@ They arrive in any order, as long as none is late. The oracle looks at all versi
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -16,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from cep.compiler import ir
@@ -38,10 +35,8 @@ from tests.property.differential import (
     rows_of_matches,
     stream_table,
 )
-from tests.property.strategies import COLUMNS, HUGE, SECOND_US, Case, Step, cases
-
-ROUND = 20
-"""Cases that are drawn from one seed."""
+from tests.property.strategies.cases import Case, Step, cases
+from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
 
 _VALUES = (
     Field("i", "bigint"),
@@ -175,17 +170,28 @@ def table_cases(draw: st.DrawFn, max_rules: int = 1) -> TableCase:
         for table in tables
         if table.table is not None and table.table.kind is TableKind.REPLICATED and draw(st.booleans())
     }
+    return with_versions(TableCase(case, tables, (), frozenset(given_)), case, random)
+
+
+def with_versions(drawn: TableCase, case: Case, random: Random) -> TableCase:
+    """Return a case of the tables of `drawn` with the events of `case` and versions near them."""
     versions = [
-        Version(table.name, draw(st.integers(0, len(case.steps))), _row(table, columns, case, random))
-        for table, columns in own
-        for _ in range(draw(st.integers(0, 14)))
+        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random))
+        for table in drawn.tables
+        for _ in range(random.randint(0, 14))
     ]
-    return TableCase(case, tables, tuple(_in_arrival(versions, case, tables)), frozenset(given_))
+    return delivered_as(replace(drawn, versions=tuple(versions)), case)
 
 
-def _row(table: Stream, columns: tuple[str, ...], case: Case, random: Random) -> dict[str, Any]:
+def delivered_as(drawn: TableCase, case: Case) -> TableCase:
+    """Return `drawn` with the events of `case`, and its versions in time for them."""
+    return replace(drawn, case=case, versions=tuple(_in_arrival(drawn.versions, case, drawn.tables)))
+
+
+def _row(table: Stream, case: Case, random: Random) -> dict[str, Any]:
     """Return a version, mostly of a key that an event has, at a time near those of events."""
     assert table.table is not None
+    columns = [name.removeprefix("k_") for name in table.table.key]  # of events
     whole = [event for event in case.events if None not in [event[column] for column in columns]]
     event = random.choice(whole) if whole and random.random() < 0.95 else None
     fallback = {"i": 77, "s": "never", "k": 77, "g": "never", "b": True}
@@ -340,38 +346,3 @@ def check(case: TableCase, *, also_unoptimized: bool = True) -> bool:
 def reads_tables(case: TableCase) -> bool:
     """Return whether a rule of the case reads a table."""
     return any(True for rule in case.case.rules for _ in joined_of(rule))
-
-
-def main() -> int:
-    """Draw and check cases in rounds."""
-    parser = argparse.ArgumentParser(prog="python -m tests.property.tables", description=__doc__)
-    parser.add_argument("--examples", type=int, default=1_000, help="cases")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    n_cases = 0
-
-    def one(case: TableCase) -> None:
-        nonlocal n_cases
-        n_cases += check(case)
-
-    for first in range(options.seed, options.seed + options.examples):
-        if n_cases >= options.examples:
-            break
-        test = settings(
-            max_examples=ROUND,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )(seed(first)(given(table_cases(max_rules=1 + first % 2))(one)))
-        try:
-            test()
-        except BaseException:
-            print(f"seed {first} after {n_cases} cases", file=sys.stderr, flush=True)
-            raise
-    print(f"{n_cases} cases")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

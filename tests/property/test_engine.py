@@ -31,16 +31,9 @@ from tests.property.differential import (
     rows_of,
     stream_table,
 )
-from tests.property.strategies import (
-    MAX_EVENTS,
-    Case,
-    Step,
-    cases,
-    crowds,
-    event_lists,
-    local_expressions,
-    streams,
-)
+from tests.property.strategies.cases import Case, Step, cases, crowds
+from tests.property.strategies.events import MAX_EVENTS, event_lists, streams
+from tests.property.strategies.expressions import local_expressions
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 GATE = settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)

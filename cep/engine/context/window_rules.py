@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I32, I64, Mask
-from cep.engine.context.columns import arrow_of, cells_of
 from cep.engine.context.ends import LAST, Ends, Timeline, next_end_us, places_behind, steps_of
 from cep.engine.context.kernels.layout import NEVER
 from cep.engine.context.rings import StoredRing
@@ -27,6 +26,7 @@ from cep.engine.kernels.layout import (
     MATCH_START,
     MATCH_VALID,
 )
+from cep.engine.order.column_cells import arrow_of, cells_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Batch, evaluate, is_all
