@@ -97,6 +97,9 @@ PATTERNS: dict[str, str] = {
     "E0321": "a limit on the gap before an absence",
     "E0322": "an absence without a time at the end of a group with WITHIN",
     "E0323": "an absence at the start that reads other events",
+    "E0328": "a view of something else than the rows of one changelog",
+    "E0329": "an aggregate or a value of other events in a view",
+    "E0330": "a clause of rules in a view",
     "E0331": "ON TIMEOUT where nothing limits a wait",
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
@@ -310,6 +313,7 @@ SPARK: dict[str, str] = {
     "E0893": "a registry of schemas refuses access",
     "E0894": "a registry of schemas failed",
     "E0895": "a variable for a registry of schemas that the environment does not have",
+    "E0896": "corrections of the rows of a view",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

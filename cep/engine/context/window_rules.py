@@ -121,9 +121,9 @@ class WindowRules:
             numbers.setdefault((rule.windowed.window, rule.windowed.where), []).append(number)
         self._groups = [_Group(program, *windows, of) for windows, of in numbers.items()]
 
-    def take_in(self, versions: pa.Table) -> None:
-        """Take in versions of tables that are due: prepared rows."""
-        self.tables.take_in(versions)
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        return self.tables.take_in(versions)
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.
