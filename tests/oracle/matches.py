@@ -72,7 +72,7 @@ def find_matches(
         return [
             Match(key, (), start_us, end_us, measures, ())
             for key, ordered in partition(rule, read, events).items()
-            for start_us, end_us, measures in rows_of_key(rule, ordered)
+            for start_us, end_us, measures in rows_of_key(rule, _with_tables(rule, ordered, tables))
         ]
     return [
         match

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy, one_of
 
 from cep.compiler.compile import compile_rules
 from cep.program.program import Program
@@ -19,7 +19,7 @@ from cep.rule_set import RuleSet
 from tests.property import chains, differential, tables
 from tests.property.chains import Chained, chained
 from tests.property.differential import Row, programs_of, rows_by
-from tests.property.strategies.cases import Case, cases, cases_of_windows
+from tests.property.strategies.cases import Case, cases, cases_of_values, cases_of_windows
 from tests.property.strategies.events import MAX_EVENTS
 from tests.property.tables import TableCase, delivered_as, table_cases, with_versions
 from tests.property.variants import Pool, smaller, variants
@@ -129,8 +129,9 @@ class OverRules:
 KINDS: dict[str, Kind] = {
     "rules": Rules(cases()),
     "long streams": Rules(cases(max_events=4 * MAX_EVENTS, max_size=3)),
+    "windowed values": Rules(cases_of_values()),
     "window rules": Rules(cases_of_windows()),
-    "tables": WithTables(table_cases(max_rules=2)),
+    "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
     "chains": OverRules(chained()),
 }
 """The kinds by name."""

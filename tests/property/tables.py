@@ -35,7 +35,7 @@ from tests.property.differential import (
     rows_of_matches,
     stream_table,
 )
-from tests.property.strategies.cases import Case, Step, cases
+from tests.property.strategies.cases import Case, Step, cases, cases_of_windows
 from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
 
 _VALUES = (
@@ -130,8 +130,46 @@ def _reader(key: tuple[str, ...], tables: Sequence[tuple[Stream, tuple[str, ...]
     return read
 
 
+def _windows_joining(
+    rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], random: Random
+) -> ir.Rule:
+    """Return a window rule with some columns of tables, the same ones in WHERE and in the values."""
+    assert rule.windowing is not None
+    known: dict[Expression, Expression] = {}
+    draw = _reader(rule.key, tables, random)
+
+    def read(expression: Expression) -> Expression:
+        match expression:
+            case Call(args=args):
+                return replace(expression, args=tuple(map(read, args)))
+            case Windowed(argument=argument, condition=condition):
+                return replace(
+                    expression,
+                    argument=None if argument is None else read(argument),
+                    condition=None if condition is None else read(condition),
+                )
+            case _:
+                return known.setdefault(expression, draw(expression))
+
+    where, having = rule.windowing.where, rule.windowing.having
+    where = None if where is None else read(where)
+    table, columns = random.choice(list(tables))
+    keys = tuple(COLUMNS[column] for column in columns)
+    some = Joined(table.name, keys, "i", _order_of(table, columns, rule.key), Type.BIGINT)
+    last = Windowed("LAST_VALUE", some, where, rule.windowing.window, 0.0, "", Type.BIGINT)
+    measures = tuple(replace(item, expression=read(item.expression)) for item in rule.measures)
+    return replace(
+        rule,
+        windowing=replace(rule.windowing, where=where, having=None if having is None else read(having)),
+        measures=(*measures, ir.Measure("of_table", last)),
+        tables=tuple(table for table, _ in tables),
+    )
+
+
 def _joining(rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], random: Random) -> ir.Rule:
     """Return `rule` with some of its columns of tables, and a measure that is one."""
+    if rule.windowing is not None:
+        return _windows_joining(rule, tables, random)
     read = _reader(rule.key, tables, random)
     table, columns = tables[0]
     keys = tuple(COLUMNS[column] for column in columns)
@@ -152,9 +190,11 @@ def _joining(rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], ra
 
 
 @st.composite
-def table_cases(draw: st.DrawFn, max_rules: int = 1) -> TableCase:
-    """Draw a case with tables."""
-    case: Case = draw(cases(max_rules=max_rules, has_window_rules=False))
+def table_cases(draw: st.DrawFn, max_rules: int = 1, *, has_window_rules: bool = False) -> TableCase:
+    """Draw a case with tables: of patterns, or of window rules alone."""
+    case: Case = draw(
+        cases_of_windows() if has_window_rules else cases(max_rules=max_rules, has_window_rules=False)
+    )
     keys = {rule.key for rule in case.rules}
     own = draw(_tables_of(min(keys)))
     if len(keys) > 1:  # one table cannot have the keys of both
@@ -287,12 +327,12 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
 def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Table:
     """Push events and versions, finish, and return the matches.
 
-    In half of the cases levels of versions are never merged, so there are many, as in large tables. Snapshots
-    would merge them, so these cases have none.
+    In half of the cases rows are moved together whenever most are not there any more, as in large tables.
+    Snapshots move them together, too, so these cases have none.
     """
-    has_levels = len(case.versions) % 2 == 1
-    with mock.patch("cep.engine.context.tables._GROWTH", 0 if has_levels else 4):
-        return _delivered(program, case, steps, restores=not has_levels)
+    moves = len(case.versions) % 2 == 1
+    with mock.patch("cep.engine.context.kept_rows._FEW", 0 if moves else 64):
+        return _delivered(program, case, steps, restores=not moves)
 
 
 def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, restores: bool) -> pa.Table:

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I32, I64, Mask
+from cep.engine.context.columns import restore_tables, sections_of, with_joined_columns
 from cep.engine.context.ends import LAST, Ends, Timeline, next_end_us, places_behind, steps_of
 from cep.engine.context.kernels.layout import NEVER
 from cep.engine.context.rings import StoredRing
+from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
 from cep.engine.kernels.columns.order import hash_values
 from cep.engine.kernels.layout import (
@@ -32,7 +34,7 @@ from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Batch, evaluate, is_all
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import new_matches
-from cep.engine.state.sections import WindowSection, damaged
+from cep.engine.state.sections import TableSection, WindowSection, damaged
 from cep.engine.state.strings import Cells, StringPool
 from cep.expression import column_names
 from cep.program.identity import FINGERPRINT_BYTES
@@ -100,15 +102,28 @@ class Due:
 
 
 class WindowRules:
-    """The open windows of a program of window rules."""
+    """The open windows of a program of window rules, and the tables that they join.
 
-    def __init__(self, program: Program) -> None:
+    Parameters
+    ----------
+    program
+        The compiled rules.
+    given
+        See `Tables`.
+    """
+
+    def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
         self.program = program
+        self.tables = Tables(program, given)
         numbers: dict[tuple[Window, tuple[int, int] | None], list[int]] = {}
         for number, rule in enumerate(program.rules):
             assert rule.windowed is not None
             numbers.setdefault((rule.windowed.window, rule.windowed.where), []).append(number)
         self._groups = [_Group(program, *windows, of) for windows, of in numbers.items()]
+
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        return self.tables.take_in(versions)
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.
@@ -116,7 +131,7 @@ class WindowRules:
         Parameters
         ----------
         due
-            The events between.
+            The events between. They get the columns of tables.
         n_slots
             The number of slots.
         before_us, watermark_us
@@ -124,6 +139,8 @@ class WindowRules:
         found
             Takes the rows of a rule, of each key in the order of their ends.
         """
+        if due.table is not None and due.order is not None:
+            due = replace(due, table=with_joined_columns(self.tables, due.table, due.order))
         for group in self._groups:
             group.run(due, n_slots, before_us, watermark_us, found)
 
@@ -144,6 +161,7 @@ class WindowRules:
         """Let go what no open window has."""
         for group in self._groups:
             group.expire(watermark_us)
+        self.tables.fold()
 
     def keep_slots(self, live: Mask) -> None:
         """Forget the keys that are not in `live`; the others move up."""
@@ -158,8 +176,16 @@ class WindowRules:
         """Return what open windows hold, for a snapshot."""
         return tuple(section for group in self._groups for section in group.sections())
 
-    def restore(self, sections: Sequence[WindowSection], n_slots: int) -> None:
-        """Take over what `sections` returned, perhaps of a program with its rules in another order.
+    def table_sections(self) -> tuple[TableSection, ...]:
+        """Return what is kept of tables, for a snapshot."""
+        return sections_of(self.tables)
+
+    def restore(
+        self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
+    ) -> None:
+        """Take over what `sections` and `table_sections` returned.
+
+        It may be of a program with its rules in another order.
 
         Raises
         ------
@@ -174,8 +200,9 @@ class WindowRules:
                 group.restore(of_group.pop(group.meaning), n_slots)
             if of_group:
                 raise ValueError("other windows were stored")
+            restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise damaged("its windows do not fit its rules") from error
+            raise damaged("its windows or tables do not fit its rules") from error
 
 
 class _Group:
