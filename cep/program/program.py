@@ -219,6 +219,11 @@ class Program:
         return any(rule.windowed is not None for rule in self.rules)
 
     @cached_property
+    def has_silent_windows(self) -> bool:
+        """Whether there are windows without events: it must be told from when to when the input is."""
+        return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
+
+    @cached_property
     def has_timeouts(self) -> bool:
         """Whether rows say if they are matches or timeouts."""
         return any(rule.timeouts for rule in self.rules)

@@ -138,7 +138,7 @@ def _typed_window_rule(
             "a window rule reads columns of its streams",
             "let a rule with JOIN and a pattern of one event read the stream, and the window its MATCHES OF",
         )
-    found = typed_window_rule(rule, partitioning, columns, report)
+    found = typed_window_rule(rule, partitioning, streams, columns, report)
     clauses = read_report(rule, report)
     if found is None or report.has_error_since(n_before):
         return None
@@ -158,6 +158,7 @@ def _typed_window_rule(
         report=clauses,
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
+        tables=() if found.windowing.table is None else (found.windowing.table,),
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
         windowing=found.windowing,
     )

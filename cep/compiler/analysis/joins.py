@@ -35,15 +35,15 @@ def resolve_joins(
                 else "give the variable or the subset another name",
             )
             continue
-        table = _table(join, streams, report)
+        table = declared_table(join.table, streams, report)
         found[name.text] = None
         if table is not None and len(partitioning.streams) == len(rule.streams):  # all are known
             found[name.text] = _Join(join, table, partitioning, report).resolve()
     return found
 
 
-def _table(join: ast.Join, streams: Mapping[str, Stream], report: Report) -> Stream | None:
-    name = join.table
+def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report) -> Stream | None:
+    """Return the table called `name`, or None: reported."""
     table = streams.get(name.text)
     if table is None:
         tables = [stream.name for stream in streams.values() if stream.table is not None]

@@ -70,6 +70,47 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 
 
+def extent_rows(program: Program, first_us: int | None, latest_us: int) -> pa.Table:
+    """Return rows of `program.event_schema` that say from when to when the input is, at least.
+
+    They are versions without a key: a deletion tells the time of an event of the rules' streams, another one
+    a time that the input has reached. So they wait, are late and go through snapshots as all rows do.
+
+    Parameters
+    ----------
+    program
+        It has windows without events (`Program.has_silent_windows`).
+    first_us
+        The earliest event of a stream of the program among those told of; None: they are of another input.
+    latest_us
+        The latest event or version among them.
+    """
+    told = [(latest_us, 1)] if first_us is None else [(first_us, -1), (latest_us, 1)]
+    own = {
+        TIME_COLUMN: [time_us for time_us, _ in told],
+        VERSION_COLUMN: [sign for _, sign in told],
+        STREAM_COLUMN: [0] * len(told),
+        COUNTED_COLUMN: [True] * len(told),
+    }
+    columns = [
+        pa.array(own[field.name], field.type)
+        if field.name in own
+        else pa.nulls(len(told), field.type)
+        if field.nullable
+        else pa.array([0] * len(told), field.type)
+        for field in program.event_schema
+    ]
+    return pa.Table.from_arrays(columns, schema=program.event_schema)
+
+
+def is_keyed(program: Program, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which prepared rows have a key; the others are `extent_rows`."""
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(
+        pc.is_valid(rows.column(program.key_columns[0]))
+    )
+    return found
+
+
 def prepared_versions(program: Program, table: Stream, rows: pa.Table) -> Iterator[pa.Table]:
     """Yield what `prepare_versions` returns, for each time that the program joins `table`."""
     for number, joined in enumerate(program.joins.tables):
