@@ -97,6 +97,10 @@ PATTERNS: dict[str, str] = {
     "E0321": "a limit on the gap before an absence",
     "E0322": "an absence without a time at the end of a group with WITHIN",
     "E0323": "an absence at the start that reads other events",
+    "E0324": "FOR EACH where there are no windows without events",
+    "E0325": "FOR EACH with a table that is no changelog",
+    "E0326": "FOR EACH with a table of another key",
+    "E0327": "too many windows without events at once",
     "E0331": "ON TIMEOUT where nothing limits a wait",
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
@@ -151,6 +155,7 @@ WARNINGS: dict[str, str] = {
     "W0513": "an absence that holds only up to the first repetition of a loop",
     "W0514": "a comparison with an event of a loop that can end at each",
     "W0515": "windows with time between them",
+    "W0516": "FOR EACH with a HAVING that is not TRUE without events",
     "W0519": "an event that is compared with itself by IN",
 }
 """W05. What is legal and probably not meant."""

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.engine.chains.fed_matchers import FedMatchers, Forward
 from cep.engine.chains.linked import LinkedPrograms
@@ -23,7 +22,7 @@ from cep.engine.corrections import Corrector
 from cep.engine.matcher import Emit, Matcher
 from cep.engine.watermark import END_OF_TIME_US
 from cep.engine.prepare.predicates import prepare
-from cep.engine.prepare.versions import extent_rows, prepared_versions
+from cep.engine.prepare.versions import extents, prepared_versions
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
@@ -98,10 +97,8 @@ class Chain:
                 self.push(number, prepare(program, events, stream))
             for versions in prepared_versions(program, stream, events):
                 self.push(number, versions)
-            if program.has_silent_windows and events.num_rows:
-                times = pc.min_max(events.column(stream.event_time).cast(pa.int64()))
-                first_us = times["min"].as_py() if stream in program.streams else None
-                self.push(number, extent_rows(program, first_us, times["max"].as_py()))
+            for extent in extents(program, stream, events):
+                self.push(number, extent)
 
     def advance(
         self,

@@ -70,7 +70,7 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 
 
-def extent_rows(program: Program, first_us: int | None, latest_us: int) -> pa.Table:
+def extent_rows(program: Program, stream: Stream, first_us: int, latest_us: int) -> pa.Table:
     """Return rows of `program.event_schema` that say from when to when the input is, at least.
 
     They are versions without a key: a deletion tells the time of an event of the rules' streams, another one
@@ -80,12 +80,14 @@ def extent_rows(program: Program, first_us: int | None, latest_us: int) -> pa.Ta
     ----------
     program
         It has windows without events (`Program.has_silent_windows`).
-    first_us
-        The earliest event of a stream of the program among those told of; None: they are of another input.
-    latest_us
-        The latest event or version among them.
+    stream
+        Of which the events are, or a table.
+    first_us, latest_us
+        The times of the earliest and the latest of them.
     """
-    told = [(latest_us, 1)] if first_us is None else [(first_us, -1), (latest_us, 1)]
+    told = [(latest_us, 1)]
+    if stream in program.streams:
+        told.append((first_us, -1))
     own = {
         TIME_COLUMN: [time_us for time_us, _ in told],
         VERSION_COLUMN: [sign for _, sign in told],
@@ -101,6 +103,18 @@ def extent_rows(program: Program, first_us: int | None, latest_us: int) -> pa.Ta
         for field in program.event_schema
     ]
     return pa.Table.from_arrays(columns, schema=program.event_schema)
+
+
+def extents(program: Program, stream: Stream, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield what `extent_rows` says of typed events of `stream`, or versions of a table; nothing: no need."""
+    if program.has_silent_windows and rows.num_rows and not stream.is_static:
+        yield extent_rows(program, stream, *extent(stream, rows))
+
+
+def extent(stream: Stream, rows: pa.Table) -> tuple[int, int]:
+    """Return the earliest and the latest time of typed events or versions; there are some."""
+    times = pc.min_max(plain(rows.column(stream.event_time)).cast(pa.int64()))
+    return times["min"].as_py(), times["max"].as_py()
 
 
 def is_keyed(program: Program, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
