@@ -25,7 +25,8 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
     assert windowing is not None
     yield f"  window     {_window(windowing.window)}"
     if windowing.table is not None:
-        yield f"  for each   key of {windowing.table.name}: also windows without events, if it was there all the time"
+        table = windowing.table.name
+        yield f"  for each   key of {table}: windows without events, too, if it was there all the time"
     where = "all events count" if windowing.where is None else show_expression(windowing.where)
     yield f"  where      {where}"
     every = "each window with an event" if windowing.table is None else "each window"

@@ -48,9 +48,7 @@ def is_there(
     return all(_row_at(table, versions, key, moment) is not None for moment in moments)
 
 
-def _row_at(
-    table: Stream, versions: Sequence[Event], key: Mapping[str, Any], time_us: int
-) -> Event | None:
+def _row_at(table: Stream, versions: Sequence[Event], key: Mapping[str, Any], time_us: int) -> Event | None:
     """Return the version of a key that is valid at a time; None: there is no row."""
     assert table.table is not None
     valid: Event | None = None
@@ -61,7 +59,7 @@ def _row_at(
             continue
         if valid is None or _place(version, table) >= _place(valid, table):
             valid = version
-    if valid is None or (table.table.op is not None and valid[table.table.op] in ("d", "DELETE")):
+    if valid is None or (table.table.op is not None and valid[table.table.op].lower() in ("d", "delete")):
         return None
     return valid
 

@@ -430,7 +430,11 @@ def main() -> int:
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
-        )(seed(first)(given(silent_cases() if options.silence else table_cases(max_rules=1 + first % 2))(one)))
+        )(
+            seed(first)(
+                given(silent_cases() if options.silence else table_cases(max_rules=1 + first % 2))(one)
+            )
+        )
         try:
             test()
         except BaseException:

@@ -87,10 +87,10 @@ def test_late_versions_and_late_events_correct_matches(case: TableCase, seed: in
     """Events and versions come in any order; the rows that stand in the end are right."""
     assume(is_small(case) and reads_tables(case))
     for program in programs_of(case):
-        _check_corrections(program, case, Random(seed))
+        check_corrections(program, case, Random(seed))
 
 
-def _check_corrections(program: Program, case: TableCase, random: Random) -> None:
+def check_corrections(program: Program, case: TableCase, random: Random) -> None:
     given_by_name = given_tables(case)
     corrector = Corrector(program, Corrections(FOREVER_US, PLENTY), given_by_name)
     standing = Standing(lambda value: repr(canonical(value)))

@@ -1,4 +1,4 @@
-"""Windows without events (FOR EACH) on Spark: a batch, a stream and a pipeline have the rows of a local run."""
+"""Windows without events (FOR EACH) on Spark: batch, stream and pipeline have the rows of a local run."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from cep.engine.chains.fed_matchers import FedMatchers, Forward
 from cep.engine.chains.linked import LinkedPrograms
 from cep.engine.corrections import Corrector
 from cep.engine.matcher import Emit, Matcher
-from cep.engine.watermark import END_OF_TIME_US
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
+from cep.engine.watermark import END_OF_TIME_US
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream

@@ -241,9 +241,7 @@ def _grid(window: Window, after_us: int, until_us: int) -> tuple[I64, I64]:
     if window.zone:
         return _grid_of_zone(window, after_us, until_us)
     every_us = window.every_us or window.length
-    low, high = (
-        (us - window.length - window.offset_us) // every_us for us in (after_us, until_us)
-    )
+    low, high = ((us - window.length - window.offset_us) // every_us for us in (after_us, until_us))
     begins_us = np.arange(low + 1, high + 1) * every_us + window.offset_us
     return begins_us, begins_us + window.length
 

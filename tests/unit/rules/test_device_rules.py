@@ -14,7 +14,9 @@ STREAMS = load_streams(FOLDER / "streams.yaml")
 START = datetime(2025, 3, 1, tzinfo=UTC)
 
 
-def silent(readings: list[tuple[str, float]], versions: list[tuple[str, float, str]]) -> list[tuple[str, int]]:
+def silent(
+    readings: list[tuple[str, float]], versions: list[tuple[str, float, str]]
+) -> list[tuple[str, int]]:
     """Return each device that is reported, and the hour."""
     rows: dict[str, list[dict[str, Any]]] = {
         "readings": [

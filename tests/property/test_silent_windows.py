@@ -1,0 +1,38 @@
+"""Windows without events: the engine against the oracle, with restores, corrections and few at a time.
+
+``python -m tests.property.tables --silence`` draws as many cases as one likes.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.tables import TableCase, check, engine_rows, oracle_rows, programs_of, silent_cases
+from tests.property.test_tables import GATE, check_corrections
+
+SOME = settings(GATE, max_examples=25)
+FEW = settings(GATE, max_examples=10)
+
+
+@SOME
+@given(silent_cases())
+def test_windows_without_events_have_the_rows_of_the_oracle(case: TableCase) -> None:
+    check(case, also_unoptimized=False)
+
+
+@FEW
+@given(silent_cases())
+def test_so_they_have_if_few_windows_are_looked_at_together(case: TableCase) -> None:
+    with mock.patch("cep.engine.context.window_rules._MOST_ENDS", 2):
+        assert engine_rows(case, programs_of(case), case.case.steps) == oracle_rows(case)
+
+
+@FEW
+@given(silent_cases(), st.integers(0, 2**16))
+def test_with_corrections_what_stands_is_what_a_batch_reports(case: TableCase, seed: int) -> None:
+    for program in programs_of(case):
+        check_corrections(program, case, Random(seed))
