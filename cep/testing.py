@@ -368,7 +368,7 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
     rows = events.by_stream(rule.streams)
     if rule.keys:
         streams[KEYS.name] = KEYS
-        rows = {**rows, KEYS.name: read_letters(rule.keys).rows}
+        rows = {**rows, KEYS.name: list(read_letters(rule.keys).rows)}
     n_shown = _MAX_SHOWN // max(len(rule.taken), 1)  # a wrong pattern has no variables
     shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
     for name in rule.taken:

@@ -169,4 +169,5 @@ def test_the_next_end_is_that_of_the_first_window_found(window: Window) -> None:
             stays = Stays(np.array([0]), np.array([since_us]), np.array([FOR_EVER_US]))
             assert silent_windows(window, stays, after_us, next_us - 1) is None
             found = silent_windows(window, stays, after_us, next_us)
-            assert found is not None and found.ends_us[found.first[0] : found.behind[0]].tolist() == [next_us]
+            assert found is not None
+            assert found.ends_us[found.first[0] : found.behind[0]].tolist() == [next_us]
