@@ -18,6 +18,7 @@ from cep.engine.order.ordering import OrderedEvents
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
 from cep.kernels.compiled import KERNELS, PARTS, is_compiled
+from cep.kernels.foreign import call_each
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables
@@ -124,6 +125,7 @@ def _run_all_kernels() -> None:
     functions.compute_rows(int(Code.SIGN_F), 0, cells, np.zeros(1, np.uint8))
     number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
     pack_bits(np.zeros((1, 1), np.uint8), 1, cells.copy())
+    call_each(0, cells[:0])
     clocks = np.zeros((1, WIDTH), np.int64)
     estimate_times(np.zeros(1, np.int32), cells, cells, cells, clocks, cells.copy())
     matcher = Matcher(program)

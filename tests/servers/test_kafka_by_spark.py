@@ -12,7 +12,7 @@ from tests.kills.points import BEFORE, Call
 from tests.kills.runs import Kill, killed
 from tests.kills.ticks import Tick, expected_rows, write_rules
 from tests.kills.written import in_json, lines_of
-from tests.servers.kafka_broker import JARS, Broker
+from tests.servers.kafka_broker import JARS, USER, Broker
 from tests.servers.process import require
 
 CONNECTOR = JARS.parent / "spark-kafka"
@@ -89,3 +89,47 @@ def test_without_the_jars_doctor_and_run_name_them(broker: Broker, tmp_path: Pat
         assert "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0" in told
         assert "org.apache.commons:commons-pool2:2.13.1" in told
         assert "Traceback" not in told
+
+
+def test_before_it_reads_a_run_says_what_the_cluster_refuses(broker: Broker, tmp_path: Path) -> None:
+    require(CONNECTOR.is_dir(), "Spark's connector for Kafka")
+    topic = broker.topic()
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    door = "kafka.security.protocol: SASL_PLAINTEXT, kafka.sasl.mechanism: PLAIN"
+    password = f'kafka.sasl.jaas.config: \'{login} username="{USER}" password="${{CEP_TEST_PASSWORD}}";\''
+    sources = {
+        "topic": f'brokers: "{broker.address}", topic: nowhere',
+        "password": f'brokers: "{broker.sasl_address}", topic: {topic}, options: {{{door}, {password}}}',
+        "settings": f'brokers: "{broker.sasl_address}", topic: {topic}, options: {{{door}}}',
+    }
+    files = []
+    for name, source in sources.items():
+        (tmp_path / name).mkdir()
+        files.append(str(write_pipeline(tmp_path / name, source, "mode: batch")))
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    done = subprocess.run(  # one Java for all, with the jars
+        [sys.executable, "-c", _RUN_EACH, *files],
+        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1", "CEP_TEST_PASSWORD": "the-wrong-password"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [error["code"] for error in told] == ["E0851", "E0852", "E0853"], done.stdout + done.stderr
+    assert f"there is no topic `nowhere` at `{broker.address}`" in told[0]["message"]
+    assert "refuses access to topic" in told[1]["message"]
+    assert "Authentication failed" in told[1]["message"]
+    assert "the-wrong-password" not in done.stdout + done.stderr
+
+
+_RUN_EACH = """
+import json, sys
+from cep.errors import CepError
+from spark_runtime import run_pipeline
+
+for file in sys.argv[1:]:
+    try:
+        run_pipeline(file, quiet=True)
+    except CepError as error:
+        print(json.dumps({"code": error.code, "message": str(error)}), flush=True)
+"""

@@ -25,6 +25,7 @@ from cep.schema.stream import Stream
 from spark_runtime.kafka_connection import WAIT_SECONDS
 from spark_runtime.plan.dataflow import Dataflow
 from spark_runtime.plan.message_frames import MessageFrame
+from spark_runtime.sources.kafka.java_client import require_topics
 from spark_runtime.sources.messages.log import HEADER
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, Begin
 
@@ -79,6 +80,8 @@ class KafkaOfSpark:
             if "NoClassDefFoundError" in str(error) or "ClassNotFoundException" in str(error):
                 raise _no_connector(JARS) from error
             raise
+        spec = self.spec
+        require_topics(spark, spec.connection, self.options(), () if spec.pattern else spec.topics)
         frame, names = self._with_columns(rows)
         messages = MessageFrame(
             frame,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ import numpy as np
 
 from cep.arrays import I64, U8, Mask
 from cep.formats.text.lines import Lines
+from cep.kernels.foreign import call_each
 from spark_runtime.kafka_connection import Connection, Noted
 from spark_runtime.sources.kafka.taking import Failed
 from spark_runtime.sources.messages.log import MessageRange
@@ -44,11 +44,11 @@ class _Library:
     """The functions that are used, with their types."""
 
     def __init__(self, file: str) -> None:
-        waiting, quick = ctypes.CDLL(file), ctypes.PyDLL(file)  # the latter keep Python's lock
+        library = ctypes.CDLL(file)
         address, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 
-        def function(name: str, result: Any, *parts: Any, of: Any = waiting) -> Any:
-            found = getattr(of, f"rd_kafka_{name}")
+        def function(name: str, result: Any, *parts: Any) -> Any:
+            found = getattr(library, f"rd_kafka_{name}")
             found.restype, found.argtypes = result, parts
             return found
 
@@ -72,7 +72,8 @@ class _Library:
         self.consume = function(
             "consume_batch_queue", ctypes.c_ssize_t, address, number, address, ctypes.c_size_t
         )
-        self.message_destroy = function("message_destroy", None, address, of=quick)
+        destroy = function("message_destroy", None, address)
+        self.message_destroy = ctypes.cast(destroy, address).value or 0  # for `call_each`
 
 
 @cache
@@ -183,7 +184,7 @@ class ColumnTaker:
         try:
             return self._read(found)
         finally:
-            deque(map(self._library.message_destroy, found.tolist()), maxlen=0)
+            call_each(self._library.message_destroy, found)
 
     def end(self) -> None:
         """Fetch no more."""
