@@ -5,17 +5,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from unittest import mock
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cep.compiler.compile import check_sources
+from cep.diagnostics.diagnostic import render
+from cep.errors import Source
+from tests.property.rule_text import rule_text
 from tests.property.tables import TableCase, check, engine_rows, oracle_rows, programs_of, silent_cases
+from tests.property.test_rule_text import REFUSED
 from tests.property.test_tables import GATE, check_corrections
 
-SOME = settings(GATE, max_examples=25)
-FEW = settings(GATE, max_examples=10)
+SOME = settings(GATE, max_examples=15)
+FEW = settings(GATE, max_examples=6)
 
 
 @SOME
@@ -36,3 +42,16 @@ def test_so_they_have_if_few_windows_are_looked_at_together(case: TableCase) -> 
 def test_with_corrections_what_stands_is_what_a_batch_reports(case: TableCase, seed: int) -> None:
     for program in programs_of(case):
         check_corrections(program, case, Random(seed))
+
+
+@FEW
+@given(silent_cases())
+def test_such_a_rule_written_as_text_has_the_same_rows(case: TableCase) -> None:
+    assume(all(len(rule.key) == 1 for rule in case.case.rules))
+    streams = {stream.name: stream for stream in (case.case.stream, *case.tables)}
+    texts = "\n".join(map(rule_text, case.case.rules))
+    read, problems = check_sources([Source("drawn.cep", texts)], streams)
+    errors = [problem for problem in problems if problem.is_error]
+    assert {problem.code for problem in errors} <= REFUSED, render(errors)
+    assume(not errors)
+    assert oracle_rows(replace(case, case=replace(case.case, rules=read))) == oracle_rows(case)

@@ -201,7 +201,7 @@ def silent_windows(window: Window, stays: Stays, after_us: int, until_us: int) -
     Raises
     ------
     InputError
-        They are too many (E0327).
+        They are too many (E0622).
     """
     if not len(stays.slots):
         return None
@@ -263,7 +263,7 @@ def _grid_of_zone(window: Window, after_us: int, until_us: int) -> tuple[I64, I6
 def _too_many(n_windows: int, after_us: int, until_us: int) -> InputError:
     after, until = (str(np.datetime64(us, "us")) for us in (after_us, until_us))
     return InputError(
-        "E0327",
+        "E0622",
         f"event time goes from {after} to {until} at once, there are {n_windows:,} windows without events",
         "check whether an event or a version has a wrong time; else write longer windows behind WINDOW",
     )
