@@ -16,8 +16,12 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 	@$(BIN)/python tools/servers/fetch.py wheels kafka
 	$(BIN)/python -m scenarios.payments $(ARGS)
 
+# Two processes take the files of tests in turn: tests of Spark and servers wait a good deal. A session and each
+# server are started once in a process; the files of tests/unit are small and come last, so both end together.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: java check  ## check, then run all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -39,8 +39,9 @@ class Counts:
     late_of
         Late events by stream; so are `late_in` by file and `late_keys` by key, the largest `MOST_NAMES` of
         them (what is beyond that is in none of them).
-    duplicates
-        Events that were delivered more than once.
+    duplicates_of
+        Second deliveries by stream and program (`RuleSet.met_by_program`). Rules of different keys meet the
+        same ones, in different places.
     matches, timeouts, suppressed, dropped_runs
         By rule. With corrections, those of all events counted so far: a correction may take some away.
     retracted
@@ -77,12 +78,12 @@ class Counts:
     """
 
     events: int = 0
-    duplicates: int = 0
     uncorrected: int = 0
     rows: int = field(default=0, compare=False)
     versions: Split = field(default_factory=dict)
     reasons: Split = field(default_factory=dict)
     late_of: Split = field(default_factory=dict)
+    duplicates_of: Split = field(default_factory=dict)
     late_in: Split = field(default_factory=dict, compare=False)
     late_keys: Split = field(default_factory=dict, compare=False)
     matches: Split = field(default_factory=dict)
@@ -117,6 +118,15 @@ class Counts:
         return sum(self.late_of.values())
 
     @property
+    def duplicates(self) -> int:
+        """Second deliveries of all streams: of each as many as the program met that met most of them."""
+        most: Split = {}
+        for name, n in self.duplicates_of.items():
+            stream = name.partition(": ")[0]
+            most[stream] = max(most.get(stream, 0), n)
+        return sum(most.values())
+
+    @property
     def read(self) -> int:
         """Lines and rows."""
         return self.events + sum(self.versions.values()) + self.malformed
@@ -129,7 +139,6 @@ class Counts:
     def add(self, other: Counts) -> None:
         """Add what `other` counted."""
         self.events += other.events
-        self.duplicates += other.duplicates
         self.uncorrected += other.uncorrected
         self.rows += other.rows
         self.waiting |= other.waiting
@@ -163,7 +172,17 @@ class Counts:
 
 
 _SPLITS = (
-    *("reasons", "late_of", "late_in", "late_keys", "matches", "timeouts", "suppressed", "dropped_runs"),
+    *(
+        "reasons",
+        "late_of",
+        "duplicates_of",
+        "late_in",
+        "late_keys",
+        "matches",
+        "timeouts",
+        "suppressed",
+        "dropped_runs",
+    ),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
     "stale_tables",
 )

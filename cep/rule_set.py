@@ -11,7 +11,15 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.program.chains import Chains
 from cep.program.match_stream import inputs_of
-from cep.program.program import EVENT_COLUMNS, EVENT_NUMBER, OUTCOME, Program, RuleProgram, missing_column
+from cep.program.program import (
+    EVENT_COLUMNS,
+    EVENT_NUMBER,
+    OUTCOME,
+    Program,
+    RuleProgram,
+    missing_column,
+    widened,
+)
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 
@@ -107,7 +115,7 @@ class RuleSet:
     @cached_property
     def tables(self) -> dict[str, Stream]:
         """The tables that the rules join, by name."""
-        return {joined.table.name: joined.table for p in self.programs for joined in p.joins.tables}
+        return {table.name: table for program in self.programs for table in program.joins.declared}
 
     @cached_property
     def inputs(self) -> dict[str, Stream]:
@@ -212,12 +220,12 @@ class RuleSet:
                     "E0610", f"no rule reads a stream{tables} `{name}`", f"streams of these rules: {known}"
                 )
         for program in self.programs:
-            for joined in program.joins.tables:
-                if joined.table.name not in given:
+            for table in program.joins.declared:
+                if table.name not in given:
                     raise InputError(
                         "E0621",
-                        f"a rule joins table `{joined.table.name}`, there is no input for it",
-                        f"give its versions, too: {joined.table.name}=FILE",
+                        f"a rule joins table `{table.name}`, there is no input for it",
+                        f"give its versions, too: {table.name}=FILE",
                     )
             for stream in inputs_of(program.streams):
                 if stream.name not in given:
@@ -254,6 +262,18 @@ class RuleSet:
             for stream, number in zip(program.streams, of_streams, strict=True):
                 most[stream.name] = max(most.get(stream.name, 0), number)
         return most
+
+    def met_by_program(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Return the numbers above 0 of `events_met` as they are: by ``stream: first rule of the program``.
+
+        They add up over key groups. An event may be in one group for one program, in another for another.
+        """
+        return {
+            f"{stream.name}: {program.rules[0].name}": number
+            for program, of_streams in zip(self.programs, numbers, strict=True)
+            for stream, number in zip(program.streams, of_streams, strict=True)
+            if number
+        }
 
     @cached_property
     def match_schema(self) -> pa.Schema:
@@ -296,10 +316,10 @@ class RuleSet:
     def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
         """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
         schema = self.match_schema
-        widened = [
+        of_all = [
             pa.Table.from_arrays(
                 [
-                    table.column(item.name).cast(item.type)
+                    widened(table.column(item.name), item.type)
                     if item.name in table.column_names
                     else missing_column(item, len(table))
                     for item in schema
@@ -309,9 +329,9 @@ class RuleSet:
             for table in tables
             if len(table)
         ]
-        if not widened:
+        if not of_all:
             return schema.empty_table()
-        table = pa.concat_tables(widened)
+        table = pa.concat_tables(of_all)
         keys = [name for name in schema.names[1:] if name in self._keys]
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
         order += [REVISION] if self.corrections is not None else []

@@ -329,6 +329,11 @@ class Windowing:
     table: Stream | None = None
     table_key: tuple[str, ...] = ()
 
+    @property
+    def tables(self) -> tuple[Stream, ...]:
+        """The table behind FOR EACH, if there is one."""
+        return () if self.table is None else (self.table,)
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -367,6 +372,16 @@ class Rule:
     tables: tuple[Stream, ...] = ()  # that it joins
     matches: tuple[MatchStream, ...] = ()
     windowing: Windowing | None = None  # then the pattern is one event, and nothing else is said of it
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All conditions and values: of variables, of measures, of a window rule, of loops."""
+        windowing = self.windowing
+        found = [variable.predicate for variable in self.variables]
+        found += [measure.expression for measure in self.measures]
+        found += [] if windowing is None else [windowing.where, windowing.having]
+        found += [node.distinct for node in walk(self.pattern) if isinstance(node, Repeat)]
+        return tuple(expression for expression in found if expression is not None)
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern whose events `name` stands for; ALL_EVENTS: all of them."""

@@ -155,6 +155,7 @@ WARNINGS: dict[str, str] = {
     "W0514": "a comparison with an event of a loop that can end at each",
     "W0515": "windows with time between them",
     "W0516": "FOR EACH with a HAVING that is not TRUE without events",
+    "W0518": "a table that is joined for nothing",
     "W0519": "an event that is compared with itself by IN",
 }
 """W05. What is legal and probably not meant."""

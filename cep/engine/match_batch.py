@@ -37,6 +37,7 @@ from cep.program.program import (
     is_list,
     name_hash,
     register_column,
+    widened,
 )
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Stream
@@ -144,7 +145,7 @@ def _table(
             columns[EVENT] = _events(program, events.columns.take(pa.array(taken_rows)))
     return pa.Table.from_arrays(
         [
-            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
+            widened(columns[field.name], field.type) if field.name in columns else pa.nulls(n, field.type)
             for field in program.match_schema
         ],
         schema=program.match_schema,

@@ -36,11 +36,13 @@ from cep.engine.kernels.layout import (
 )
 from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
 from cep.engine.match_batch import build_matches, empty_matches
+from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
 from cep.engine.order.lookahead import Lookahead
 from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
 from cep.engine.packed_rule import pack_rule
 from cep.engine.prepare.columns import lent, whole
+from cep.engine.prepare.versions import parted, until
 from cep.engine.state import codec
 from cep.engine.state.event_lists import KeptEvents, Nodes
 from cep.engine.state.runs import (
@@ -230,7 +232,7 @@ class Matcher:
         if program.has_window_rules:
             from cep.engine.context.window_rules import WindowRules
 
-            self._window_rules = WindowRules(program)
+            self._window_rules = WindowRules(program, tables or {})
         elif program.windows or program.joins.tables:
             from cep.engine.context.columns import Context
 
@@ -274,9 +276,9 @@ class Matcher:
         found: list[list[I64]] = [[] for _ in self._rules]
         for number, state in enumerate(self._rules):
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
-        due = self._due(watermark_us)
-        if due is not None and self._past is not None:
-            due = self._past.take_in(due)
+        due, versions = self._due(watermark_us)
+        if versions is not None and self._past is not None:
+            self._past.take_in(versions)
         if self._window_rules is not None:
             self._run_window_rules(self._window_rules, due, before_us, found)
         elif due is not None:
@@ -344,22 +346,16 @@ class Matcher:
 
     # ------------------------------------------------------------ events
 
-    def _due(self, watermark_us: int) -> pa.Table | None:
-        """Take the events up to the watermark out of the buffer."""
-        if not self._pending:
-            return None
-        table = self._pending[0]
-        if len(self._pending) > 1:
-            table = pa.concat_tables(self._pending).combine_chunks()
-        is_due = np.asarray(table.column(TIME_COLUMN)) <= watermark_us
-        if is_due.all():
-            self._pending = []
-            return table
-        if not is_due.any():
-            self._pending = [table]
-            return None
-        self._pending = [table.filter(pa.array(~is_due))]
-        return table.filter(pa.array(is_due))
+    def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+        """Take the events, and the versions of tables, up to the watermark out of the buffer."""
+        pending, self._pending = self._pending, []
+        found: list[pa.Table | None] = []
+        for tables in parted(self.program, pending):
+            due, waiting = until(watermark_us, tables)
+            found.append(due)
+            self._pending += [] if waiting is None else [waiting]
+        events, versions = found
+        return events, versions
 
     def _ordered(self, table: pa.Table) -> OrderedEvents:
         order = order_events(self.program, table)
@@ -391,9 +387,10 @@ class Matcher:
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = self._ordered(table)
         slots = self._slots(table, order.keys, order.first_rows)
+        cells = ColumnCells(self.program, self._strings)
         if self._context is not None:
-            table = self._context.extend(table, order, slots, self._n_slots, self._strings)
-        blocks = event_blocks(self.program, table, order, slots, self._strings)
+            table = self._context.extend(table, order, slots, self._n_slots, cells)
+        blocks = event_blocks(self.program, table, order, slots, cells)
         n_rows = len(order.rows)
         bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
         for word, of_word in enumerate(bits):
@@ -521,7 +518,7 @@ class Matcher:
         )
         rules = zip(self._rules, identity.rules, strict=True)
         windows = () if self._past is None else self._past.sections()
-        tables = () if self._context is None else self._context.table_sections()
+        tables = () if self._past is None else self._past.table_sections()
         of_rules = tuple(self._section(state, rule) for state, rule in rules)
         sections = StateSections(shared, of_rules, windows, tables)
         return codec.encode(sections, identity.fingerprint)
@@ -574,10 +571,8 @@ class Matcher:
             matcher._kept = shared.kept
         for state, section in zip(matcher._rules, stored.rules, strict=True):
             matcher._restore_rule(state, section)
-        if matcher._context is not None:
-            matcher._context.restore(stored.windows, matcher._n_slots, stored.tables)
-        elif matcher._window_rules is not None:
-            matcher._window_rules.restore(stored.windows, matcher._n_slots)
+        if matcher._past is not None:
+            matcher._past.restore(stored.windows, matcher._n_slots, stored.tables)
         return matcher
 
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:

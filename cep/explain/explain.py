@@ -46,6 +46,7 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
     yield from feeds(compiled)
     if rule.windowing is not None:
         yield from window_rule_lines(compiled, _kept)
+        yield from joined_tables(rule)
         return
     yield f"  pattern    {show_node(rule.pattern)}"
     yield f"  window     {_window(rule.window)}"

@@ -158,8 +158,9 @@ class ExpressionReader(Cursor):
         return ast.Like(operand, operator, text_of(self.take()), negated, self.span_from(start))
 
     def column_of_variable(self) -> ast.Expression | None:
-        """Read ``v.y`` as the only item of an IN list; None: something else is next."""
-        is_column = self.ahead().text == "." and self.ahead(3).text in (")", ",")
+        """Read ``v.y`` or ``v.table.y`` as the only item of an IN list; None: something else is next."""
+        behind = 3 if self.ahead(3).text != "." else 5
+        is_column = self.ahead().text == "." and self.ahead(behind).text in (")", ",")
         if not is_column or not self.is_name():
             return None
         found = self.column(name_of(self.take()))

@@ -184,8 +184,7 @@ def match_chunks(
             for events in tables:
                 chain.push_events(stream, events)
     chain.finish(matches.append, in_parts=False)
-    met = rules.events_met(chain.duplicates_of())
-    counts.duplicates = sum(met.values())
+    counts.duplicates_of = rules.met_by_program(chain.duplicates_of())
     for matcher in matchers:
         _count_rules(counts, matcher.counters)
     late_tables = {stream: pa.concat_tables(tables) for stream, tables in late.items()}

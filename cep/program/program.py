@@ -410,6 +410,14 @@ def is_list(measure: Expression) -> bool:
     return isinstance(measure, Aggregate)
 
 
+def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return a column of matches in the type that it has beside the matches of other rules.
+
+    BIGINT becomes the nearest DOUBLE, as SQL does it: Arrow refuses what a DOUBLE cannot hold exactly.
+    """
+    return values.cast(kind, safe=not (pa.types.is_int64(values.type) and pa.types.is_float64(kind)))
+
+
 def missing_column(item: pa.Field, n: int) -> pa.Array:
     """Return the values of a column for matches of other programs: NULL, except for the outcome."""
     return pa.repeat(pa.scalar(MATCH), n) if item.name == OUTCOME else pa.nulls(n, item.type)

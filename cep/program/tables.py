@@ -95,13 +95,20 @@ class Joins:
 
     `columns` are looked up once events are in order. Then come `derived`, named expressions over events and
     their `columns`. A predicate that reads joined columns is in `Program.predicates` as far as it does not;
-    `refined` has its word, its bit and the rest, as far as the rest reads no windows.
+    `refined` has its word, its bit and the rest, as far as the rest reads no windows. `unread` are tables
+    that rules join without reading a column: inputs that nothing is kept of.
     """
 
     tables: tuple[JoinedTable, ...] = ()
     columns: tuple[JoinedColumn, ...] = ()
     derived: tuple[tuple[str, Expression], ...] = ()
     refined: tuple[tuple[int, int, Expression], ...] = ()
+    unread: tuple[Stream, ...] = ()
+
+    @property
+    def declared(self) -> tuple[Stream, ...]:
+        """All tables that the rules join."""
+        return (*(joined.table for joined in self.tables), *self.unread)
 
     @cached_property
     def takes_versions(self) -> bool:

@@ -39,6 +39,7 @@ The remaining kind is `MATCH`.
 _BY_NAME = {
     "dead_letters": "reasons",
     "late": "late_of",
+    "duplicates": "duplicates_of",
     "matches": "matches",
     "timeouts": "timeouts",
     "suppressed": "suppressed",
@@ -89,8 +90,7 @@ def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
     """Yield the rows that a text of the operator becomes."""
     if kind == COUNTS:
         counts = Counts.of_json(text)
-        found = [("events", None, counts.events), ("duplicates", None, counts.duplicates)]
-        found.append(("uncorrected", None, counts.uncorrected))
+        found = [("events", None, counts.events), ("uncorrected", None, counts.uncorrected)]
         for name, field in _BY_NAME.items():
             found += [(name, of, n) for of, n in getattr(counts, field).items()]
         yield from ({KIND: _COUNT, _NAME: name, _OF: of, _N: n} for name, of, n in found if n)

@@ -34,7 +34,7 @@ from cep.engine.watermark import late_by_us, split_late
 from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
-from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column
+from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN, missing_column, widened
 from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.stream import Stream
@@ -338,7 +338,7 @@ class _Call:
         if self.layout.rules.tells_end:
             columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
         arrays = [
-            columns[field.name].cast(field.type) if field.name in columns else missing_column(field, n)
+            widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
             for field in self.schema
         ]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
@@ -349,14 +349,14 @@ class _Call:
         """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
         rules = self.layout.rules
         after = [matcher.counters for matcher in self.matchers]
-        # A late or a redelivered event is one for the rules of every key: count it once.
+        # A late event is one for the rules of every key: count it once.
         for stream, n in rules.events_met([late.tolist() for late in self.late]).items():
             if n:
                 self.counts.add(Counts(late_of={stream: n}))
         if self.late_versions:
             self.counts.add(Counts(late_of=dict(self.late_versions)))
-        duplicates = rules.events_met(_new_duplicates(self.duplicates, self.chain.duplicates_of()))
-        self.counts.duplicates += sum(duplicates.values())
+        duplicates = rules.met_by_program(_new_duplicates(self.duplicates, self.chain.duplicates_of()))
+        self.counts.add(Counts(duplicates_of=duplicates))
         for old, new in zip(self.before, after, strict=True):
             self.counts.add(_added(old, new))
         uncorrected = [new.uncorrected - old.uncorrected for old, new in zip(self.before, after, strict=True)]

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from cep.arrays import I64
 from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
+from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import event_blocks
 from cep.engine.order.ordering import order_events
 from cep.engine.prepare.predicates import prepare
@@ -119,7 +120,8 @@ def kernel(case: str, program: Program, prepared: pa.Table, n: int, repeats: int
 
     def seconds() -> float:
         matcher = Matcher(program)
-        blocks = event_blocks(program, prepared, order, matcher._slots(prepared, order), matcher._strings)
+        cells = ColumnCells(program, matcher._strings)
+        blocks = event_blocks(program, prepared, order, matcher._slots(prepared, order), cells)
         ((_, cells),) = blocks.blocks(len(order.rows))
         state = matcher._rules[0]
         state.set_slots(matcher.n_keys)

@@ -95,7 +95,9 @@ def _rows_of_windows(
     return [
         Match(key, (), start_us, end_us, measures, ())
         for key, silence in keys.items()
-        for start_us, end_us, measures in rows_of_key(rule, partitions.get(key, []), silence)
+        for start_us, end_us, measures in rows_of_key(
+            rule, _with_tables(rule, partitions.get(key, []), tables), silence
+        )
     ]
 
 

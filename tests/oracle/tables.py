@@ -17,9 +17,7 @@ Tables = Mapping[str, tuple[Stream, Sequence[Event]]]
 
 def joined_of(rule: ir.Rule) -> Iterator[Joined]:
     """Yield the joined columns of a rule."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
-    for expression in expressions:
+    for expression in rule.expressions:
         yield from (node for node in walk(expression) if isinstance(node, Joined))
 
 

@@ -26,7 +26,7 @@ from cep.schema.stream import Stream
 from tests.property.chains import Chained, chained
 from tests.property.corrections import PLENTY, Correction, delivered, often_late
 from tests.property.differential import canonical, stream_table
-from tests.property.strategies import FIELDS, SECOND_US
+from tests.property.strategies.events import FIELDS, SECOND_US
 from tests.standing import Standing
 
 

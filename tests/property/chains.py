@@ -1,4 +1,4 @@
-"""``python -m tests.property.chains --examples N`` or ``--minutes M``: rules over rules, engine and oracle.
+"""Rules over rules, drawn, and what the engine and the oracle report of them.
 
 Rules of the first level are drawn as for one stream. They report measures with the names and types of the
 stream's columns, so a rule that is drawn in the same way can read their matches.
@@ -6,16 +6,11 @@ stream's columns, so a rule that is drawn in the same way can read their matches
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from cep.compiler import ir
@@ -29,7 +24,10 @@ from cep.schema.stream import Role, Stream
 from tests.oracle import Match, TooManyRunsError
 from tests.oracle.chains import find_chained
 from tests.property.differential import Row, in_order, reachable_us, rows_of, rows_of_matches, stream_table
-from tests.property.strategies import COLUMNS, FIELDS, SECOND_US, Case, Step, cases, rules, taken_variables
+from tests.property.strategies.cases import Case, Step, cases
+from tests.property.strategies.events import COLUMNS, FIELDS, SECOND_US
+from tests.property.strategies.patterns import taken_variables
+from tests.property.strategies.rules import rules
 from tests.property.test_streams import first_steps, in_streams, with_streams
 
 KEY_TYPES = {field.name: field.type for field in FIELDS}
@@ -134,9 +132,13 @@ def _over(draw: st.DrawFn, rule: ir.Rule, stream: Stream, made: Sequence[ir.Rule
 # ---------------------------------------------------------------- both sides
 
 
-def engine_tables(case: Chained, steps: Sequence[Step]) -> list[pa.Table]:
-    """Return all matches that the engine finds if the events are delivered in `steps`."""
-    rule_set, events, stream = case.rule_set, case.case.events, case.case.stream
+def engine_tables(case: Chained, steps: Sequence[Step], rule_set: RuleSet | None = None) -> list[pa.Table]:
+    """Return all matches that the engine finds if the events are delivered in `steps`.
+
+    `rule_set` are the compiled rules; without it they are compiled here.
+    """
+    rule_set = case.rule_set if rule_set is None else rule_set
+    events, stream = case.case.events, case.case.stream
     chain = Chain(rule_set)
     tables: list[pa.Table] = []
     seen, newest_us = 0, 0
@@ -200,61 +202,3 @@ def check(case: Chained) -> int:
         return -1
     assert engine_rows(case, tables) == expected
     return sum(row[0].startswith("outer") for row in expected)
-
-
-ROUND = 20
-"""Cases that are drawn from one seed."""
-
-
-def try_cases(first_seed: int, examples: int, minutes: float) -> Counter[str]:
-    """Draw and check cases. On a difference, print the seed and raise the error."""
-    tally: Counter[str] = Counter()
-    started = time.monotonic()
-
-    def one(case: Chained) -> None:
-        tally["cases"] += 1
-        n_over = check(case)
-        chains = case.rule_set.chains
-        tally["too large"] += n_over < 0
-        tally["with matches over matches"] += n_over > 0
-        tally["that wait for matches held back"] += n_over > 0 and any(chains.lags_us)
-        tally["by another key"] += n_over > 0 and chains.n_stages > 1
-
-    while tally["cases"] < (examples or tally["cases"] + 1) and (
-        not minutes or time.monotonic() - started < 60 * minutes
-    ):
-        test = settings(
-            max_examples=ROUND,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )(seed(first_seed)(given(chained())(one)))
-        try:
-            test()
-        except BaseException:
-            print(f"seed {first_seed} after {tally['cases']} cases", file=sys.stderr, flush=True)
-            raise
-        first_seed += 1
-    return tally
-
-
-def main() -> int:
-    """Try cases; print the number of cases, and the counts of their features."""
-    parser = argparse.ArgumentParser(prog="python -m tests.property.chains", description=__doc__)
-    parser.add_argument("--examples", type=int, default=0, help="stop after this many cases")
-    parser.add_argument("--minutes", type=float, default=0.0, help="stop after this many minutes")
-    parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
-    options = parser.parse_args()
-    if not options.examples and not options.minutes:
-        parser.error("give --examples or --minutes")
-    first_seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    tally = try_cases(first_seed, options.examples, options.minutes)
-    print(f"{tally['cases']:,} cases from seed {first_seed}, no difference:")
-    for what, count in tally.items():
-        print(f"  {count:>9,} {what}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,7 +27,8 @@ from cep.program.program import Program
 from cep.rule_set import Corrections
 from cep.schema.stream import Stream
 from tests.property.differential import canonical, programs_of, stream_table
-from tests.property.strategies import FIELDS, MAX_EVENTS, MAX_SIZE, SECOND_US, Case, cases, copies_agree
+from tests.property.strategies.cases import MAX_SIZE, Case, cases
+from tests.property.strategies.events import FIELDS, MAX_EVENTS, SECOND_US, copies_agree
 from tests.standing import Standing
 
 

@@ -19,7 +19,7 @@ from cep.program.program import EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Stream, qualified
 from tests.oracle import Match, find_matches
-from tests.property.strategies import Case, Step
+from tests.property.strategies.cases import Case, Step
 
 Row = tuple[Any, ...]
 """Compared values: rule, key, start, end, outcome, measures of a match; number, variable, event of a row."""

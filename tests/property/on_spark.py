@@ -1,29 +1,31 @@
-"""Drawn rules over drawn events in a batch on Spark. Spark must report the same matches as the oracle."""
+"""Drawn rules and events in a batch on Spark: the matches of the oracle, with the ids of a local run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.strategies import SearchStrategy
 
 from cep.expression import Type
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from tests.oracle import TooManyRunsError
-from tests.property.differential import Row, in_order, oracle_rows, programs_of, rows_of
-from tests.property.strategies import Case, cases
+from tests.property import chains, tables
+from tests.property.chains import Chained, chained, ids_of
+from tests.property.differential import Row, deliver, in_order, oracle_rows, programs_of, rows_of
+from tests.property.features import features
+from tests.property.strategies.cases import Case, Step, cases, cases_of_windows
 from tests.property.tables import TableCase, Version, table_cases
-from tests.property.tables import oracle_rows as oracle_rows_of_tables
-from tests.property.tables import programs_of as programs_of_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+AT_ONCE = (Step(10**6, advances=False, restores=False),)
 
 
 def without_ties(case: Case) -> Case:
@@ -33,15 +35,6 @@ def without_ties(case: Case) -> Case:
     for event in case.events:
         first.setdefault(tuple(event[name] for name in names), event)
     return replace(case, events=tuple(first.values()), steps=())
-
-
-def spark_rows(session: SparkSession, case: Case) -> list[Row]:
-    """Return the matches of `case` that Spark reports in a batch."""
-    from spark_runtime import detect
-
-    frame = _frame(session, case.stream, case.events)
-    found = detect(frame, RuleSet(programs_of(case)), streams={case.stream.name: case.stream}).toArrow()
-    return in_order(rows_of(found, case.rules))
 
 
 def _frame(session: SparkSession, stream: Stream, rows: Sequence[dict[str, Any]]) -> DataFrame:
@@ -67,66 +60,89 @@ def without_tied_versions(drawn: TableCase) -> TableCase:
     return replace(drawn, case=without_ties(drawn.case), versions=tuple(first.values()))
 
 
-def spark_rows_of_tables(session: SparkSession, drawn: TableCase) -> list[Row]:
-    """Return the matches of a case with tables that Spark reports in a batch."""
+def compare_rules(session: SparkSession, drawn: Case) -> tuple[list[Row], pa.Table, list[pa.Table]]:
+    """Return what the oracle reports, and the matches of Spark and of a local run."""
+    case = without_ties(drawn)
+    expected = oracle_rows(case)
+    programs = programs_of(case)
+    found = _detected(session, RuleSet(programs), case, {})
+    return expected, found, [deliver(program, case, AT_ONCE) for program in programs]
+
+
+def compare_tables(session: SparkSession, drawn: TableCase) -> tuple[list[Row], pa.Table, list[pa.Table]]:
+    """Return the same of rules with tables."""
+    case = without_tied_versions(drawn)
+    expected = tables.oracle_rows(case)
+    programs = tables.programs_of(case)
+    rules = RuleSet(programs)
+    rows = {
+        name: [version.row for version in case.versions if version.table == name] for name in rules.tables
+    }
+    found = _detected(session, rules, case.case, rows)
+    return expected, found, [tables.deliver(program, case, AT_ONCE) for program in programs]
+
+
+def compare_chains(session: SparkSession, drawn: Chained) -> tuple[list[Row], pa.Table, list[pa.Table]]:
+    """Return the same of rules over rules. Events of different streams cannot be in one table (E0615)."""
+    plain = without_ties(drawn.case)
+    rules = tuple(replace(rule, report=replace(rule.report, all_rows=False)) for rule in plain.rules)
+    case = Chained(replace(plain, rules=rules))
+    local = chains.engine_tables(case, AT_ONCE)
+    return chains.oracle_rows(case, local), _detected(session, case.rule_set, case.case, {}), local
+
+
+def _detected(
+    session: SparkSession, rules: RuleSet, case: Case, versions: Mapping[str, Sequence[dict[str, Any]]]
+) -> pa.Table:
     from spark_runtime import detect
 
-    case, rules = drawn.case, RuleSet(programs_of_tables(drawn))
     frames = {case.stream.name: _frame(session, case.stream, case.events)}
-    for name, table in rules.tables.items():
-        rows = [version.row for version in drawn.versions if version.table == name]
-        frames[name] = _frame(session, table, rows)
-    return in_order(rows_of(detect(frames, rules).toArrow(), case.rules))
+    frames |= {name: _frame(session, rules.tables[name], rows) for name, rows in versions.items()}
+    return detect(frames, rules).toArrow()
 
 
-def draw(
-    n: int, first_seed: int, check: Callable[[Any], None], strategy: SearchStrategy[Any] | None = None
-) -> None:
-    """Call `check` with `n` cases drawn from `first_seed` on."""
-    chosen = cases() if strategy is None else strategy
-    settings(
-        max_examples=n,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )(seed(first_seed)(given(chosen)(check)))()
+Compare = Callable[..., tuple[list[Row], pa.Table, list[pa.Table]]]
+"""Returns what the oracle reports, and the matches of Spark and of a local run."""
+
+KINDS: dict[str, tuple[Any, Compare, int]] = {
+    "rules": (cases(), compare_rules, 4),
+    "window rules": (cases_of_windows(), compare_rules, 2),
+    "tables": (table_cases(max_rules=2), compare_tables, 2),
+    "chains": (chained(), compare_chains, 2),
+}
+"""By name what draws a case, what compares it, and its share."""
 
 
-def compare_on_spark(session: SparkSession, n: int, first_seed: int) -> Counter[str]:
-    """Compare Spark with the oracle on `n` drawn cases. Return the counts of their features."""
+def compare_on_spark(session: SparkSession, n: int, first_seed: int, only: str = "") -> Counter[str]:
+    """Compare Spark with the oracle and a local run on `n` drawn cases. Return counts of features."""
     tally: Counter[str] = Counter()
+    chosen = {name: kind for name, kind in KINDS.items() if only in ("", name)}
+    whole = sum(share for _, _, share in chosen.values())
+    for strategy, compare, share in chosen.values():
+        test = settings(
+            max_examples=-(-n * share // whole),
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )(seed(first_seed)(given(strategy)(_checking(session, compare, tally))))
+        test()
+    return tally
 
-    def check(drawn: Case) -> None:
-        case = without_ties(drawn)
+
+def _checking(session: SparkSession, compare: Compare, tally: Counter[str]) -> Callable[[Any], None]:
+    def check(drawn: Any) -> None:
+        rules = (drawn if isinstance(drawn, Case) else drawn.case).rules
         try:
-            expected = oracle_rows(case)
+            expected, found, local = compare(session, drawn)
         except TooManyRunsError:
             tally["too large"] += 1
             return
-        assert spark_rows(session, case) == expected, case
+        assert in_order(rows_of(found, rules)) == expected, drawn
+        assert ids_of([found]) == ids_of(local), drawn
         tally["cases"] += 1
         tally["with matches"] += bool(expected)
         tally["matches"] += len(expected)
+        tally.update(f"cases with {form}" for form in features(rules))
 
-    draw(n, first_seed, check)
-    return tally
-
-
-def compare_tables_on_spark(session: SparkSession, n: int, first_seed: int) -> Counter[str]:
-    """Compare Spark with the oracle on `n` drawn cases with tables."""
-    tally: Counter[str] = Counter()
-
-    def check(drawn: TableCase) -> None:
-        case = without_tied_versions(drawn)
-        try:
-            expected = oracle_rows_of_tables(case)
-        except TooManyRunsError:
-            tally["too large"] += 1
-            return
-        assert spark_rows_of_tables(session, case) == expected, case
-        tally["cases with tables"] += 1
-        tally["with tables and matches"] += bool(expected)
-
-    draw(n, first_seed, check, table_cases())
-    return tally
+    return check

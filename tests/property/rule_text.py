@@ -22,7 +22,7 @@ from cep.expression import (
     is_windowed,
     walk,
 )
-from tests.property.strategies import untils_of
+from tests.property.strategies.patterns import untils_of
 
 _JOINTS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
 _INNER = {ir.Contiguity.STRICT: "", ir.Contiguity.NEXT: "->", ir.Contiguity.ANY: "->>"}
@@ -40,7 +40,8 @@ def rule_text(rule: ir.Rule) -> str:
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
     lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {_key(rule)}"]
     if rule.windowing is not None:
-        return "\n".join([*lines, *_window_clauses(rule.windowing, measures, rule.report)])
+        joins = dict.fromkeys(_joins(rule))
+        return "\n".join([*lines, *joins, *_window_clauses(rule.windowing, measures, rule.report)])
     lines += dict.fromkeys(_joins(rule))
     lines.append(f"PATTERN {_pattern(rule.pattern, untils)}")
     if rule.window is not None:
@@ -93,10 +94,8 @@ def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Rep
 
 def _joins(rule: ir.Rule) -> Iterator[str]:
     """Yield the joins of the tables that the rule reads."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
     keys = {table.name: table.table.key for table in rule.tables if table.table is not None}
-    for expression in expressions:
+    for expression in rule.expressions:
         for leaf in walk(expression):
             if isinstance(leaf, Joined):
                 pairs = zip(leaf.keys, keys[leaf.table], strict=True)

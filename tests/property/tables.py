@@ -1,4 +1,4 @@
-"""``python -m tests.property.tables --examples N`` draws rules with joined tables until one differs.
+"""Rules with joined tables, drawn, and what the engine and the oracle report of them.
 
 Such a case is made from a drawn case over one stream: some columns of its rules become columns of tables,
 whose versions are drawn with equal times, deletions, rows that come back, NULLs and keys that no event has.
@@ -7,8 +7,6 @@ They arrive in any order, as long as none is late. The oracle looks at all versi
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -16,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from cep.compiler import ir
@@ -38,21 +36,10 @@ from tests.property.differential import (
     rows_of_matches,
     stream_table,
 )
-from tests.property.strategies import (
-    COLUMNS,
-    HUGE,
-    SECOND_US,
-    Case,
-    Step,
-    cases,
-    cases_of_windows,
-    cases_of_zones,
-)
+from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
+from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
 
 _DAY_US = 86_400 * SECOND_US
-
-ROUND = 20
-"""Cases that are drawn from one seed."""
 
 _VALUES = (
     Field("i", "bigint"),
@@ -149,8 +136,46 @@ def _reader(key: tuple[str, ...], tables: Sequence[tuple[Stream, tuple[str, ...]
     return read
 
 
+def _windows_joining(
+    rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], random: Random
+) -> ir.Rule:
+    """Return a window rule with some columns of tables, the same ones in WHERE and in the values."""
+    assert rule.windowing is not None
+    known: dict[Expression, Expression] = {}
+    draw = _reader(rule.key, tables, random)
+
+    def read(expression: Expression) -> Expression:
+        match expression:
+            case Call(args=args):
+                return replace(expression, args=tuple(map(read, args)))
+            case Windowed(argument=argument, condition=condition):
+                return replace(
+                    expression,
+                    argument=None if argument is None else read(argument),
+                    condition=None if condition is None else read(condition),
+                )
+            case _:
+                return known.setdefault(expression, draw(expression))
+
+    where, having = rule.windowing.where, rule.windowing.having
+    where = None if where is None else read(where)
+    table, columns = random.choice(list(tables))
+    keys = tuple(COLUMNS[column] for column in columns)
+    some = Joined(table.name, keys, "i", _order_of(table, columns, rule.key), Type.BIGINT)
+    last = Windowed("LAST_VALUE", some, where, rule.windowing.window, 0.0, "", Type.BIGINT)
+    measures = tuple(replace(item, expression=read(item.expression)) for item in rule.measures)
+    return replace(
+        rule,
+        windowing=replace(rule.windowing, where=where, having=None if having is None else read(having)),
+        measures=(*measures, ir.Measure("of_table", last)),
+        tables=tuple(table for table, _ in tables),
+    )
+
+
 def _joining(rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], random: Random) -> ir.Rule:
     """Return `rule` with some of its columns of tables, and a measure that is one."""
+    if rule.windowing is not None:
+        return _windows_joining(rule, tables, random)
     read = _reader(rule.key, tables, random)
     table, columns = tables[0]
     keys = tuple(COLUMNS[column] for column in columns)
@@ -171,9 +196,11 @@ def _joining(rule: ir.Rule, tables: Sequence[tuple[Stream, tuple[str, ...]]], ra
 
 
 @st.composite
-def table_cases(draw: st.DrawFn, max_rules: int = 1) -> TableCase:
-    """Draw a case with tables."""
-    case: Case = draw(cases(max_rules=max_rules, has_window_rules=False))
+def table_cases(draw: st.DrawFn, max_rules: int = 1, *, has_window_rules: bool = False) -> TableCase:
+    """Draw a case with tables: of patterns, or of window rules alone."""
+    case: Case = draw(
+        cases_of_windows() if has_window_rules else cases(max_rules=max_rules, has_window_rules=False)
+    )
     keys = {rule.key for rule in case.rules}
     own = draw(_tables_of(min(keys)))
     if len(keys) > 1:  # one table cannot have the keys of both
@@ -189,12 +216,22 @@ def table_cases(draw: st.DrawFn, max_rules: int = 1) -> TableCase:
         for table in tables
         if table.table is not None and table.table.kind is TableKind.REPLICATED and draw(st.booleans())
     }
+    return with_versions(TableCase(case, tables, (), frozenset(given_)), case, random)
+
+
+def with_versions(drawn: TableCase, case: Case, random: Random) -> TableCase:
+    """Return a case of the tables of `drawn` with the events of `case` and versions near them."""
     versions = [
-        Version(table.name, draw(st.integers(0, len(case.steps))), _row(table, columns, case, random))
-        for table, columns in own
-        for _ in range(draw(st.integers(0, 14)))
+        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random))
+        for table in drawn.tables
+        for _ in range(random.randint(0, 14))
     ]
-    return TableCase(case, tables, tuple(_in_arrival(versions, case, tables)), frozenset(given_))
+    return delivered_as(replace(drawn, versions=tuple(versions)), case)
+
+
+def delivered_as(drawn: TableCase, case: Case) -> TableCase:
+    """Return `drawn` with the events of `case`, and its versions in time for them."""
+    return replace(drawn, case=case, versions=tuple(_in_arrival(drawn.versions, case, drawn.tables)))
 
 
 @st.composite
@@ -228,7 +265,7 @@ def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
     )
     random = Random(draw(st.integers(0, 2**16)))
     versions = [
-        Version("each", draw(st.integers(0, len(case.steps))), _row(table, columns, case, random, 0.6))
+        Version("each", draw(st.integers(0, len(case.steps))), _row(table, case, random, 0.6))
         for _ in range(draw(st.integers(0, 14)))
     ]
     # Most keys are there from the beginning.
@@ -244,11 +281,10 @@ def _time_of(event: Mapping[str, Any]) -> int:
     return time_us
 
 
-def _row(
-    table: Stream, columns: tuple[str, ...], case: Case, random: Random, known: float = 0.95
-) -> dict[str, Any]:
+def _row(table: Stream, case: Case, random: Random, known: float = 0.95) -> dict[str, Any]:
     """Return a version, mostly of a key that an event has, at a time near those of events."""
     assert table.table is not None
+    columns = [name.removeprefix("k_") for name in table.table.key]  # of events
     whole = [event for event in case.events if None not in [event[column] for column in columns]]
     event = random.choice(whole) if whole and random.random() < known else None
     fallback = {"i": 77, "s": "never", "k": 77, "g": "never", "b": True}
@@ -345,12 +381,12 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
 def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Table:
     """Push events and versions, finish, and return the matches.
 
-    In half of the cases levels of versions are never merged, so there are many, as in large tables. Snapshots
-    would merge them, so these cases have none.
+    In half of the cases rows are moved together whenever most are not there any more, as in large tables.
+    Snapshots move them together, too, so these cases have none.
     """
-    has_levels = len(case.versions) % 2 == 1
-    with mock.patch("cep.engine.context.tables._GROWTH", 0 if has_levels else 4):
-        return _delivered(program, case, steps, restores=not has_levels)
+    moves = len(case.versions) % 2 == 1
+    with mock.patch("cep.engine.context.kept_rows._FEW", 0 if moves else 64):
+        return _delivered(program, case, steps, restores=not moves)
 
 
 def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, restores: bool) -> pa.Table:
@@ -406,43 +442,3 @@ def check(case: TableCase, *, also_unoptimized: bool = True) -> bool:
 def reads_tables(case: TableCase) -> bool:
     """Return whether a rule of the case reads a table."""
     return any(True for rule in case.case.rules for _ in joined_of(rule))
-
-
-def main() -> int:
-    """Draw and check cases in rounds."""
-    parser = argparse.ArgumentParser(prog="python -m tests.property.tables", description=__doc__)
-    parser.add_argument("--examples", type=int, default=1_000, help="cases")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--silence", action="store_true", help="window rules with FOR EACH")
-    options = parser.parse_args()
-    n_cases = 0
-
-    def one(case: TableCase) -> None:
-        nonlocal n_cases
-        n_cases += check(case)
-
-    for first in range(options.seed, options.seed + options.examples):
-        if n_cases >= options.examples:
-            break
-        test = settings(
-            max_examples=ROUND,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )(
-            seed(first)(
-                given(silent_cases() if options.silence else table_cases(max_rules=1 + first % 2))(one)
-            )
-        )
-        try:
-            test()
-        except BaseException:
-            print(f"seed {first} after {n_cases} cases", file=sys.stderr, flush=True)
-            raise
-    print(f"{n_cases} cases")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,7 @@ import sys
 from hypothesis import assume, given
 
 from tests.property.differential import oracle_rows, programs_of, rows_by
-from tests.property.strategies import Case, cases
+from tests.property.strategies.cases import Case, cases
 from tests.property.test_engine import FEW, is_small
 
 

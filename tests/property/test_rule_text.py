@@ -11,7 +11,7 @@ from cep.diagnostics.diagnostic import render
 from cep.errors import Source
 from tests.property.differential import oracle_rows
 from tests.property.rule_text import rule_text
-from tests.property.strategies import Case, cases
+from tests.property.strategies.cases import Case, cases
 from tests.property.test_engine import GATE, is_small
 
 REFUSED = {

@@ -26,11 +26,12 @@ from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.partitions import event_of
 from tests.property.differential import Row, in_order, rows_of, rows_of_matches, stream_table
 from tests.property.rule_text import rule_text
-from tests.property.strategies import Case, cases, streams
+from tests.property.strategies.cases import Case, cases
+from tests.property.strategies.events import streams
 from tests.property.test_engine import SLOW
 from tests.property.test_rule_text import REFUSED
 
-GATE = settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+GATE = settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
 FEW = settings(GATE, max_examples=30)
 
 KEYS = (("k",), ("t",), ("i",))

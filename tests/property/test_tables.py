@@ -51,8 +51,14 @@ def test_the_engine_reports_what_the_oracle_reports_of_tables(case: TableCase) -
     assume(check(case, also_unoptimized=False))
 
 
+@GATE
+@given(table_cases(has_window_rules=True))
+def test_window_rules_have_the_rows_of_the_oracle_with_tables(case: TableCase) -> None:
+    assume(check(case, also_unoptimized=False))
+
+
 @FEW
-@given(table_cases(max_rules=3))
+@given(st.one_of(table_cases(max_rules=3), table_cases(has_window_rules=True)))
 def test_the_same_rules_in_another_order_go_on_from_a_snapshot(case: TableCase) -> None:
     assume(len(case.case.rules) > 1 and is_small(case))
     others = {
@@ -82,7 +88,7 @@ def test_the_same_rules_in_another_order_go_on_from_a_snapshot(case: TableCase) 
 
 
 @FEW
-@given(table_cases(), st.integers(0, 2**16))
+@given(st.one_of(table_cases(), table_cases(has_window_rules=True)), st.integers(0, 2**16))
 def test_late_versions_and_late_events_correct_matches(case: TableCase, seed: int) -> None:
     """Events and versions come in any order; the rows that stand in the end are right."""
     assume(is_small(case) and reads_tables(case))
@@ -127,7 +133,7 @@ def check_corrections(program: Program, case: TableCase, random: Random) -> None
 
 
 @FEW
-@given(table_cases())
+@given(st.one_of(table_cases(), table_cases(has_window_rules=True)))
 def test_a_rule_with_tables_written_as_text_has_the_same_matches(case: TableCase) -> None:
     streams = {stream.name: stream for stream in (case.case.stream, *case.tables)}
     read, problems = check_sources([Source("drawn.cep", rule_text(case.case.rules[0]))], streams)

@@ -17,7 +17,8 @@ from cep.rule_set import Corrections
 from cep.schema.stream import Stream
 from tests.property.corrections import FOREVER_US, Correction, check, delivered
 from tests.property.differential import engine_rows, match_ids, oracle_rows, programs_of, stream_table
-from tests.property.strategies import FIELDS, SECOND_US, Case, Step, cases_of_windows, cases_of_zones
+from tests.property.strategies.cases import Case, Step, cases_of_windows, cases_of_zones
+from tests.property.strategies.events import FIELDS, SECOND_US
 from tests.property.test_engine import GATE
 
 SOME = settings(GATE, max_examples=40)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.property.strategies import SECOND_US, Case, Step, copies_agree
+from tests.property.strategies.cases import Case, Step
+from tests.property.strategies.events import SECOND_US, copies_agree
 
 Pool = dict[str, list[Any]]
 """Column -> values that were drawn for it. A value that was drawn often is there often."""
@@ -60,7 +61,7 @@ def _steps(n_events: int, random: Random) -> tuple[Step, ...]:
     steps = []
     while n_events:
         size = random.randint(1, n_events)
-        steps.append(Step(size, random.random() < 0.5, random.random() < 0.5))
+        steps.append(Step(size, random.random() < 0.5, random.random() < 0.5, random.random() < 0.25))
         n_events -= size
     return tuple(steps)
 

@@ -78,8 +78,8 @@ def test_without_room_messages_stay_in_the_queue_and_come_when_there_is_room(
     send(rabbit, queue, [b"%03d" % number + b"x" * 500 for number in range(40)])
     with running(receiver(rabbit, queue, prefetch=4), tmp_path, Room(max_bytes=6000)) as intake:
         until(lambda: bool(intake.counts.refused))
-        n_taken = intake.counts.acknowledged
-        assert 0 < n_taken < 12
+    n_taken = intake.counts.acknowledged  # what was on disk when the first one was refused comes to it
+    assert 0 < n_taken < 12
     until(lambda: rabbit.n_ready(queue) == 40 - n_taken)
     with running(receiver(rabbit, queue, prefetch=4), tmp_path) as intake:
         until(lambda: intake.counts.acknowledged == 40 - n_taken)
@@ -92,11 +92,13 @@ def test_two_spools_share_a_queue(rabbit: Rabbit, tmp_path: Path) -> None:
         running(receiver(rabbit, queue, prefetch=1), tmp_path / "a") as one,
         running(receiver(rabbit, queue, prefetch=1), tmp_path / "b") as two,
     ):
-        send(rabbit, queue, [b"%d" % number for number in range(100)])
-        until(lambda: one.counts.acknowledged + two.counts.acknowledged == 100)
+        n_sent = 0
+        while min(one.counts.written, two.counts.written) <= 10:  # one may be connected before the other
+            send(rabbit, queue, [b"%d" % number for number in range(n_sent, n_sent + 20)])
+            n_sent += 20
+            until(lambda n=n_sent: one.counts.acknowledged + two.counts.acknowledged == n)
     both = [*batch(tmp_path / "a").values, *batch(tmp_path / "b").values]
-    assert sorted(map(int, both)) == list(range(100))
-    assert min(one.counts.written, two.counts.written) > 10
+    assert sorted(map(int, both)) == list(range(n_sent))
 
 
 @KINDS

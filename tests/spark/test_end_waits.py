@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -87,14 +87,19 @@ class Fed:
             (r["rule"], r["k"], r["ended_by"], *([r["kind"]] if "kind" in r else [])) for r in rows
         )
 
-    def waits_for(self, *rows: tuple[Any, ...]) -> float:
-        """Wait until `rows` are there, and no others; return the seconds that it took."""
+    def waits_for(
+        self, *rows: tuple[Any, ...], perhaps: Sequence[tuple[Any, ...]] = ()
+    ) -> Counter[tuple[Any, ...]]:
+        """Wait until `rows` are there, and no others but those of `perhaps`; return what is there.
+
+        On a busy machine a step of the clock comes late, and lets more out than another one would.
+        """
         begun = time.monotonic()
-        while not Counter(rows) <= self.found():
-            assert time.monotonic() - begun < 60, self.found()
+        while not Counter(rows) <= (found := self.found()):
+            assert time.monotonic() - begun < 300, found
             time.sleep(0.05)
-        assert self.found() == Counter(rows)
-        return time.monotonic() - begun
+        assert found <= Counter((*rows, *perhaps))
+        return found
 
     def run(
         self, steps: Callable[[], None], mode: str = "checkpoint: state\ntrigger: 100 milliseconds"
@@ -139,11 +144,13 @@ def test_a_quiet_stream_reports_goes_on_and_does_so_after_a_restart(fed: Fed) ->
     first = [("pair", 1, "clock")]
     then = [*first, ("silent", 2, "clock")]
     third = [*then, ("pair", 3, "event")]
+    n_steps: list[int] = []
 
     def quiet() -> None:
         fed.write((100, 1, 1), (100.5, 1, 2), (101, 2, 1))
         begun = time.monotonic()
-        fed.waits_for(*first)
+        found = fed.waits_for(*first, perhaps=then[1:])
+        n_steps.append(1 + (then[1] not in found))
         fed.waits_for(*then)
         # The absence is over at 103; the clock begins with the event of 101, and is a lateness behind.
         assert time.monotonic() - begun > 3
@@ -153,7 +160,7 @@ def test_a_quiet_stream_reports_goes_on_and_does_so_after_a_restart(fed: Fed) ->
     summary = fed.run(quiet)
     assert summary.time is not None
     assert summary.time.by_clock is not None
-    assert summary.time.by_clock.n_steps >= 2
+    assert summary.time.by_clock.n_steps >= n_steps[0]
     assert summary.counts.late == 0
 
     def again() -> None:

@@ -10,7 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cep.compiler.compile import compile_sources
+from cep.errors import Source
 from cep.local.match_file import match_file
+from cep.schema.stream import Field, Stream
 from spark_runtime import detect_all, split
 from tests.spark.events import (
     EVENTS_RULE,
@@ -25,6 +28,8 @@ from tests.spark.events import (
     stream_of_files,
     write_files,
 )
+
+PAYMENT = {"id": "bigint", "card": "string", "shop": "string", "ts": "timestamp"}
 
 BROKEN = [
     {"id": 10_001, "ts": START + timedelta(days=365 * 500)},
@@ -149,3 +154,29 @@ def test_a_stream_gives_late_events_and_counts_in_each_micro_batch(
     assert counts["events", None] + len(rows["dead_letters"]) == len(events) + 4
     assert counts["dead_letters", "key is NULL"] == len(rows["dead_letters"])
     assert [n for n in metrics if n] == [1]
+
+
+def test_rules_of_two_keys_count_second_deliveries_as_a_local_run_does(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fields = tuple(Field(name, kind) for name, kind in PAYMENT.items())
+    stream = Stream("payments", fields, "ts", ("id",), deduplicate=True)
+    text = "".join(
+        f"RULE by_{key} FROM payments PARTITION BY {key} PATTERN a -> b"
+        f" DEFINE a AS id % {n} = 0, b AS id > 40\n"
+        for key, n in (("card", 2), ("shop", 3))
+    )
+    rules = compile_sources([Source("rules.cep", text)], {"payments": stream}).rule_set
+    events = [
+        {"id": n, "card": f"c{n % 7}", "shop": f"s{n % 5}", "ts": (START + timedelta(seconds=n)).isoformat()}
+        for n in (*range(60), *range(30, 50))
+    ]
+    (tmp_path / "in.json").write_text("\n".join(map(json.dumps, events)))
+    local = match_file(rules, tmp_path / "in.json").counts
+    assert local.duplicates_of == {"payments: by_card": 15, "payments: by_shop": 13}
+    assert local.duplicates == 15
+    frame = spark.createDataFrame(events, "id bigint, card string, shop string, ts string").withColumn(
+        "ts", F.col("ts").cast("timestamp")
+    )
+    counts = total(spark_rows(split(detect_all(frame.repartition(3), rules)).counts))
+    assert {of: n for (name, of), n in counts.items() if name == "duplicates"} == local.duplicates_of

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -25,7 +24,7 @@ from cep.spool.folder import readers, segments
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
-from tests.servers.spools import batch
+from tests.servers.spools import batch, until
 from tests.unit.test_readme import ROOT
 
 pytestmark = pytest.mark.spark
@@ -177,11 +176,7 @@ def test_a_stream_goes_on_across_segments_drops_copies_and_lets_the_spool_remove
             quiet_run(file)
             post(address, 51)
         assert min(place.number for place in readers(tmp_path / "inbox").values()) >= 50
-        for _ in range(200):
-            if segments(tmp_path / "inbox")[0] > 40:
-                break
-            time.sleep(0.05)  # it looks once a second
-        assert segments(tmp_path / "inbox")[0] > 40
+        until(lambda: segments(tmp_path / "inbox")[0] > 40)  # it looks once a second
     assert ids(tmp_path / "out-all") == list(range(30))
     assert ids(tmp_path / "out-two")[:39] == list(range(39))
 

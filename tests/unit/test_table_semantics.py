@@ -111,3 +111,17 @@ def test_the_engine_finds_them_instant_by_instant_restored_after_each(example: E
         matcher = Matcher.restore(program, matcher.snapshot())
     found.append(matcher.finish())
     assert tuple(pa.concat_tables(found).column("x").to_pylist()) == example.values
+
+
+def test_in_asks_for_a_column_of_a_table_at_the_events_taken() -> None:
+    rule = """RULE r FROM events JOIN rows ON key PARTITION BY key PATTERN a->{2} -> b WITHIN 1 HOUR
+    DEFINE a AS rows.n = 0, b AS rows.x IN (a.rows.x) MEASURES b.at AS at"""
+    table = Example((), (), (), ()).table
+    versions = [
+        {"key": "k", "at": second * SECOND_US, "op": "u", "x": x, "n": n}
+        for second, x, n in ((1, 7, 0), (2, 8, 0), (3, 9, 1), (5, 8, 1))
+    ]
+    events = [{"key": "k", "at": second * SECOND_US} for second in (1, 2, 3, 4, 5)]
+    streams = {"events": EVENTS, "rows": table}
+    found = find_matches(rule, streams, {"events": events, "rows": versions})
+    assert [match["match_end"].second for match in found] == [5]

@@ -12,10 +12,10 @@ from dataclasses import replace
 from cep.compiler import ir
 from cep.compiler.analysis.conditions import type_conditions
 from cep.compiler.analysis.distinct import type_distincts
-from cep.compiler.analysis.joins import resolve_joins
+from cep.compiler.analysis.joins import resolve_joins, warn_of_unread
 from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.match_streams import MatchStreams
-from cep.compiler.analysis.names import resolve_names, resolve_skip
+from cep.compiler.analysis.names import Names, resolve_names, resolve_skip
 from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, type_measures
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
 from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
@@ -69,6 +69,7 @@ def analyze(
                 outputs.check(rule, partitioning, () if found is None else found.measures, report)
             is_known = len(partitioning.streams) == len(rule.streams)
             if found is not None and is_known and not report.has_error_since(n_before):
+                warn_of_unread(rule, found, report)
                 typed[number] = found
                 match_streams.add(found, partitioning)
     except TooManyErrorsError:
@@ -87,10 +88,7 @@ def _typed_rule(
     if not is_sound(rule, report):
         return None  # what is said about conditions would be guesswork
     warn_of_pattern(rule, partitioning.role_of, report)
-    joins = resolve_joins(rule, partitioning, streams, report)
-    tables = tuple(name for name, stream in streams.items() if stream.table is not None)
-    names = replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
-    names = with_lets(names, report)
+    names = with_lets(_names(rule, partitioning, streams, report), report)
     skip = resolve_skip(names, report)
     variables = type_conditions(names, report)
     distincts = type_distincts(names, report)
@@ -116,7 +114,7 @@ def _typed_rule(
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
         subsets=tuple(ir.Subset(name, members) for name, members in names.subsets.items()),
-        tables=tuple(join.table for join in joins.values() if join is not None),
+        tables=names.tables_joined,
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
     )
 
@@ -129,16 +127,8 @@ def _typed_window_rule(
     report: Report,
     n_before: int,
 ) -> ir.Rule | None:
-    resolve_joins(rule, partitioning, streams, report)
-    if rule.joins:
-        report(
-            "E0150",
-            "JOIN beside WINDOW is not supported yet",
-            rule.joins[0].table.span,
-            "a window rule reads columns of its streams",
-            "let a rule with JOIN and a pattern of one event read the stream, and the window its MATCHES OF",
-        )
-    found = typed_window_rule(rule, partitioning, streams, columns, report)
+    names = _names(rule, partitioning, streams, report)
+    found = typed_window_rule(names, streams, columns, report)
     clauses = read_report(rule, report)
     if found is None or report.has_error_since(n_before):
         return None
@@ -158,10 +148,19 @@ def _typed_window_rule(
         report=clauses,
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
-        tables=() if found.windowing.table is None else (found.windowing.table,),
+        tables=tuple(dict.fromkeys((*names.tables_joined, *found.windowing.tables))),
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
         windowing=found.windowing,
     )
+
+
+def _names(
+    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
+) -> Names:
+    """Return what the names in `rule` stand for, those of tables among them."""
+    joins = resolve_joins(rule, partitioning, streams, report)
+    tables = tuple(name for name, stream in streams.items() if stream.table is not None)
+    return replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
 
 
 def _check_unique(rule: ast.Rule, first: ast.Rule, report: Report) -> None:

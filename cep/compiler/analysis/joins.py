@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cep.compiler import ir
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.pattern_shape import variable_names
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
-from cep.expression import Column
+from cep.expression import Column, Joined, walk
 from cep.language import ast
 from cep.schema.stream import Field, Role, Stream, TableKind, TableSettings, qualified
 
@@ -40,6 +41,27 @@ def resolve_joins(
         if table is not None and len(partitioning.streams) == len(rule.streams):  # all are known
             found[name.text] = _Join(join, table, partitioning, report).resolve()
     return found
+
+
+def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Report) -> None:
+    """Warn of tables of which the rule reads no column."""
+    parts = (part for expression in typed.expressions for part in walk(expression))
+    read = {part.table for part in parts if isinstance(part, Joined)}
+    for join in rule.joins:
+        if join.table.text not in read:
+            report(
+                "W0518",
+                f"no column of `{join.table.text}` is read",
+                join.table.span,
+                "joined for nothing: events without a row count, too",
+                f"leave the JOIN out, or ask for a row: {join.table.text}.{_key_of(join, typed)} IS NOT NULL",
+            )
+
+
+def _key_of(join: ast.Join, typed: ir.Rule) -> str:
+    table = next(table for table in typed.tables if table.name == join.table.text)
+    assert table.table is not None
+    return table.table.key[0]
 
 
 def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report) -> Stream | None:
@@ -120,7 +142,7 @@ class _Join:
         names = (qualified(self.stream.name, f.name) if several else f.name for f in ordered)
         keys = tuple(Column(name, field.type) for name, field in zip(names, ordered, strict=True))
         is_everywhere = self.settings.kind is not TableKind.CHANGELOG
-        return RuleJoin(self.table, keys, None if is_everywhere else key)
+        return RuleJoin(self.table, keys, None if is_everywhere else key, self.stream.name)
 
     def _pair(self, pair: ast.JoinPair) -> tuple[Field, Field] | None:
         """Return the column of the event and the column of the table."""

@@ -9,7 +9,7 @@ from cep.compiler import ir
 from cep.compiler.analysis.conditions import is_of_bounded_size
 from cep.compiler.analysis.joins import declared_table
 from cep.compiler.analysis.lets import with_lets
-from cep.compiler.analysis.names import Names, resolve_names
+from cep.compiler.analysis.names import Names
 from cep.compiler.analysis.outputs import type_measures
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.empty_windows import is_untrue_of_nothing
@@ -40,19 +40,16 @@ class TypedWindowRule:
 
 
 def typed_window_rule(
-    rule: ast.Rule,
-    partitioning: Partitioning,
-    streams: Mapping[str, Stream],
-    columns: Sequence[str],
-    report: Report,
+    names: Names, streams: Mapping[str, Stream], columns: Sequence[str], report: Report
 ) -> TypedWindowRule | None:
     """Return what WINDOW, WHERE, HAVING and MEASURES say, or None: reported."""
+    rule, partitioning = names.rule, names.partitioning
     assert rule.windowing is not None
     window = _window(rule.windowing, report)
     if window is None or not partitioning.streams or len(partitioning.streams) < len(rule.streams):
         return None
     table, table_key = _table_of_keys(rule.windowing, partitioning, streams, report)
-    names = with_lets(resolve_names(rule, partitioning, report), report)
+    names = with_lets(names, report)
     where = having = None
     if rule.where is not None and is_of_bounded_size(rule.where, names, report):
         where = _inference(names, window, None, report).where_condition(rule.where)
@@ -77,6 +74,8 @@ def _inference(names: Names, window: Window, where: Expression | None, report: R
         {_EVENT: first},
         is_qualified=names.partitioning.has_several_streams,
         lets=names.lets,
+        joins=names.joins,
+        tables=names.tables,
     )
     return WindowRuleInference(scope, report.add, streams, window, where)
 

@@ -62,11 +62,13 @@ class SharedJoins:
         self, key_columns: tuple[str, ...], refined: tuple[tuple[int, int, Expression], ...]
     ) -> Joins:
         """Return all of it; `key_columns` are the columns of a prepared batch that hold the rules' key."""
+        read = {joined.table.name for joined in self.tables}
         return Joins(
             tables=tuple(self._with_columns(key_columns)),
             columns=tuple(self.columns.values()),
             derived=tuple((name, expression) for expression, name in self.derived.items()),
             refined=refined,
+            unread=tuple(table for name, table in self.declared.items() if name not in read),
         )
 
     def _with_columns(self, key_columns: tuple[str, ...]) -> Iterable[JoinedTable]:

@@ -25,7 +25,7 @@ from cep.compiler.limits import (
     too_many_windows,
 )
 from cep.compiler.lowering.bytecode import Assembler
-from cep.compiler.lowering.chains import in_reading_order, with_meaning
+from cep.compiler.lowering.chains import exact_measures, in_reading_order, with_meaning
 from cep.compiler.lowering.registers import Registers
 from cep.compiler.lowering.relevance import reasons_for_every_event
 from cep.compiler.lowering.remembered import remember_strings
@@ -91,8 +91,8 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     return PredicateParts(local, parts.correlated)
 
 
-_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool]]
-"""Streams, key and roles; whether they are window rules, and whether they join tables."""
+_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool, frozenset[str]]]
+"""Streams, key and roles; whether they are window rules, whether they join tables, what must stay exact."""
 
 
 def lower(
@@ -102,7 +102,8 @@ def lower(
 
     A program that reads the matches of rules comes behind the programs of these.
     Window rules have programs of their own: the ends of their windows are no events to other rules. So have
-    rules that join tables: the events of all others need no columns of tables.
+    rules that join tables: the events of all others need no columns of tables. A rule that others read is
+    apart from those that widen one of its measures (`exact_measures`).
 
     A rule with more local predicates or registers than a run can hold is a problem, and in no program.
 
@@ -111,10 +112,12 @@ def lower(
     run then.)
     """
     groups: dict[_Group, list[Built]] = {}
-    for one in in_reading_order(built, lambda one: one.rule):
+    ordered = in_reading_order(built, lambda one: one.rule)
+    exact = exact_measures(one.rule for one in ordered)
+    for one in ordered:
         rule = one.rule
         roles = rule.roles or (Role(rule.streams[0], rule.key),)
-        kind = (rule.windowing is not None, bool(rule.tables))
+        kind = (rule.windowing is not None, bool(rule.tables), exact.get(rule.name, frozenset()))
         groups.setdefault((rule.streams, rule.key, roles, kind), []).append(one)
     programs: list[Program] = []
     problems: list[Diagnostic] = []

@@ -23,11 +23,14 @@ class RuleJoin:
         The columns of an event that are the key of a version, in the order of the table's key.
     order
         The table's key in the order of the rule's key, if the table is needed only where its key is.
+    stream
+        The stream whose events have the columns of the table.
     """
 
     table: Stream
     keys: tuple[Column, ...]
     order: tuple[str, ...] | None
+    stream: str
 
 
 class JoinChecker(Checker):

@@ -131,7 +131,6 @@ def events_of_matches(stream: MatchStream, matches: pa.Table) -> pa.Table:
     if EVENT_NUMBER in matches.column_names:
         keep = pc.and_(keep, pc.equal(pc.fill_null(matches.column(EVENT_NUMBER), 0), 0))
     found = matches.filter(keep)
-    # A BIGINT measure may be DOUBLE in the table, for the sake of another rule. Then the values are whole.
     return pa.Table.from_arrays(
         [found.column(item.name).cast(item.type) for item in event_table_schema(stream)],
         schema=event_table_schema(stream),

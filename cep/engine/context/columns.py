@@ -8,22 +8,22 @@ then what is computed of windows. Each step clears the bits of predicates that d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
 from cep.engine.context.rings import StoredRing
 from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
+from cep.engine.order.column_cells import ColumnCells, arrow_of
 from cep.engine.order.ordering import OrderedEvents
-from cep.engine.prepare.columns import lent, whole
-from cep.engine.prepare.predicates import Batch, Vector, all_rows, evaluate, from_arrow, is_all
+from cep.engine.prepare.predicates import Batch, evaluate, is_all
 from cep.engine.state.sections import TableSection, WindowSection, damaged
-from cep.engine.state.strings import Cells, StringPool
-from cep.expression import Expression, Type
+from cep.engine.state.strings import Cells
+from cep.expression import Expression
 from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import Program, bits_column
@@ -48,13 +48,12 @@ class Context:
         self.windows = Windows(program.windows)
         self.tables = Tables(program, given)
 
-    def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take the versions out of prepared rows that are due; return the events, None: there are none."""
-        events = self.tables.take_in(rows)
-        return events if events.num_rows else None
+    def take_in(self, versions: pa.Table) -> None:
+        """Take in versions of tables that are due: prepared rows."""
+        self.tables.take_in(versions)
 
     def extend(
-        self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, strings: StringPool
+        self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, cells: ColumnCells
     ) -> pa.Table:
         """Return prepared events with their joined, windowed and computed columns, and all bits.
 
@@ -68,28 +67,22 @@ class Context:
             The slot of each key.
         n_slots
             The number of slots.
-        strings
-            Texts by code.
+        cells
+            Those of the columns of `table`; it learns those of windows.
         """
         program = self.program
-        if program.joins.columns:
-            table = self.tables.extend(table, order)
-            for name, expression in program.joins.derived:
-                table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
-            table = _refined(program.joins.refined, table)
-
-        def cells(name: str) -> tuple[I64, Mask | None]:
-            return cells_of(whole(table.column(name)), program.type_of(name), strings)
+        table = with_joined_columns(self.tables, table, order)
 
         def holds(place: tuple[int, int]) -> Mask:
             word, bit = place
             found: Mask = (np.asarray(table.column(bits_column(word))) >> np.int64(bit) & 1).astype(np.bool_)
             return found
 
-        found = self.windows.compute(order, slots, n_slots, table.num_rows, cells, holds)
+        found = self.windows.compute(order, slots, n_slots, table.num_rows, partial(cells.of, table), holds)
+        cells.note(found)
         for column in program.windows:
             values, known = found[column.name]
-            table = table.append_column(column.name, arrow_of(values, known, column.type, strings))
+            table = table.append_column(column.name, arrow_of(values, known, column.type, cells.strings))
         for name, expression in program.computed:
             table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
         return _refined(program.refined, table)
@@ -101,10 +94,7 @@ class Context:
 
     def table_sections(self) -> tuple[TableSection, ...]:
         """Return what is kept of tables, for a snapshot."""
-        meanings = joined_meanings(self.program)
-        return tuple(
-            TableSection(meanings[table_name(number)], rows) for number, rows in self.tables.stored()
-        )
+        return sections_of(self.tables)
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:
         """Return which keys hold something that an event after the watermark can see."""
@@ -150,11 +140,39 @@ class Context:
                 for section in sections
             ]
             self.windows.restore(rings, n_slots)
-            numbers = {meaning: name for name, meaning in joined_meanings(self.program).items()}
-            places = {table_name(number): number for number in range(len(self.program.joins.tables))}
-            self.tables.restore([(places[numbers[table.meaning]], table.rows) for table in tables])
+            restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged("its windows or tables do not fit its rules") from error
+
+
+def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
+    """Return prepared events with the columns of tables, what is computed of them, and all bits."""
+    joins = tables.program.joins
+    if not joins.columns:
+        return events
+    events = tables.extend(events, order)
+    for name, expression in joins.derived:
+        events = events.append_column(name, evaluate(expression, Batch(events)).to_arrow())
+    return _refined(joins.refined, events)
+
+
+def sections_of(tables: Tables) -> tuple[TableSection, ...]:
+    """Return what is kept of tables, for a snapshot."""
+    meanings = joined_meanings(tables.program)
+    return tuple(TableSection(meanings[table_name(number)], rows) for number, rows in tables.stored())
+
+
+def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
+    """Let `tables` hold what `sections_of` returned, perhaps of a program with its rules in another order.
+
+    Raises
+    ------
+    ValueError, KeyError
+        It cannot have been stored by tables like these.
+    """
+    numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
+    places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
+    tables.restore([(places[numbers[section.meaning]], section.rows) for section in sections])
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:
@@ -181,26 +199,3 @@ def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) ->
 
 def _bit(number: int) -> np.int64:
     return np.uint64(1 << number).astype(np.int64)
-
-
-def cells_of(column: pa.Array, kind: Type, strings: StringPool) -> tuple[I64, Mask | None]:
-    """Return the values of a column as 64-bit cells, and which are known; None: all."""
-    if kind is Type.STRING:
-        known = np.asarray(pc.is_valid(column))
-        return strings.encode(column), None if known.all() else known
-    vector = from_arrow(column, kind)
-    values = vector.values
-    cells = values.view(np.int64) if kind is Type.DOUBLE else np.ascontiguousarray(values, np.int64)
-    return lent(cells), None if is_all(vector.known) else np.asarray(vector.known)
-
-
-def arrow_of(values: I64, known: Mask | None, kind: Type, strings: StringPool) -> pa.Array:
-    """Return cells as an Arrow column."""
-    if kind is Type.STRING:
-        return strings.decode(values, np.ones(len(values), np.bool_) if known is None else known)
-    typed = values
-    if kind is Type.DOUBLE:
-        typed = values.view(np.float64)
-    elif kind is Type.BOOLEAN:
-        typed = values.astype(np.bool_)
-    return Vector(typed, all_rows(len(values)) if known is None else known, kind).to_arrow()

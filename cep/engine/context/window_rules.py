@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I32, I64, Mask
-from cep.engine.context.columns import arrow_of, cells_of
+from cep.engine.context.columns import restore_tables, sections_of, with_joined_columns
 from cep.engine.context.ends import LAST, Ends, Timeline, next_end_us, places_behind, steps_of
 from cep.engine.context.kernels.layout import NEVER
 from cep.engine.context.rings import StoredRing
@@ -27,6 +27,7 @@ from cep.engine.context.silent_windows import (
     next_silent_end_us,
     silent_windows,
 )
+from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
 from cep.engine.kernels.columns.order import hash_values
 from cep.engine.kernels.layout import (
@@ -37,13 +38,14 @@ from cep.engine.kernels.layout import (
     MATCH_START,
     MATCH_VALID,
 )
+from cep.engine.order.column_cells import arrow_of, cells_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Batch, evaluate, is_all
 from cep.engine.prepare.versions import is_keyed
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import new_matches
-from cep.engine.state.sections import WindowSection, damaged
+from cep.engine.state.sections import TableSection, WindowSection, damaged
 from cep.engine.state.strings import Cells, StringPool
 from cep.engine.watermark import END_OF_TIME_US
 from cep.expression import column_names
@@ -114,10 +116,19 @@ class Due:
 
 
 class WindowRules:
-    """The open windows of a program of window rules."""
+    """The open windows of a program of window rules, and the tables that they join.
 
-    def __init__(self, program: Program) -> None:
+    Parameters
+    ----------
+    program
+        The compiled rules.
+    given
+        See `Tables`.
+    """
+
+    def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
         self.program = program
+        self.tables = Tables(program, given)
         numbers: dict[tuple[Window, tuple[int, int] | None, int | None], list[int]] = {}
         for number, rule in enumerate(program.rules):
             of = rule.windowed
@@ -133,30 +144,34 @@ class WindowRules:
         self._first_us: int = NEVER  # of the events of the input; NEVER: there was none
         self._latest_us: int = NEVER  # of the rows that are due
 
-    def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take the versions out of prepared rows that are due; return the events, None: there are none.
-
-        Rows without a key say from when to when the input is (`cep.engine.prepare.versions.extent_rows`).
-        """
-        if not self.program.has_silent_windows:
-            return rows
-        times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
-        version = np.asarray(whole(rows.column(VERSION_COLUMN)))
-        self._latest_us = int(times_us.max())
-        is_event, has_key = version == 0, is_keyed(self.program, rows)
-        of_events = times_us[is_event | ((version < 0) & ~has_key)]
-        if len(of_events):
-            first_us = int(of_events.min())
+    def _note_times(self, times_us: I64, *, are_of_events: bool) -> None:
+        """Note times up to which the input is, and of events from which on it is."""
+        self._latest_us = max(self._latest_us, int(times_us.max(initial=NEVER)))
+        if are_of_events and len(times_us):
+            first_us = int(times_us.min())
             self._first_us = first_us if self._first_us == NEVER else min(self._first_us, first_us)
-        versions = rows.filter(pa.array(~is_event & has_key))
-        for presence in self._presences.values():
-            presence.take_in(versions)
-        return rows.filter(pa.array(is_event)) if is_event.any() else None
 
     def place_versions(self, slots_of: SlotsOf) -> None:
         """Give the keys of the versions taken in their slots."""
         for presence in self._presences.values():
             presence.place(slots_of)
+
+    def take_in(self, versions: pa.Table) -> None:
+        """Take in versions of tables that are due: prepared rows.
+
+        Those without a key say from when to when the input is (`cep.engine.prepare.versions.extent_rows`).
+        """
+        if self.program.has_silent_windows:
+            times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
+            has_key = is_keyed(self.program, versions)
+            tells_event = np.asarray(whole(versions.column(VERSION_COLUMN))) < 0
+            self._note_times(times_us, are_of_events=False)
+            self._note_times(times_us[~has_key & tells_event], are_of_events=True)
+            versions = versions.filter(pa.array(has_key))
+            for presence in self._presences.values():
+                presence.take_in(versions)
+        if versions.num_rows:
+            self.tables.take_in(versions)
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.
@@ -164,7 +179,7 @@ class WindowRules:
         Parameters
         ----------
         due
-            The events between.
+            The events between. They get the columns of tables.
         n_slots
             The number of slots.
         before_us, watermark_us
@@ -172,6 +187,9 @@ class WindowRules:
         found
             Takes the rows of a rule, of each key in the order of their ends.
         """
+        if due.table is not None and due.order is not None:
+            self._note_times(np.asarray(whole(due.table.column(TIME_COLUMN))), are_of_events=True)
+            due = replace(due, table=with_joined_columns(self.tables, due.table, due.order))
         until_us = watermark_us
         if watermark_us >= END_OF_TIME_US:  # windows without events end with the input
             until_us = max(self._latest_us, before_us)
@@ -206,6 +224,7 @@ class WindowRules:
         """Let go what no open window has."""
         for group in self._groups:
             group.expire(watermark_us)
+        self.tables.fold()
 
     def keep_slots(self, live: Mask) -> None:
         """Forget the keys that are not in `live`; the others move up."""
@@ -228,8 +247,16 @@ class WindowRules:
             found.append(WindowSection(meanings[table_name(number)], (since_us, first_us)))
         return tuple(found)
 
-    def restore(self, sections: Sequence[WindowSection], n_slots: int) -> None:
-        """Take over what `sections` returned, perhaps of a program with its rules in another order.
+    def table_sections(self) -> tuple[TableSection, ...]:
+        """Return what is kept of tables, for a snapshot."""
+        return sections_of(self.tables)
+
+    def restore(
+        self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
+    ) -> None:
+        """Take over what `sections` and `table_sections` returned.
+
+        It may be of a program with its rules in another order.
 
         Raises
         ------
@@ -252,8 +279,9 @@ class WindowRules:
                     raise ValueError("the keys of a table do not fit the keys")
             if of_group:
                 raise ValueError("other windows were stored")
+            restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise damaged("its windows do not fit its rules") from error
+            raise damaged("its windows or tables do not fit its rules") from error
 
 
 class _Group:

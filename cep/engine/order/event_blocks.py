@@ -12,16 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.arrays import I32, I64
 from cep.engine.kernels.columns.order import gather
 from cep.engine.kernels.layout import IDENTITY, SLOT, TIME_US, VALUE
+from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.ordering import OrderedEvents
-from cep.engine.prepare.columns import lent, whole
-from cep.engine.prepare.predicates import from_arrow
-from cep.engine.state.strings import StringPool
-from cep.expression import Type
+from cep.engine.prepare.columns import lent
 from cep.program.program import Program
 
 BLOCK_ROWS = 1 << 13
@@ -73,9 +70,9 @@ class EventBlocks:
 
 
 def event_blocks(
-    program: Program, table: pa.Table, order: OrderedEvents, slots: I32, strings: StringPool
+    program: Program, table: pa.Table, order: OrderedEvents, slots: I32, columns: ColumnCells
 ) -> EventBlocks:
-    """Return the events of `table` in their order; texts become numbers of `strings`."""
+    """Return the events of `table` in their order."""
     cells: list[I64 | None] = []
     known: list[npt.NDArray[np.bool_] | None] = []
     for name in program.columns:
@@ -83,15 +80,7 @@ def event_blocks(
             cells.append(None)
             known.append(None)
             continue
-        kind = program.type_of(name)
-        column = whole(table.column(name))
-        if kind is Type.STRING:
-            values, valid = strings.encode(column), np.asarray(pc.is_valid(column))
-        else:
-            vector = from_arrow(column, kind)
-            values, valid = vector.values, vector.known
-            if kind is Type.DOUBLE:
-                values = values.view(np.int64)
-        cells.append(lent(np.ascontiguousarray(values, np.int64)))
-        known.append(None if valid.all() else valid)
+        values, valid = columns.of(table, name)
+        cells.append(lent(values))
+        known.append(valid)
     return EventBlocks(order, slots, tuple(cells), tuple(known))

@@ -242,7 +242,7 @@ def hash_column(column: pa.Array, seeds: U64) -> None:
         _, offsets, data = column.buffers()
         starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
         text = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
-        hash_bytes(starts, text, valid, seeds)
+        hash_bytes(lent(starts), lent(text), valid, seeds)
         return
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))

@@ -5,7 +5,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -136,3 +136,32 @@ def is_event(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which prepared rows are events; the others are versions."""
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(rows.column(VERSION_COLUMN)) == 0
     return found
+
+
+def parted(program: Program, tables: Sequence[pa.Table]) -> tuple[list[pa.Table], list[pa.Table]]:
+    """Return the events among prepared rows, and the versions; tables of one of them are not copied."""
+    events: list[pa.Table] = []
+    versions: list[pa.Table] = []
+    for rows in tables:
+        are_events = is_event(rows) if program.joins.takes_versions else None
+        if are_events is None or are_events.all():
+            events.append(rows)
+        elif not are_events.any():
+            versions.append(rows)
+        else:
+            events.append(rows.filter(pa.array(are_events)))
+            versions.append(rows.filter(pa.array(~are_events)))
+    return events, versions
+
+
+def until(time_us: int, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
+    """Return the prepared rows up to a time, and those behind it, as a table each; None: there are none."""
+    if not tables:
+        return None, None
+    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    is_due = np.asarray(rows.column(TIME_COLUMN)) <= time_us
+    if is_due.all():
+        return rows, None
+    if not is_due.any():
+        return None, rows
+    return rows.filter(pa.array(is_due)), rows.filter(pa.array(~is_due))

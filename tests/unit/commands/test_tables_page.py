@@ -87,6 +87,17 @@ def test_the_summary_counts_versions_and_every_line(tables: Path) -> None:
     ]
 
 
+def test_a_table_of_which_no_column_is_read_is_an_input_all_the_same(tables: Path) -> None:
+    rule = blocks(TABLES, "cep")[1].replace("JOIN countries", "JOIN customers ON customer_id\nJOIN countries")
+    Path("limits.cep").write_text(rule)
+    command = shown_commands(TABLES)[0][0].removesuffix(" --quiet")
+    result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
+    assert result.exit_code == 0
+    assert "warning[W0518]: no column of `customers` is read" in result.stderr
+    assert "versions                 3  of table customers\n" in result.stderr
+    assert len(result.stdout.splitlines()) == 0
+
+
 @pytest.mark.parametrize("missing", ["customers", "countries"])
 def test_a_table_without_input_is_an_error_that_names_it(tables: Path, missing: str) -> None:
     inputs = {

@@ -1,0 +1,136 @@
+"""Kinds of random cases: how one is drawn, what both sides report of it, which others are derived from it.
+
+Hypothesis draws the rules and a first stream. More streams and deliveries are derived from it, because
+drawing and compiling take most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Protocol
+
+from hypothesis.strategies import SearchStrategy, one_of
+
+from cep.compiler.compile import compile_rules
+from cep.program.program import Program
+from cep.rule_set import RuleSet
+from tests.property import chains, differential, tables
+from tests.property.chains import Chained, chained
+from tests.property.differential import Row, programs_of, rows_by
+from tests.property.strategies.cases import Case, cases, cases_of_windows
+from tests.property.strategies.events import MAX_EVENTS
+from tests.property.tables import TableCase, delivered_as, table_cases, with_versions
+from tests.property.variants import Pool, smaller, variants
+
+
+class Kind(Protocol):
+    """A kind of cases."""
+
+    strategy: SearchStrategy[Any]
+
+    def plain(self, case: Any) -> Case:
+        """Return the rules, the events and their delivery."""
+
+    def compiled(self, case: Any, *, optimize: bool = True) -> Any:
+        """Return the compiled rules, with or without the optimizations of the compiler."""
+
+    def both(self, case: Any, programs: Any) -> tuple[list[Row], list[Row]]:
+        """Return what the oracle and what the engine report.
+
+        Raises
+        ------
+        TooManyRunsError
+            The case is too large for the oracle.
+        """
+
+    def derived(self, case: Any, pool: Pool, random: Random, n: int) -> Iterator[Any]:
+        """Yield `n` cases of the same rules."""
+
+    def smaller(self, case: Any, fails: Callable[[Any], bool]) -> Any:
+        """Return a smaller case that still fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules over one stream."""
+
+    strategy: SearchStrategy[Case]
+
+    def plain(self, case: Case) -> Case:
+        return case
+
+    def compiled(self, case: Case, *, optimize: bool = True) -> Sequence[Program]:
+        return programs_of(case, optimize=optimize)
+
+    def both(self, case: Case, programs: Sequence[Program]) -> tuple[list[Row], list[Row]]:
+        return differential.oracle_rows(case), rows_by(programs, case)
+
+    def derived(self, case: Case, pool: Pool, random: Random, n: int) -> Iterator[Case]:
+        return variants(case, pool, random, n)
+
+    def smaller(self, case: Case, fails: Callable[[Case], bool]) -> Case:
+        return smaller(case, fails)
+
+
+@dataclass(frozen=True, slots=True)
+class WithTables:
+    """Rules with joined tables."""
+
+    strategy: SearchStrategy[TableCase]
+
+    def plain(self, case: TableCase) -> Case:
+        return case.case
+
+    def compiled(self, case: TableCase, *, optimize: bool = True) -> Sequence[Program]:
+        return tables.programs_of(case, optimize=optimize)
+
+    def both(self, case: TableCase, programs: Sequence[Program]) -> tuple[list[Row], list[Row]]:
+        return tables.oracle_rows(case), tables.engine_rows(case, programs, case.case.steps)
+
+    def derived(self, case: TableCase, pool: Pool, random: Random, n: int) -> Iterator[TableCase]:
+        return (with_versions(case, one, random) for one in variants(case.case, pool, random, n))
+
+    def smaller(self, case: TableCase, fails: Callable[[TableCase], bool]) -> TableCase:
+        for number in reversed(range(len(case.versions))):
+            versions = case.versions[:number] + case.versions[number + 1 :]
+            if fails(less := replace(case, versions=versions)):
+                case = less
+        whole = case
+        plain = smaller(case.case, lambda less: fails(delivered_as(whole, less)))
+        return delivered_as(whole, plain)
+
+
+@dataclass(frozen=True, slots=True)
+class OverRules:
+    """Rules over the matches of rules."""
+
+    strategy: SearchStrategy[Chained]
+
+    def plain(self, case: Chained) -> Case:
+        return case.case
+
+    def compiled(self, case: Chained, *, optimize: bool = True) -> RuleSet:
+        streams = {case.case.stream.name: case.case.stream}
+        return RuleSet(compile_rules(case.case.rules, streams, optimize=optimize))
+
+    def both(self, case: Chained, programs: RuleSet) -> tuple[list[Row], list[Row]]:
+        found = chains.engine_tables(case, case.case.steps, programs)
+        return chains.oracle_rows(case, found), chains.engine_rows(case, found)
+
+    def derived(self, case: Chained, pool: Pool, random: Random, n: int) -> Iterator[Chained]:
+        return (Chained(one) for one in variants(case.case, pool, random, n))
+
+    def smaller(self, case: Chained, fails: Callable[[Chained], bool]) -> Chained:
+        return Chained(smaller(case.case, lambda less: fails(Chained(less))))
+
+
+KINDS: dict[str, Kind] = {
+    "rules": Rules(cases()),
+    "long streams": Rules(cases(max_events=4 * MAX_EVENTS, max_size=3)),
+    "window rules": Rules(cases_of_windows()),
+    "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
+    "chains": OverRules(chained()),
+}
+"""The kinds by name."""
