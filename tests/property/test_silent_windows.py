@@ -1,7 +1,4 @@
-"""Windows without events: the engine against the oracle, with restores, corrections and few at a time.
-
-``python -m tests.property.tables --silence`` draws as many cases as one likes.
-"""
+"""Windows without events: the engine against the oracle, with restores, corrections and few at a time."""
 
 from __future__ import annotations
 
