@@ -15,6 +15,7 @@ from cep.errors import Source, Span
 from cep.expression import ALL_EVENTS, Expression
 from cep.expression import Window as ValueWindow
 from cep.program.match_stream import MatchStream
+from cep.program.views import ChangeStream
 from cep.schema.stream import Role, Stream
 
 
@@ -336,6 +337,28 @@ class Windowing:
 
 
 @dataclass(frozen=True, slots=True)
+class Viewing:
+    """What makes a rule a view: a row for each change of a row of a join.
+
+    Parameters
+    ----------
+    changes
+        The stream of the rule.
+    left
+        The tables of LEFT JOIN: a row is there without a row of theirs.
+    where
+        Which rows are there; None: all.
+    selected
+        What a row has.
+    """
+
+    changes: ChangeStream
+    left: tuple[str, ...] = ()
+    where: Expression | None = None
+    selected: tuple[Measure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a rule is written, for what is found wrong with it later."""
 
@@ -372,6 +395,7 @@ class Rule:
     tables: tuple[Stream, ...] = ()  # that it joins
     matches: tuple[MatchStream, ...] = ()
     windowing: Windowing | None = None  # then the pattern is one event, and nothing else is said of it
+    viewing: Viewing | None = None  # then the pattern is one event that has changed the row
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

@@ -278,7 +278,8 @@ class Matcher:
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
         due, versions = self._due(watermark_us)
         if versions is not None and self._past is not None:
-            self._past.take_in(versions)
+            changes = self._past.take_in(versions)
+            due = due if changes is None else changes
         if self._window_rules is not None:
             self._run_window_rules(self._window_rules, due, before_us, found)
         elif due is not None:

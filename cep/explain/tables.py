@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cep.compiler import ir
+from cep.explain.shown import show_expression
 from cep.expression import Joined, walk
 from cep.schema.stream import Stream, TableKind
 
@@ -46,7 +47,7 @@ def _kept(table: Stream, columns: str) -> Iterator[str]:
 def _pairs(table: Stream, leaf: Joined) -> str:
     assert table.table is not None
     pairs = zip(leaf.keys, table.table.key, strict=True)
-    return " AND ".join(f"{column.name} = {table.name}.{key}" for column, key in pairs)
+    return " AND ".join(f"{show_expression(column)} = {table.name}.{key}" for column, key in pairs)
 
 
 def _leaves(rule: ir.Rule) -> Iterator[Joined]:

@@ -396,7 +396,8 @@ class _Expressions:
             of = self.program.joins.tables[column.table].table.fields
             fields: list[_Value] = [field for field in of if field.name == column.column]
             keys = [self.of_column(key) for key in column.keys]
-            return _digest(["joined", self.versions[table_name(column.table)], fields, keys])
+            before = ["before"] if column.is_before else []
+            return _digest(["joined", self.versions[table_name(column.table)], fields, keys, *before])
         if name in self.versions:
             return self.versions[name]
         return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])

@@ -76,10 +76,12 @@ class JoinedColumn:
     table
         Index in `Joins.tables`.
     keys
-        Columns of a prepared batch: the key of the version, in the order of `JoinedTable.key`. Where one of
-        them is NULL, so is the column.
+        Columns of a prepared batch, or joined columns that stand before this one: the key of the version, in
+        the order of `JoinedTable.key`. Where one of them is NULL, so is the column.
     column
         The column of the table.
+    is_before
+        Whether the version is the one that was valid right before the time of the event.
     """
 
     name: str
@@ -87,6 +89,7 @@ class JoinedColumn:
     table: int
     keys: tuple[str, ...]
     column: str
+    is_before: bool = False
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,8 @@ class Dataflow:
             rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
             tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
             versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]
-            return reduce(DataFrame.unionByName, [self.packed(*rows), *versions])
+            events_packed = [self.packed(*rows)] if rows else []  # views read tables only
+            return reduce(DataFrame.unionByName, [*events_packed, *versions])
         parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
         if self.by_own_events:
             return self.marked(reduce(DataFrame.unionByName, parcels))

@@ -31,7 +31,7 @@ ROUND = 20
 VARIANTS = 15
 """Cases that are derived from each drawn case."""
 
-TURNS = (*["rules"] * 5, "window rules", "long streams", "tables", "tables", "chains")
+TURNS = (*["rules"] * 4, "windowed values", "window rules", "long streams", "tables", "tables", "chains")
 """The kind of the cases of a seed: `TURNS[seed % 10]`."""
 
 

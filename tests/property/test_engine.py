@@ -31,7 +31,7 @@ from tests.property.differential import (
     rows_of,
     stream_table,
 )
-from tests.property.strategies.cases import Case, Step, cases, crowds
+from tests.property.strategies.cases import Case, Step, cases, cases_of_values, crowds
 from tests.property.strategies.events import MAX_EVENTS, event_lists, streams
 from tests.property.strategies.expressions import local_expressions
 
@@ -70,6 +70,12 @@ def test_engine_reports_what_the_oracle_reports(case: Case) -> None:
 @given(cases(max_rules=1, max_events=4 * MAX_EVENTS, max_size=3))
 def test_engine_agrees_with_the_oracle_on_longer_streams(case: Case) -> None:
     assume(check_engine_agrees_with_oracle(case))
+
+
+@FEW
+@given(cases_of_values())
+def test_windowed_values_of_every_event_are_those_of_the_oracle(case: Case) -> None:
+    assert check_engine_agrees_with_oracle(case)
 
 
 @LARGE

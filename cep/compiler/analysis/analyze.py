@@ -16,12 +16,13 @@ from cep.compiler.analysis.joins import resolve_joins, warn_of_unread
 from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.match_streams import MatchStreams
 from cep.compiler.analysis.names import Names, resolve_names, resolve_skip
-from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, type_measures
+from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, Outputs, match_columns, read_report, type_measures
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
 from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
 from cep.compiler.analysis.patterns.sound_patterns import is_sound
 from cep.compiler.analysis.patterns.typed_pattern import typed_pattern, typed_window
 from cep.compiler.analysis.patterns.undefined_variables import warn_of_undefined
+from cep.compiler.analysis.views import typed_view, view_partitioning
 from cep.compiler.analysis.window_rules import typed_window_rule
 from cep.compiler.pattern_shape import variable_places
 from cep.diagnostics.diagnostic import in_order
@@ -31,8 +32,6 @@ from cep.errors import Diagnostic
 from cep.language import ast
 from cep.program.match_stream import MatchStream
 from cep.schema.stream import Stream
-
-DEFAULT_SEVERITY = "medium"
 
 _SELECTION = {
     ast.Mode.EARLIEST: ir.Selection.EARLIEST,
@@ -59,11 +58,15 @@ def analyze(
             rule = rules[number]
             n_before = len(problems)
             report = Report(rule.source, problems)
-            places = {} if rule.windowing is not None else variable_places(rule.pattern)
-            known = match_streams.known_to(rule, report)
-            partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
-            typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
-            found = typed_rule(rule, partitioning, streams, columns, report, n_before)
+            if rule.is_view:
+                partitioning = view_partitioning(rule, streams, report)
+                found = typed_view(rule, partitioning, streams, columns, report)
+            else:
+                places = {} if rule.windowing is not None else variable_places(rule.pattern)
+                known = match_streams.known_to(rule, report)
+                partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
+                typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
+                found = typed_rule(rule, partitioning, streams, columns, report, n_before)
             _check_unique(rule, match_streams.rules[rule.name.text], report)
             if partitioning.streams:
                 outputs.check(rule, partitioning, () if found is None else found.measures, report)

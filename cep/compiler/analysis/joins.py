@@ -21,11 +21,14 @@ def resolve_joins(
     """Return the joins of `rule` by table; None: what is wrong with one was reported."""
     found: dict[str, RuleJoin | None] = {}
     taken = {subset.name.text for subset in rule.subsets}
+    if rule.is_view:
+        taken.add(rule.streams[0].text)
     taken.update(variable_names(rule.pattern))
     for join in rule.joins:
         name = join.table
         if name.text in found or name.text in taken:
             what = "joined already" if name.text in found else "a variable of the pattern or a subset, too"
+            what = "in FROM already" if rule.is_view and name.text not in found else what
             report(
                 "E0225",
                 f"the table's name `{name.text}` is taken",
@@ -33,13 +36,15 @@ def resolve_joins(
                 what,
                 "keep one JOIN of the table"
                 if name.text in found
+                else "a view has one row of each table: declare the table once more under another name"
+                if rule.is_view
                 else "give the variable or the subset another name",
             )
             continue
         table = declared_table(join.table, streams, report)
         found[name.text] = None
         if table is not None and len(partitioning.streams) == len(rule.streams):  # all are known
-            found[name.text] = _Join(join, table, partitioning, report).resolve()
+            found[name.text] = _Join(join, table, partitioning, report, is_view=rule.is_view).resolve()
     return found
 
 
@@ -91,8 +96,11 @@ def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report
 class _Join:
     """One JOIN of a rule."""
 
-    def __init__(self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Report) -> None:
+    def __init__(
+        self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Report, *, is_view: bool
+    ) -> None:
         assert table.table is not None
+        self.is_view = is_view
         self.join = join
         self.table = table
         self.settings: TableSettings = table.table
@@ -214,10 +222,10 @@ class _Join:
             assert column.variable is not None
             self.report(
                 "E0231",
-                f"`{name}` is not a stream of this rule",
+                f"`{name}` is not {'the table in FROM' if self.is_view else 'a stream of this rule'}",
                 column.variable.span,
-                "not in FROM",
-                did_you_mean(name, tuple(streams), "streams of the rule"),
+                "a view joins by columns of that table" if self.is_view else "not in FROM",
+                did_you_mean(name, tuple(streams), "tables" if self.is_view else "streams of the rule"),
             )
             return None
         if self.stream is not None and self.stream.name != name:
@@ -257,14 +265,15 @@ class _Join:
 
     def _refuse_key(self, ordered: list[Field]) -> None:
         columns = ", ".join(field.name for field in ordered)
+        instead = "" if self.is_view else f", or write PARTITION BY {columns}"
         self.report(
             "E0226",
-            f"the rule's key is {_names(self.partitioning.key)}, `{self.table.name}` is joined by "
-            f"{_names([field.name for field in ordered])}",
+            f"the {'view' if self.is_view else 'rule'}'s key is {_names(self.partitioning.key)}, "
+            f"`{self.table.name}` is joined by {_names([field.name for field in ordered])}",
             self.join.span,
             "its versions would be needed for every key",
             f"add `replicated: true` to `{self.table.name}` in the streams file (`static: true` if its rows "
-            f"have no event time), or write PARTITION BY {columns}",
+            f"have no event time){instead}",
         )
 
 

@@ -28,7 +28,7 @@ class SharedJoins:
         if leaf not in self.columns:
             number, keys = self._table(leaf)
             name = f"_j{len(self.columns)}"
-            self.columns[leaf] = JoinedColumn(name, leaf.type, number, keys, leaf.column)
+            self.columns[leaf] = JoinedColumn(name, leaf.type, number, keys, leaf.column, leaf.is_before)
         return self.columns[leaf].name
 
     def name(self, expression: Expression) -> str:
@@ -41,7 +41,10 @@ class SharedJoins:
         assert stream.table is not None
         key = leaf.order or stream.table.key
         of_key = dict(zip(stream.table.key, leaf.keys, strict=True))
-        return self.number(stream, key), tuple(of_key[name].name for name in key)
+        keys = (of_key[name] for name in key)
+        return self.number(stream, key), tuple(
+            self.column(of) if isinstance(of, Joined) else of.name for of in keys
+        )
 
     def number(self, table: Stream, key: tuple[str, ...]) -> int:
         """Return the number of a table; `key` is its key in the order in which it is needed."""
@@ -81,10 +84,11 @@ class SharedJoins:
                 )
             )
             own = () if joined.is_co_partitioned else joined.key
-            prepared = [f"_v{number + place}" for place in range(len(own) + len(names))]
+            columns = list(dict.fromkeys((*own, *names)))
+            prepared = {name: f"_v{number + place}" for place, name in enumerate(columns)}
             number += len(prepared)
             yield replace(
                 joined,
-                key_columns=tuple(prepared[: len(own)]) if own else key_columns,
-                values=tuple(zip(names, prepared[len(own) :], strict=True)),
+                key_columns=tuple(prepared[name] for name in own) if own else key_columns,
+                values=tuple((name, prepared[name]) for name in names),
             )

@@ -48,9 +48,9 @@ class Context:
         self.windows = Windows(program.windows)
         self.tables = Tables(program, given)
 
-    def take_in(self, versions: pa.Table) -> None:
-        """Take in versions of tables that are due: prepared rows."""
-        self.tables.take_in(versions)
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        return self.tables.take_in(versions)
 
     def extend(
         self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, cells: ColumnCells

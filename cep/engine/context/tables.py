@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64, Mask
+from cep.engine.context.changes import Changes
 from cep.engine.context.kept_rows import KeptRows
 from cep.engine.context.kernels.rows import find_due
 from cep.engine.context.versions import SameNumberError, Sought, Versions, by_ties
@@ -228,6 +229,11 @@ class _Kept:
             raise ValueError("no keys")
         self.rows.keep(keys, values)
 
+    def held(self) -> pa.Table:
+        """Return the columns of all rows, as they were before the versions that are due."""
+        places = self.rows.places()
+        return pa.table({name: self.rows.values(name, places) for name in self.types})
+
 
 @dataclass(frozen=True, slots=True)
 class _Due:
@@ -292,16 +298,18 @@ class Tables:
         self._kept = {
             number: _Kept(joined, columns[number])
             for number, joined in enumerate(joins.tables)
-            if joined.table.name not in given and columns[number]  # else only its keys are of use: FOR EACH
+            if joined.table.name not in given
+            and (columns[number] or not program.has_silent_windows)  # FOR EACH reads its keys only
         }
         self._given = {
             number: given[joined.table.name].sorted_by(joined, columns[number])
             for number, joined in enumerate(joins.tables)
             if joined.table.name in given
         }
+        self._changes = Changes(program) if program.has_views else None
 
-    def take_in(self, rows: pa.Table) -> None:
-        """Take in versions that are due: prepared rows."""
+    def take_in(self, rows: pa.Table) -> pa.Table | None:
+        """Take in versions that are due: prepared rows. Return the events of views: what they change."""
         number = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN))))
         for table, kept in self._kept.items():
             is_of_table = number == table + 1
@@ -309,15 +317,19 @@ class Tables:
                 kept.take_in(rows)
             elif is_of_table.any():
                 kept.take_in(rows.filter(pa.array(is_of_table)))
+        if self._changes is None:
+            return None
+        return self._changes.of(rows, self._kept[self._changes.base].held)
 
     def extend(self, events: pa.Table, order: OrderedEvents) -> pa.Table:
         """Return prepared events, whose order is known, with their joined columns (`Joins.columns`)."""
         times_us = np.asarray(whole(events.column(TIME_COLUMN)))
-        found: dict[tuple[int, tuple[str, ...]], Values] = {}
+        found: dict[tuple[int, tuple[str, ...], bool], Values] = {}
         for column in self.program.joins.columns:
-            place = (column.table, column.keys)
+            place = (column.table, column.keys, column.is_before)
             if place not in found:
-                found[place] = self._find(column, events, order, times_us)
+                at_us = times_us - 1 if column.is_before else times_us
+                found[place] = self._find(column, events, order, at_us)
             events = events.append_column(column.name, found[place](column.column))
         return events
 

@@ -156,8 +156,8 @@ class WindowRules:
         for presence in self._presences.values():
             presence.place(slots_of)
 
-    def take_in(self, versions: pa.Table) -> None:
-        """Take in versions of tables that are due: prepared rows.
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. No view has events here.
 
         Those without a key say from when to when the input is (`cep.engine.prepare.versions.extent_rows`).
         """
@@ -170,8 +170,7 @@ class WindowRules:
             versions = versions.filter(pa.array(has_key))
             for presence in self._presences.values():
                 presence.take_in(versions)
-        if versions.num_rows:
-            self.tables.take_in(versions)
+        return self.tables.take_in(versions) if versions.num_rows else None
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
         """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.

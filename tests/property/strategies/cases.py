@@ -15,7 +15,7 @@ from cep.compiler import ir
 from cep.expression import Frame, Window
 from cep.schema.stream import Stream
 from tests.property.strategies.events import FIELDS, MAX_EVENTS, SECOND_US, copies_agree, event_lists, streams
-from tests.property.strategies.rules import rules, windows
+from tests.property.strategies.rules import rules, rules_of_values, windows
 from tests.property.strategies.window_rules import window_rules
 
 MAX_SIZE = 6
@@ -88,6 +88,14 @@ def cases_of_windows(draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS) -> Case:
     """Draw a case of window rules alone."""
     stream = draw(streams())
     drawn = tuple(draw(window_rules(f"rule_{number}")) for number in range(draw(st.integers(1, 3))))
+    return draw(deliveries_of(drawn, stream, draw(event_lists(max_events))))
+
+
+@st.composite
+def cases_of_values(draw: st.DrawFn, max_events: int = 2 * MAX_EVENTS) -> Case:
+    """Draw a case of rules that report windowed values of every event."""
+    stream = draw(streams())
+    drawn = tuple(draw(rules_of_values(f"rule_{number}")) for number in range(draw(st.integers(1, 2))))
     return draw(deliveries_of(drawn, stream, draw(event_lists(max_events))))
 
 

@@ -9,8 +9,10 @@ from cep.compiler.automaton import nfa
 from cep.compiler.rewrite import repeat_absences
 from cep.expression import Aggregate, Type
 from tests.property.strategies.events import COLUMNS, SECOND_US
-from tests.property.strategies.expressions import arguments, closings, predicates, values
+from tests.property.strategies.expressions import arguments, closings, predicates, values, windowed
 from tests.property.strategies.patterns import patterns, taken_variables, untils_of, variables_of
+
+_KEYS = st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])
 
 
 @st.composite
@@ -72,7 +74,7 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
         severity="info",
         tags=(),
         streams=("events",),
-        key=draw(st.sampled_from([("k",)] * 4 + [("g",), ("k", "g")])),
+        key=draw(_KEYS),
         pattern=pattern,
         window=window,
         variables=variables,
@@ -86,6 +88,32 @@ def rules(draw: st.DrawFn, name: str, max_size: int) -> ir.Rule:
                 and selection is not ir.Selection.PREFERRED
             )
         ),
+    )
+
+
+@st.composite
+def rules_of_values(draw: st.DrawFn, name: str) -> ir.Rule:
+    """Draw a rule that reports windowed values of every event."""
+    kinds = [Type.BIGINT, Type.BIGINT, Type.DOUBLE, Type.DOUBLE, Type.STRING, Type.BOOLEAN, Type.TIMESTAMP]
+    measures = [
+        ir.Measure(
+            f"m{number}_{kind}", Aggregate("LAST", "a", draw(windowed(kind, approximate=True)), 0, kind)
+        )
+        for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)))
+    ]
+    return ir.Rule(
+        name=name,
+        title="",
+        severity="info",
+        tags=(),
+        streams=("events",),
+        key=draw(_KEYS),
+        pattern=ir.Take("a"),
+        window=None,
+        variables=(ir.Variable("a", None),),
+        measures=tuple(measures),
+        selection=ir.Selection.ALL,
+        skip=ir.Skip(ir.SkipKind.NO_SKIP),
     )
 
 
