@@ -143,6 +143,11 @@ class RuleSet:
         """How far the watermark stays behind the latest event of any stream or table, in microseconds."""
         return max(stream.lateness_us for stream in self.inputs.values())
 
+    @cached_property
+    def has_silent_windows(self) -> bool:
+        """Whether a program has windows without events (`Program.has_silent_windows`)."""
+        return any(program.has_silent_windows for program in self.programs)
+
     @property
     def counted_us(self) -> int:
         """By how much an event may be late and still be counted, because it corrects matches; else 0."""

@@ -320,12 +320,20 @@ class Windowing:
     """What makes a rule a window rule: a row at each window's end where `having` is TRUE (None: always).
 
     `where` says which events count; None: all. Values over a window are `cep.expression.Windowed`, whose
-    conditions have `where` in them.
+    conditions have `where` in them. With FOR EACH the keys of `table` have windows without events, too;
+    `table_key` is its key in the order of the rule's key.
     """
 
     window: ValueWindow
     where: Expression | None = None
     having: Expression | None = None
+    table: Stream | None = None
+    table_key: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Stream, ...]:
+        """The table behind FOR EACH, if there is one."""
+        return () if self.table is None else (self.table,)
 
 
 @dataclass(frozen=True, slots=True)

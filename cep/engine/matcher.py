@@ -56,7 +56,7 @@ from cep.engine.state.runs import (
 from cep.engine.state.sections import RuleSection, SharedSection, StateSections, fitted
 from cep.engine.state.strings import StringPool
 from cep.engine.state.suppression import Suppression
-from cep.engine.watermark import START_OF_TIME_US, is_late, late_by_us
+from cep.engine.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.errors import StateError
 from cep.expression import Type
 from cep.program.identity import RuleIdentity
@@ -67,9 +67,6 @@ if TYPE_CHECKING:
     from cep.engine.context.columns import Context
     from cep.engine.context.tables import GivenTable
     from cep.engine.context.window_rules import WindowRules
-
-END_OF_TIME_US = np.iinfo(np.int64).max // 2
-"""A watermark beyond every event: the input is complete."""
 
 _FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
 """Room for matches at first, and room so large that to empty it again and again costs nothing."""
@@ -375,7 +372,8 @@ class Matcher:
         order = None if table is None else self._ordered(table)
         slots = np.zeros(0, np.int32)
         if table is not None and order is not None:
-            slots = self._slots(table, order)
+            slots = self._slots(table, order.keys, order.first_rows)
+        rules.place_versions(self._slots)
         for state in self._rules:
             state.set_slots(self._n_slots)
         due = Due(table, order, slots, self.program, self._strings)
@@ -389,7 +387,7 @@ class Matcher:
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = self._ordered(table)
-        slots = self._slots(table, order)
+        slots = self._slots(table, order.keys, order.first_rows)
         cells = ColumnCells(self.program, self._strings)
         if self._context is not None:
             table = self._context.extend(table, order, slots, self._n_slots, cells)
@@ -433,13 +431,13 @@ class Matcher:
             "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
         )
 
-    def _slots(self, table: pa.Table, order: OrderedEvents) -> I32:
+    def _slots(self, table: pa.Table, of_batch: pa.Array, first_rows: I64) -> I32:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
         names = self.program.key_columns
-        slots = places_in(order.keys, key_values(pa.table(self._keys, names), names))
+        slots = places_in(of_batch, key_values(pa.table(self._keys, names), names))
         is_new = slots < 0
         slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
-        rows = pa.array(order.first_rows[is_new])
+        rows = pa.array(first_rows[is_new])
         self._keys = [
             pa.concat_arrays([old, whole(table.column(name)).take(rows)])
             for old, name in zip(self._keys, names, strict=True)

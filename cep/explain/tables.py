@@ -12,11 +12,13 @@ from cep.schema.stream import Stream, TableKind
 
 def joined_tables(rule: ir.Rule) -> Iterator[str]:
     """Yield the tables of the rule, where their versions are needed, and what is kept of them."""
-    if not rule.tables:
+    leaves = list(_leaves(rule))
+    of_keys = () if rule.windowing is None else rule.windowing.tables  # FOR EACH reads no column
+    tables = [t for t in rule.tables if t not in of_keys or any(leaf.table == t.name for leaf in leaves)]
+    if not tables:
         return
     yield "tables, looked up once events are in order"
-    leaves = list(_leaves(rule))
-    for table in rule.tables:
+    for table in tables:
         of_table = [leaf for leaf in leaves if leaf.table == table.name]
         if not of_table:
             yield f"  {table.name}: no column of it is read"

@@ -224,6 +224,11 @@ class Program:
         return any(rule.windowed is not None for rule in self.rules)
 
     @cached_property
+    def has_silent_windows(self) -> bool:
+        """Whether there are windows without events: it must be told from when to when the input is."""
+        return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
+
+    @cached_property
     def has_views(self) -> bool:
         """Whether the rules are views."""
         return any(rule.is_view for rule in self.rules)

@@ -198,7 +198,8 @@ class Dataflow:
         `of_all`: dead letters and what may be late, too.
         """
         typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
-        if len(typed) == len(events) and not (self.has_many_predicates or of_all):
+        in_python = self.has_many_predicates or of_all or self.rules.has_silent_windows
+        if len(typed) == len(events) and not in_python:
             rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
             tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
             versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]

@@ -71,15 +71,17 @@ def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Rep
     """Yield the clauses of a window rule."""
     window = windowing.window
     text = f"{window.length} MICROSECONDS"
+    each = "" if windowing.table is None else f" FOR EACH {windowing.table.name}"
     match window.frame:
         case Frame.SESSION:
             most = f" MAX {window.most_us} MICROSECONDS" if window.most_us else ""
             yield f"WINDOW SESSION GAP {text}{most}"
         case Frame.HOPPING:
             offset = f" OFFSET {window.offset_us} MICROSECONDS"
-            yield f"WINDOW HOPPING {text} EVERY {window.every_us} MICROSECONDS{offset}"
+            yield f"WINDOW HOPPING {text} EVERY {window.every_us} MICROSECONDS{offset}{each}"
         case _:
-            yield f"WINDOW TUMBLING {text} OFFSET {window.offset_us} MICROSECONDS"
+            zone = f" ZONE '{window.zone}'" if window.zone else ""
+            yield f"WINDOW TUMBLING {text} OFFSET {window.offset_us} MICROSECONDS{zone}{each}"
     if windowing.where is not None:
         yield f"WHERE {_expression(windowing.where)}"
     if windowing.having is not None:

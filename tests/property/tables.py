@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from cep.compiler import ir
@@ -21,8 +22,8 @@ from cep.compiler.compile import compile_rules
 from cep.engine.context.tables import GivenTable
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.prepare.versions import prepared_versions
-from cep.expression import Aggregate, Call, Column, Expression, Joined, Type, Windowed
+from cep.engine.prepare.versions import extents, prepared_versions
+from cep.expression import Aggregate, Call, Column, Expression, Frame, Joined, Type, Windowed
 from cep.program.program import Program
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from tests.oracle import TooManyRunsError, find_matches
@@ -35,8 +36,10 @@ from tests.property.differential import (
     rows_of_matches,
     stream_table,
 )
-from tests.property.strategies.cases import Case, Step, cases, cases_of_windows
+from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
+
+_DAY_US = 86_400 * SECOND_US
 
 _VALUES = (
     Field("i", "bigint"),
@@ -100,8 +103,11 @@ def _tables_of(draw: st.DrawFn, key: tuple[str, ...]) -> tuple[tuple[Stream, tup
 
 def _order_of(table: Stream, columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...] | None:
     assert table.table is not None
-    if table.table.kind is not TableKind.CHANGELOG:
-        return None
+    return None if table.table.kind is not TableKind.CHANGELOG else _order_of_key(table, columns, key)
+
+
+def _order_of_key(table: Stream, columns: tuple[str, ...], key: tuple[str, ...]) -> tuple[str, ...]:
+    assert table.table is not None
     return tuple(table.table.key[columns.index(name)] for name in key)
 
 
@@ -228,12 +234,59 @@ def delivered_as(drawn: TableCase, case: Case) -> TableCase:
     return replace(drawn, case=case, versions=tuple(_in_arrival(drawn.versions, case, drawn.tables)))
 
 
-def _row(table: Stream, case: Case, random: Random) -> dict[str, Any]:
+@st.composite
+def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
+    """Draw a case of window rules with FOR EACH: keys without events, that come, go and come back."""
+    case = draw(st.one_of(cases_of_windows(max_events), cases_of_zones()))
+    # The oracle knows the starts of hours only where an event is, if clocks are set.
+    rules = [
+        rule
+        for rule in case.rules
+        if rule.windowing.window.frame is not Frame.SESSION
+        and (not rule.windowing.window.zone or rule.windowing.window.length % _DAY_US == 0)
+    ]
+    assume(rules and case.events)
+    key = rules[0].key
+    columns = draw(st.sampled_from([key, key[::-1]]))
+    has_op = draw(st.integers(0, 3)) > 0
+    table = _table("each", columns, TableKind.CHANGELOG, has_ties=draw(st.booleans()), has_op=has_op)
+    order = _order_of_key(table, columns, key)
+    case = replace(
+        case,
+        rules=tuple(
+            replace(
+                rule,
+                key=key,
+                tables=(table,),
+                windowing=replace(rule.windowing, table=table, table_key=order),
+            )
+            for rule in rules
+        ),
+    )
+    random = Random(draw(st.integers(0, 2**16)))
+    versions = [
+        Version("each", draw(st.integers(0, len(case.steps))), _row(table, case, random, 0.6))
+        for _ in range(draw(st.integers(0, 14)))
+    ]
+    # Most keys are there from the beginning.
+    for version in versions:
+        if random.random() < 0.6:
+            version.row["at"] = random.choice([0, 1, min(case.events, key=_time_of)["ts"]])
+            version.row["op"] = "c"
+    return TableCase(case, (table,), tuple(_in_arrival(versions, case, (table,))), frozenset())
+
+
+def _time_of(event: Mapping[str, Any]) -> int:
+    time_us: int = event["ts"]
+    return time_us
+
+
+def _row(table: Stream, case: Case, random: Random, known: float = 0.95) -> dict[str, Any]:
     """Return a version, mostly of a key that an event has, at a time near those of events."""
     assert table.table is not None
     columns = [name.removeprefix("k_") for name in table.table.key]  # of events
     whole = [event for event in case.events if None not in [event[column] for column in columns]]
-    event = random.choice(whole) if whole and random.random() < 0.95 else None
+    event = random.choice(whole) if whole and random.random() < known else None
     fallback = {"i": 77, "s": "never", "k": 77, "g": "never", "b": True}
     key = [fallback[column] if event is None else event[column] for column in columns]
     near = random.choice(case.events)["ts"] if case.events else 0
@@ -321,6 +374,7 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
         for part in cuts:
             if part:
                 found += prepared_versions(program, table, stream_table(table, part))
+                found += extents(program, table, stream_table(table, part))
     return found
 
 
@@ -348,7 +402,9 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
                 versions += prepared(program, case, at)
         batch = case.case.events[seen : seen + step.n_events]
         seen += step.n_events
-        events = prepare(program, stream_table(case.case.stream, batch))
+        typed = stream_table(case.case.stream, batch)
+        events = prepare(program, typed)
+        versions += extents(program, case.case.stream, typed)
         for table in [*versions[::2], events, *versions[1::2]] if len(versions) < 2 else [*versions, events]:
             assert matcher.push(table).num_rows == 0, "no event and no version of a case is late"
         if reach_us is not None:

@@ -17,7 +17,7 @@ from cep.diagnostics.diagnostic import render
 from cep.engine.corrections import Corrector
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.prepare.versions import prepared_versions
+from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import Corrections
@@ -93,22 +93,24 @@ def test_late_versions_and_late_events_correct_matches(case: TableCase, seed: in
     """Events and versions come in any order; the rows that stand in the end are right."""
     assume(is_small(case) and reads_tables(case))
     for program in programs_of(case):
-        _check_corrections(program, case, Random(seed))
+        check_corrections(program, case, Random(seed))
 
 
-def _check_corrections(program: Program, case: TableCase, random: Random) -> None:
+def check_corrections(program: Program, case: TableCase, random: Random) -> None:
     given_by_name = given_tables(case)
     corrector = Corrector(program, Corrections(FOREVER_US, PLENTY), given_by_name)
     standing = Standing(lambda value: repr(canonical(value)))
     arrivals: list[tuple[int, pa.Table]] = []
     for event in case.case.events:
-        table = prepare(program, stream_table(case.case.stream, [event]))
-        arrivals.append((event["ts"], table))
+        typed = stream_table(case.case.stream, [event])
+        told = extents(program, case.case.stream, typed)
+        arrivals += [(event["ts"], table) for table in (prepare(program, typed), *told)]
     for name, (stream, versions) in oracle_tables(case).items():
         if name not in case.given:
             for version in versions:
                 rows = stream_table(stream, [version])
                 arrivals += [(version["at"], table) for table in prepared_versions(program, stream, rows)]
+                arrivals += [(version["at"], table) for table in extents(program, stream, rows)]
     # Equals of one time keep their order of arrival, in which they count.
     order = sorted(range(len(arrivals)), key=lambda at: (arrivals[at][0], at))
     delayed = {time: time + random.choice([0, 0, 3, 8]) * 1_000_000 for time, _ in arrivals}

@@ -131,7 +131,7 @@ def _typed_window_rule(
     n_before: int,
 ) -> ir.Rule | None:
     names = _names(rule, partitioning, streams, report)
-    found = typed_window_rule(names, columns, report)
+    found = typed_window_rule(names, streams, columns, report)
     clauses = read_report(rule, report)
     if found is None or report.has_error_since(n_before):
         return None
@@ -151,7 +151,7 @@ def _typed_window_rule(
         report=clauses,
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
-        tables=names.tables_joined,
+        tables=tuple(dict.fromkeys((*names.tables_joined, *found.windowing.tables))),
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
         windowing=found.windowing,
     )

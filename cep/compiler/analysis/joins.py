@@ -41,7 +41,7 @@ def resolve_joins(
                 else "give the variable or the subset another name",
             )
             continue
-        table = _table(join, streams, report)
+        table = declared_table(join.table, streams, report)
         found[name.text] = None
         if table is not None and len(partitioning.streams) == len(rule.streams):  # all are known
             found[name.text] = _Join(join, table, partitioning, report, is_view=rule.is_view).resolve()
@@ -69,8 +69,8 @@ def _key_of(join: ast.Join, typed: ir.Rule) -> str:
     return table.table.key[0]
 
 
-def _table(join: ast.Join, streams: Mapping[str, Stream], report: Report) -> Stream | None:
-    name = join.table
+def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report) -> Stream | None:
+    """Return the table called `name`, or None: reported."""
     table = streams.get(name.text)
     if table is None:
         tables = [stream.name for stream in streams.values() if stream.table is not None]

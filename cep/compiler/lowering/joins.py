@@ -40,15 +40,19 @@ class SharedJoins:
         stream = self.declared[leaf.table]
         assert stream.table is not None
         key = leaf.order or stream.table.key
-        found = [(of.table.name, of.key) for of in self.tables]
-        if (stream.name, key) not in found:
-            found.append((stream.name, key))
-            self.tables.append(JoinedTable(stream, key, (), ()))
         of_key = dict(zip(stream.table.key, leaf.keys, strict=True))
         keys = (of_key[name] for name in key)
-        return found.index((stream.name, key)), tuple(
+        return self.number(stream, key), tuple(
             self.column(of) if isinstance(of, Joined) else of.name for of in keys
         )
+
+    def number(self, table: Stream, key: tuple[str, ...]) -> int:
+        """Return the number of a table; `key` is its key in the order in which it is needed."""
+        found = [(of.table.name, of.key) for of in self.tables]
+        if (table.name, key) not in found:
+            found.append((table.name, key))
+            self.tables.append(JoinedTable(table, key, (), ()))
+        return found.index((table.name, key))
 
     def context_columns(self, refined: Iterable[Expression]) -> list[str]:
         """Return the columns of prepared events that joins, and what is computed from them, read."""

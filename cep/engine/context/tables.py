@@ -299,6 +299,7 @@ class Tables:
             number: _Kept(joined, columns[number])
             for number, joined in enumerate(joins.tables)
             if joined.table.name not in given
+            and (columns[number] or not program.has_silent_windows)  # FOR EACH reads its keys only
         }
         self._given = {
             number: given[joined.table.name].sorted_by(joined, columns[number])
