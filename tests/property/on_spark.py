@@ -57,7 +57,8 @@ def without_tied_versions(drawn: TableCase) -> TableCase:
         time = () if table.is_static else (table.event_time, *table.tie_break)
         place = (version.table, *(version.row[name] for name in (*table.table.key, *time)))
         first.setdefault(place, version)
-    return replace(drawn, case=without_ties(drawn.case), versions=tuple(first.values()))
+    versions = tuple(replace(version, step=0) for version in first.values())
+    return replace(drawn, case=without_ties(drawn.case), versions=versions)
 
 
 def compare_rules(session: SparkSession, drawn: Case) -> tuple[list[Row], pa.Table, list[pa.Table]]:
