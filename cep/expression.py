@@ -159,14 +159,16 @@ class Joined:
 
     `keys` are the columns of the event that are the key of the version, in the order of the table's key.
     `order` is the table's key in the order of the rule's key; None: every key needs the table. NULL where no
-    version is valid.
+    version is valid. In a view a key may be a column of another table, and `is_before` means the version that
+    was valid right before the event's time.
     """
 
     table: str
-    keys: tuple[Column, ...]
+    keys: tuple[Column | Joined, ...]
     column: str
     order: tuple[str, ...] | None
     type: Type
+    is_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)

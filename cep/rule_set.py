@@ -20,14 +20,25 @@ from cep.program.program import (
     missing_column,
     widened,
 )
+from cep.program.views import KIND, REVISION
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 
+__all__ = (
+    "BY_CLOCK",
+    "BY_EVENT",
+    "ENDED_BY",
+    "KIND",
+    "MATCH_COLUMNS",
+    "MAX_RETAINED",
+    "RETRACT",
+    "REVISION",
+    "Corrections",
+    "RuleSet",
+)
+
 MATCH_COLUMNS = ("match_id", "match_start", "match_end")
 """What every match has between its key and its measures."""
-
-REVISION, KIND = "revision", "kind"
-"""What rows of matches have besides, where late events correct them (`Corrections`)."""
 
 RETRACT = "retract"
 """The `KIND` of a row that withdraws a row; the kind of the others is `MATCH`."""
@@ -115,7 +126,7 @@ class RuleSet:
     @cached_property
     def tables(self) -> dict[str, Stream]:
         """The tables that the rules join, by name."""
-        return {joined.table.name: joined.table for p in self.programs for joined in p.joins.tables}
+        return {table.name: table for program in self.programs for table in program.joins.declared}
 
     @cached_property
     def inputs(self) -> dict[str, Stream]:
@@ -123,9 +134,19 @@ class RuleSet:
         return self.streams | self.tables
 
     @cached_property
+    def has_kinds(self) -> bool:
+        """Whether rows of matches have `REVISION` and `KIND`: with corrections, and beside views."""
+        return self.corrections is not None or any(rule.is_view for rule in self.rules)
+
+    @cached_property
     def lateness_us(self) -> int:
         """How far the watermark stays behind the latest event of any stream or table, in microseconds."""
         return max(stream.lateness_us for stream in self.inputs.values())
+
+    @cached_property
+    def has_silent_windows(self) -> bool:
+        """Whether a program has windows without events (`Program.has_silent_windows`)."""
+        return any(program.has_silent_windows for program in self.programs)
 
     @property
     def counted_us(self) -> int:
@@ -147,6 +168,13 @@ class RuleSet:
                 "E0647", "corrections within no time", "write a duration above 0: correct within 1 hour"
             )
         for rule in self.rules:
+            if rule.is_view:
+                raise InputError(
+                    "E0896",
+                    f"`{rule.name}` is a view, its rows are not corrected",
+                    "give its tables a larger `lateness`, or run it without corrections: "
+                    "late versions then go where late events go",
+                )
             for name in {REVISION, KIND} & {name for name, _ in rule.measures}:
                 raise InputError(
                     "E0648",
@@ -202,7 +230,7 @@ class RuleSet:
                 f"the rules read {len(self.inputs)} {inputs}, the input has the events of one: {names}",
                 "name the stream of each input, or choose the rules of one stream",
             )
-        return next(iter(self.streams.values()))
+        return next(iter(self.inputs.values()))
 
     def require_streams(self, given: Iterable[str]) -> None:
         """Raise InputError unless the streams and tables `given` are those that the rules read."""
@@ -215,12 +243,12 @@ class RuleSet:
                     "E0610", f"no rule reads a stream{tables} `{name}`", f"streams of these rules: {known}"
                 )
         for program in self.programs:
-            for joined in program.joins.tables:
-                if joined.table.name not in given:
+            for table in program.joins.declared:
+                if table.name not in given:
                     raise InputError(
                         "E0621",
-                        f"a rule joins table `{joined.table.name}`, there is no input for it",
-                        f"give its versions, too: {joined.table.name}=FILE",
+                        f"a rule joins table `{table.name}`, there is no input for it",
+                        f"give its versions, too: {table.name}=FILE",
                     )
             for stream in inputs_of(program.streams):
                 if stream.name not in given:
@@ -295,8 +323,10 @@ class RuleSet:
         outcome = [OUTCOME] if OUTCOME in fields else []
         of_event = [name for name in EVENT_COLUMNS if name in fields]
         fields |= {name: fields.pop(name) for name in of_event}  # the last
-        if self.corrections is not None:
-            fields |= {REVISION: pa.field(REVISION, pa.int64()), KIND: pa.field(KIND, pa.string())}
+        if self.has_kinds:
+            is_there = self.corrections is None  # beside views a row of a rule has them, too
+            fields[REVISION] = pa.field(REVISION, pa.int64(), nullable=not is_there)
+            fields[KIND] = pa.field(KIND, pa.string(), nullable=not is_there)
             outcome += [REVISION, KIND]
         if self.tells_end:
             fields[ENDED_BY] = pa.field(ENDED_BY, pa.string())
@@ -329,7 +359,7 @@ class RuleSet:
         table = pa.concat_tables(of_all)
         keys = [name for name in schema.names[1:] if name in self._keys]
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
-        order += [REVISION] if self.corrections is not None else []
+        order += [REVISION] if self.has_kinds else []
         order += [EVENT_NUMBER] if EVENT_NUMBER in schema.names else []
         # Loaded here: 20 ms that `cep check` has no use for.
         from pyarrow.compute import sort_indices

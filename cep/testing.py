@@ -37,7 +37,7 @@ from cep.language.front_ends import is_rule_text, read_rules, rule_files
 from cep.program.program import EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.opaque_values import opaque_text
-from cep.schema.stream import Field, Stream
+from cep.schema.stream import Field, Stream, TableSettings
 from cep.schema.text_values import column_from_text
 
 # ---------------------------------------------------------------- rules over rows
@@ -189,6 +189,9 @@ LETTERS = Stream(
 """The stream of letters. If a rule has several streams, each has these columns. Predicates can read ``x``,
 ``y`` and ``s``."""
 
+KEYS = replace(LETTERS, name="keys", table=TableSettings(("key",), op="letter"))
+"""A table for FOR EACH, whose versions are letters, too: C creates the row of a key, D deletes it."""
+
 _TOKEN = re.compile(r"\s*([A-Z])([0-9]*)(?:@(-?[0-9]+(?:\.[0-9]+)?))?(?:\(([^()]*)\))?(?=\s|$)")
 _ATTRIBUTE = re.compile(
     r"\s*(key|x|y|s|on)\s*=\s*(?:(?P<null>NULL)|(?P<number>-?[0-9.]+)|'(?P<text>[^']*)')\s*(?:,|$)"
@@ -278,6 +281,7 @@ class LetterRule:
     the stream of a variable, and `by` the columns of its key.
 
     With a `window` it is a window rule: `pattern` is empty, `counted` is its WHERE and `having` its HAVING.
+    `keys` are versions of the table `KEYS`, which FOR EACH may name.
     """
 
     pattern: str
@@ -297,6 +301,7 @@ class LetterRule:
     window: str = ""
     counted: str = ""
     having: str = ""
+    keys: str = ""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -360,13 +365,17 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
     """
     events = read_letters(letters, rule.streams)
     streams = {name: replace(stream, name=name) for name in rule.streams}
+    rows = events.by_stream(rule.streams)
+    if rule.keys:
+        streams[KEYS.name] = KEYS
+        rows = {**rows, KEYS.name: list(read_letters(rule.keys).rows)}
     n_shown = _MAX_SHOWN // max(len(rule.taken), 1)  # a wrong pattern has no variables
     shown_by = [f"COUNT({name}.*) AS n_{name}" for name in rule.taken]
     for name in rule.taken:
         shown_by += [f"FIRST({name}.seq, {number}) AS p{number}_{name}" for number in range(n_shown)]
     extra = {clause.rpartition(" ")[2] for clause in shown_by}
     shown = []
-    for match in find_matches(rule.text(shown_by), streams, events.by_stream(rule.streams)):
+    for match in find_matches(rule.text(shown_by), streams, rows):
         taken = []
         for name in rule.taken:
             if match[f"n_{name}"] > n_shown:

@@ -3,7 +3,7 @@
 A block has lines ``word: rest``. ``pattern`` begins an example and forgets the settings before it;
 ``within``, ``let``, ``match``, ``skip``, ``measures``, ``report``, ``subset``, ``from``, ``partition by``,
 ``stream``, ``where v``, ``define v``, ``on v`` and ``by v`` are settings. ``window`` begins an example of a
-window rule, whose settings are also ``where`` and ``having``. Each ``events`` is followed by its
+window rule, whose settings are also ``where``, ``having`` and ``keys``. Each ``events`` is followed by its
 ``matches``, with ``;`` between them.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cep.schema.stream import Stream
-from cep.testing import LETTERS, LetterRule
+from cep.testing import KEYS, LETTERS, LetterRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,17 @@ class LetterCase:
         """The rule's streams, in the order of their declaration."""
         return {name: replace(self.stream, name=name) for name in self.rule.streams}
 
+    @property
+    def inputs(self) -> dict[str, Stream]:
+        """The streams, and the table of keys if there is one."""
+        return self.streams | ({KEYS.name: KEYS} if self.rule.keys else {})
+
 
 _SETTINGS = {
-    **{name: name for name in ("within", "match", "skip", "measures", "report", "subset", "let", "having")},
+    **{
+        name: name
+        for name in ("within", "match", "skip", "measures", "report", "subset", "let", "having", "keys")
+    },
     "where": "counted",
 }
 """Setting -> the field of `LetterRule`."""

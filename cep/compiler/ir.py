@@ -15,6 +15,7 @@ from cep.errors import Source, Span
 from cep.expression import ALL_EVENTS, Expression
 from cep.expression import Window as ValueWindow
 from cep.program.match_stream import MatchStream
+from cep.program.views import ChangeStream
 from cep.schema.stream import Role, Stream
 
 
@@ -319,12 +320,42 @@ class Windowing:
     """What makes a rule a window rule: a row at each window's end where `having` is TRUE (None: always).
 
     `where` says which events count; None: all. Values over a window are `cep.expression.Windowed`, whose
-    conditions have `where` in them.
+    conditions have `where` in them. With FOR EACH the keys of `table` have windows without events, too;
+    `table_key` is its key in the order of the rule's key.
     """
 
     window: ValueWindow
     where: Expression | None = None
     having: Expression | None = None
+    table: Stream | None = None
+    table_key: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[Stream, ...]:
+        """The table behind FOR EACH, if there is one."""
+        return () if self.table is None else (self.table,)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewing:
+    """What makes a rule a view: a row for each change of a row of a join.
+
+    Parameters
+    ----------
+    changes
+        The stream of the rule.
+    left
+        The tables of LEFT JOIN: a row is there without a row of theirs.
+    where
+        Which rows are there; None: all.
+    selected
+        What a row has.
+    """
+
+    changes: ChangeStream
+    left: tuple[str, ...] = ()
+    where: Expression | None = None
+    selected: tuple[Measure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +395,17 @@ class Rule:
     tables: tuple[Stream, ...] = ()  # that it joins
     matches: tuple[MatchStream, ...] = ()
     windowing: Windowing | None = None  # then the pattern is one event, and nothing else is said of it
+    viewing: Viewing | None = None  # then the pattern is one event that has changed the row
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All conditions and values: of variables, of measures, of a window rule, of loops."""
+        windowing = self.windowing
+        found = [variable.predicate for variable in self.variables]
+        found += [measure.expression for measure in self.measures]
+        found += [] if windowing is None else [windowing.where, windowing.having]
+        found += [node.distinct for node in walk(self.pattern) if isinstance(node, Repeat)]
+        return tuple(expression for expression in found if expression is not None)
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern whose events `name` stands for; ALL_EVENTS: all of them."""

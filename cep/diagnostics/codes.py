@@ -97,6 +97,12 @@ PATTERNS: dict[str, str] = {
     "E0321": "a limit on the gap before an absence",
     "E0322": "an absence without a time at the end of a group with WITHIN",
     "E0323": "an absence at the start that reads other events",
+    "E0324": "FOR EACH where there are no windows without events",
+    "E0325": "FOR EACH with a table that is no changelog",
+    "E0326": "FOR EACH with a table of another key",
+    "E0328": "a view of something else than the rows of one changelog",
+    "E0329": "an aggregate or a value of other events in a view",
+    "E0330": "a clause of rules in a view",
     "E0331": "ON TIMEOUT where nothing limits a wait",
     "E0332": "SUPPRESS FOR no time",
     "E0333": "MAX RUNS 0",
@@ -151,6 +157,8 @@ WARNINGS: dict[str, str] = {
     "W0513": "an absence that holds only up to the first repetition of a loop",
     "W0514": "a comparison with an event of a loop that can end at each",
     "W0515": "windows with time between them",
+    "W0516": "FOR EACH with a HAVING that is not TRUE without events",
+    "W0518": "a table that is joined for nothing",
     "W0519": "an event that is compared with itself by IN",
 }
 """W05. What is legal and probably not meant."""
@@ -198,6 +206,7 @@ FILES: dict[str, str] = {
     "E0619": "a table has more rows than it may have",
     "E0620": "the rows of a static table are not given",
     "E0621": "a table that is joined has no input",
+    "E0622": "too many windows without events at once",
     "E0640": "a JSON array instead of an object on each line",
     "E0641": "a JSON object over several lines",
     "E0642": "text in a form that is not read",
@@ -309,6 +318,7 @@ SPARK: dict[str, str] = {
     "E0893": "a registry of schemas refuses access",
     "E0894": "a registry of schemas failed",
     "E0895": "a variable for a registry of schemas that the environment does not have",
+    "E0896": "corrections of the rows of a view",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -136,20 +136,26 @@ def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
         root = document.root()
         settings = None
         if root is not None:
-            settings = document.settings(root, "the streams file", ("streams", "tables"), ("streams",))
-        if settings is not None and "streams" in settings:
-            streams = read_streams(document, settings["streams"], settings.get("tables"))
+            has_tables = isinstance(root, yaml.MappingNode) and any(
+                key.value == "tables" for key, _ in root.value
+            )
+            required = () if has_tables else ("streams",)  # views read tables only
+            settings = document.settings(root, "the streams file", ("streams", "tables"), required)
+        if settings:
+            streams = read_streams(document, settings.get("streams"), settings.get("tables"))
     except TooManyErrorsError:
         pass  # the last diagnostic reports it
     return streams, in_order(document.diagnostics)
 
 
-def read_streams(document: Document, node: yaml.Node, tables: yaml.Node | None = None) -> dict[str, Stream]:
+def read_streams(
+    document: Document, node: yaml.Node | None, tables: yaml.Node | None = None
+) -> dict[str, Stream]:
     """Return the sound streams and `tables` of mappings name -> declaration; problems go to `document`."""
-    entries = document.mapping(node, "`streams`")
+    entries = [] if node is None else document.mapping(node, "`streams`")
     if entries is None:
         return {}
-    if not entries:
+    if node is not None and not entries:
         document.problem(
             "E0404", "no stream is declared", node, "empty", "declare one: name: {event_time: ts, ...}"
         )

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from cep.arrays import I64, Mask
 from cep.engine.chains.evaluated import Evaluated, OneProgram
 from cep.engine.counters import Counters
-from cep.engine.matcher import END_OF_TIME_US, Emit, Matcher
+from cep.engine.matcher import Emit, Matcher
 from cep.engine.prepare.columns import whole
 from cep.engine.state.retained import (
     MAGIC,
@@ -43,7 +43,7 @@ from cep.engine.state.retained import (
     tables_of,
     write_sections,
 )
-from cep.engine.watermark import START_OF_TIME_US, is_late, late_by_us
+from cep.engine.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.errors import StateError
 from cep.program.program import MATCH, TIME_COLUMN, Program
 from cep.rule_set import KIND, RETRACT, REVISION, Corrections

@@ -78,7 +78,7 @@ def build_matches(
 
 def _form(rule: RuleProgram) -> object:
     """Return the form of a rule: matches of rules of one form are built together."""
-    return rule.measures, tuple(register.type for register in rule.registers), rule.is_timed
+    return rule.measures, tuple(register.type for register in rule.registers), rule.is_timed, rule.is_view
 
 
 def _match_order(program: Program, table: pa.Table) -> I64:
@@ -121,7 +121,7 @@ def _table(
     key_columns = [column.take(slots) for column in keys]
     columns: dict[str, pa.Array] = {
         "rule": pa.array(names).take(pa.array(of_rule)),
-        "match_id": match_ids(hashes[of_rule], key_columns, part),
+        "match_id": match_ids(hashes[of_rule], key_columns, _of_key(part) if rule.is_view else part),
         "match_start": pa.array(part[:, MATCH_START]),
         "match_end": pa.array(part[:, MATCH_END]),
         **dict(zip(program.key, key_columns, strict=True)),
@@ -234,6 +234,13 @@ def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
     for column in (MATCH_START, MATCH_END):
         hash_values(np.ascontiguousarray(part[:, column]), valid, high)
     return _hexadecimal(np.stack((high, low), axis=1))
+
+
+def _of_key(part: I64) -> I64:
+    """Return matches of a view without what tells those of one key apart: each replaces the one before."""
+    same = part.copy()
+    same[:, [MATCH_HASH, MATCH_START, MATCH_END]] = 0
+    return same
 
 
 def _hexadecimal(words: npt.NDArray[np.uint64]) -> pa.Array:

@@ -42,6 +42,7 @@ from cep.engine.order.lookahead import Lookahead
 from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
 from cep.engine.packed_rule import pack_rule
 from cep.engine.prepare.columns import lent, whole
+from cep.engine.prepare.versions import parted, until
 from cep.engine.state import codec
 from cep.engine.state.event_lists import KeptEvents, Nodes
 from cep.engine.state.runs import (
@@ -55,7 +56,7 @@ from cep.engine.state.runs import (
 from cep.engine.state.sections import RuleSection, SharedSection, StateSections, fitted
 from cep.engine.state.strings import StringPool
 from cep.engine.state.suppression import Suppression
-from cep.engine.watermark import START_OF_TIME_US, is_late, late_by_us
+from cep.engine.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
 from cep.errors import StateError
 from cep.expression import Type
 from cep.program.identity import RuleIdentity
@@ -66,9 +67,6 @@ if TYPE_CHECKING:
     from cep.engine.context.columns import Context
     from cep.engine.context.tables import GivenTable
     from cep.engine.context.window_rules import WindowRules
-
-END_OF_TIME_US = np.iinfo(np.int64).max // 2
-"""A watermark beyond every event: the input is complete."""
 
 _FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
 """Room for matches at first, and room so large that to empty it again and again costs nothing."""
@@ -234,7 +232,7 @@ class Matcher:
         if program.has_window_rules:
             from cep.engine.context.window_rules import WindowRules
 
-            self._window_rules = WindowRules(program)
+            self._window_rules = WindowRules(program, tables or {})
         elif program.windows or program.joins.tables:
             from cep.engine.context.columns import Context
 
@@ -278,9 +276,10 @@ class Matcher:
         found: list[list[I64]] = [[] for _ in self._rules]
         for number, state in enumerate(self._rules):
             state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
-        due = self._due(watermark_us)
-        if due is not None and self._context is not None:
-            due = self._context.take_in(due)
+        due, versions = self._due(watermark_us)
+        if versions is not None and self._past is not None:
+            changes = self._past.take_in(versions)
+            due = due if changes is None else changes
         if self._window_rules is not None:
             self._run_window_rules(self._window_rules, due, before_us, found)
         elif due is not None:
@@ -348,22 +347,16 @@ class Matcher:
 
     # ------------------------------------------------------------ events
 
-    def _due(self, watermark_us: int) -> pa.Table | None:
-        """Take the events up to the watermark out of the buffer."""
-        if not self._pending:
-            return None
-        table = self._pending[0]
-        if len(self._pending) > 1:
-            table = pa.concat_tables(self._pending).combine_chunks()
-        is_due = np.asarray(table.column(TIME_COLUMN)) <= watermark_us
-        if is_due.all():
-            self._pending = []
-            return table
-        if not is_due.any():
-            self._pending = [table]
-            return None
-        self._pending = [table.filter(pa.array(~is_due))]
-        return table.filter(pa.array(is_due))
+    def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+        """Take the events, and the versions of tables, up to the watermark out of the buffer."""
+        pending, self._pending = self._pending, []
+        found: list[pa.Table | None] = []
+        for tables in parted(self.program, pending):
+            due, waiting = until(watermark_us, tables)
+            found.append(due)
+            self._pending += [] if waiting is None else [waiting]
+        events, versions = found
+        return events, versions
 
     def _ordered(self, table: pa.Table) -> OrderedEvents:
         order = order_events(self.program, table)
@@ -379,7 +372,8 @@ class Matcher:
         order = None if table is None else self._ordered(table)
         slots = np.zeros(0, np.int32)
         if table is not None and order is not None:
-            slots = self._slots(table, order)
+            slots = self._slots(table, order.keys, order.first_rows)
+        rules.place_versions(self._slots)
         for state in self._rules:
             state.set_slots(self._n_slots)
         due = Due(table, order, slots, self.program, self._strings)
@@ -393,7 +387,7 @@ class Matcher:
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = self._ordered(table)
-        slots = self._slots(table, order)
+        slots = self._slots(table, order.keys, order.first_rows)
         cells = ColumnCells(self.program, self._strings)
         if self._context is not None:
             table = self._context.extend(table, order, slots, self._n_slots, cells)
@@ -437,13 +431,13 @@ class Matcher:
             "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
         )
 
-    def _slots(self, table: pa.Table, order: OrderedEvents) -> I32:
+    def _slots(self, table: pa.Table, of_batch: pa.Array, first_rows: I64) -> I32:
         """Return the slot of each key of the batch; keys without open runs get new ones."""
         names = self.program.key_columns
-        slots = places_in(order.keys, key_values(pa.table(self._keys, names), names))
+        slots = places_in(of_batch, key_values(pa.table(self._keys, names), names))
         is_new = slots < 0
         slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
-        rows = pa.array(order.first_rows[is_new])
+        rows = pa.array(first_rows[is_new])
         self._keys = [
             pa.concat_arrays([old, whole(table.column(name)).take(rows)])
             for old, name in zip(self._keys, names, strict=True)
@@ -525,7 +519,7 @@ class Matcher:
         )
         rules = zip(self._rules, identity.rules, strict=True)
         windows = () if self._past is None else self._past.sections()
-        tables = () if self._context is None else self._context.table_sections()
+        tables = () if self._past is None else self._past.table_sections()
         of_rules = tuple(self._section(state, rule) for state, rule in rules)
         sections = StateSections(shared, of_rules, windows, tables)
         return codec.encode(sections, identity.fingerprint)
@@ -578,10 +572,8 @@ class Matcher:
             matcher._kept = shared.kept
         for state, section in zip(matcher._rules, stored.rules, strict=True):
             matcher._restore_rule(state, section)
-        if matcher._context is not None:
-            matcher._context.restore(stored.windows, matcher._n_slots, stored.tables)
-        elif matcher._window_rules is not None:
-            matcher._window_rules.restore(stored.windows, matcher._n_slots)
+        if matcher._past is not None:
+            matcher._past.restore(stored.windows, matcher._n_slots, stored.tables)
         return matcher
 
     def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:

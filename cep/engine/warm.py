@@ -85,7 +85,7 @@ def warm_up(progress: Callable[[float], None] | None = None) -> None:
 
     Whenever a function has been compiled, `progress` gets the share of the work that is done.
     """
-    import cep.engine.context.windows  # noqa: F401 - its kernels are counted, too
+    import cep.engine.context.columns  # noqa: F401 - its kernels are counted, too
 
     if progress is None:
         _run_all_kernels()
@@ -170,6 +170,14 @@ def _run_window_kernels() -> None:
     windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known)
     windows.expire(9)
     windows.stored()
+    _run_table_kernels()
+
+
+def _run_table_kernels() -> None:
+    """Change a row of a table, and look it up."""
+    from cep.engine.context.tables import warm_up_tables
+
+    warm_up_tables()
 
 
 def is_warm(with_windows: bool = True) -> bool:
@@ -181,7 +189,7 @@ def is_warm(with_windows: bool = True) -> bool:
         Whether those of windows count. To load them takes as long as the start of a small run.
     """
     if with_windows:
-        import cep.engine.context.windows  # noqa: F401 - its kernels are among `KERNELS` then
+        import cep.engine.context.columns  # noqa: F401 - its kernels are among `KERNELS` then
 
     return all(map(is_compiled, KERNELS.values()))
 

@@ -16,6 +16,9 @@ from cep.schema.stream import Stream
 START_OF_TIME_US = np.iinfo(np.int64).min // 2
 """The watermark before any event, in microseconds; half of the range, so that differences have 64 bits."""
 
+END_OF_TIME_US = np.iinfo(np.int64).max // 2
+"""A watermark beyond every event: the input is complete."""
+
 
 def late_by_us(times_us: I64, watermark_us: int | I64) -> I64:
     """Return by how many microseconds the watermark had passed each event.

@@ -14,6 +14,7 @@ from cep.compiler.lowering.shared import conjuncts
 from cep.explain.feeds import feeds
 from cep.explain.shown import show_bound, show_duration, show_expression, show_gap, show_node
 from cep.explain.tables import joined_tables
+from cep.explain.views import view_lines
 from cep.explain.window_rules import window_rule_lines
 from cep.expression import (
     IN_TAKEN,
@@ -42,10 +43,14 @@ def explain(compiled: CompiledRule) -> str:
 def _lines(compiled: CompiledRule) -> Iterator[str]:
     rule, lowered = compiled.typed, compiled.lowered
     yield f"rule {rule.name}"
+    if rule.viewing is not None:
+        yield from view_lines(rule)
+        return
     yield from _streams(rule)
     yield from feeds(compiled)
     if rule.windowing is not None:
         yield from window_rule_lines(compiled, _kept)
+        yield from joined_tables(rule)
         return
     yield f"  pattern    {show_node(rule.pattern)}"
     yield f"  window     {_window(rule.window)}"

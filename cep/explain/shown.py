@@ -132,8 +132,8 @@ def show_expression(expression: Expression) -> str:  # noqa: C901, PLR0912 - a c
             return f"{kind}({inner}, {offset})" if offset else f"{kind}({inner})"
         case Windowed():
             return _windowed(expression)
-        case Joined(table=table, column=column):
-            return f"{table}.{column}"
+        case Joined(table=table, column=column, is_before=is_before):
+            return f"{table}.{column}{' before' if is_before else ''}"
         case Call(function=function, args=args) if function in _INFIX:
             word = "IN" if function == IN_TAKEN else function.upper()
             return f" {word} ".join(

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cep.compiler import ir
+from cep.explain.shown import show_expression
 from cep.expression import Joined, walk
 from cep.schema.stream import Stream, TableKind
 
 
 def joined_tables(rule: ir.Rule) -> Iterator[str]:
     """Yield the tables of the rule, where their versions are needed, and what is kept of them."""
-    if not rule.tables:
+    leaves = list(_leaves(rule))
+    of_keys = () if rule.windowing is None else rule.windowing.tables  # FOR EACH reads no column
+    tables = [t for t in rule.tables if t not in of_keys or any(leaf.table == t.name for leaf in leaves)]
+    if not tables:
         return
     yield "tables, looked up once events are in order"
-    leaves = list(_leaves(rule))
-    for table in rule.tables:
+    for table in tables:
         of_table = [leaf for leaf in leaves if leaf.table == table.name]
         if not of_table:
             yield f"  {table.name}: no column of it is read"
@@ -44,12 +47,10 @@ def _kept(table: Stream, columns: str) -> Iterator[str]:
 def _pairs(table: Stream, leaf: Joined) -> str:
     assert table.table is not None
     pairs = zip(leaf.keys, table.table.key, strict=True)
-    return " AND ".join(f"{column.name} = {table.name}.{key}" for column, key in pairs)
+    return " AND ".join(f"{show_expression(column)} = {table.name}.{key}" for column, key in pairs)
 
 
 def _leaves(rule: ir.Rule) -> Iterator[Joined]:
     """Yield the columns of tables that the rule reads."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
-    for expression in expressions:
+    for expression in rule.expressions:
         yield from (node for node in walk(expression) if isinstance(node, Joined))

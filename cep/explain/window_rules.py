@@ -24,9 +24,13 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
     windowing = rule.windowing
     assert windowing is not None
     yield f"  window     {_window(windowing.window)}"
+    if windowing.table is not None:
+        table = windowing.table.name
+        yield f"  for each   key of {table}: windows without events, too, if it was there all the time"
     where = "all events count" if windowing.where is None else show_expression(windowing.where)
     yield f"  where      {where}"
-    having = "each window with an event" if windowing.having is None else show_expression(windowing.having)
+    every = "each window with an event" if windowing.table is None else "each window"
+    having = every if windowing.having is None else show_expression(windowing.having)
     yield f"  having     {having}"
     if rule.report.suppress_us:
         yield f"  reports    no other row of a key for {show_duration(rule.report.suppress_us)} after one"
@@ -41,6 +45,8 @@ def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -
     yield "a key keeps, while a window is open"
     yield "  when the window began, and its last event"
     yield from (f"  {show_expression(windowed)}: {kept(windowed)}" for windowed in values_of(rule))
+    if windowing.table is not None:
+        yield f"a key of {windowing.table.name} keeps since when it is there"
     yield "measures"
     for measure in rule.measures:
         yield f"  {measure.name} = {show_expression(measure.expression)}"

@@ -308,11 +308,12 @@ class JoinPair:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """``JOIN table ON pair AND pair ...``."""
+    """``[LEFT] JOIN table ON pair AND pair ...``; only a view tells LEFT from a plain JOIN."""
 
     table: Name
     pairs: tuple[JoinPair, ...]
     span: Span = field(compare=False)
+    is_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +459,8 @@ class Rule:
 
     `matches` are the places in `streams` that MATCHES OF stands before: these are names of rules. A name
     behind the first of them is that of a rule or of a stream.
-    A window rule has a `windowing`, and its pattern is a step without a name.
+    A window rule has a `windowing`, and its pattern is a step without a name. So is the pattern of a view
+    (`is_view`), whose FROM names a table. Its KEY is in `key`, what it SELECTs in `measures`.
     """
 
     name: Name
@@ -483,3 +485,4 @@ class Rule:
     windowing: Windowing | None = None
     where: Expression | None = None
     having: Expression | None = None
+    is_view: bool = False

@@ -14,6 +14,7 @@ from cep.language.grammar import (
     PAIRED_CLAUSES,
     RESERVED,
     RESERVED_CLAUSES,
+    VIEW_CLAUSES,
     WINDOW_CLAUSES,
     WINDOW_KINDS,
     Lexeme,
@@ -32,6 +33,10 @@ _DURATION_HELP = (
     "a duration is a constant: 10 MINUTES; only a condition can compare a time with a value: "
     "ts - a.ts < a.x * 1 SECOND"
 )
+
+
+_BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS"}
+"""First words of clauses that may stand behind the name of a view."""
 
 
 class ProblemError(Exception):
@@ -55,6 +60,7 @@ class Cursor:
         self.diagnostics = Problems()
         self.reserved_words: set[str] = set()  # that were refused as names in this rule
         self.is_window_rule = False  # whether the rule that is being read has the clause WINDOW
+        self.is_view = False  # whether what is being read is a view
 
     # Tokens
 
@@ -232,7 +238,31 @@ class Cursor:
             or (word in PAIRED_CLAUSES and self.ahead().word == PAIRED_CLAUSES[word])
             or (word == "JOIN" and self.ahead(2).word == "ON")
             or (self.is_window_rule and self._starts_window_clause())
+            or (self.is_view and self._starts_view_clause())
+            or self.begins_view()
         )
+
+    def is_first_of_line(self) -> bool:
+        """Return whether no other token stands before the current one on its line."""
+        return self.at == 0 or "\n" in self.source.text[self.tokens[self.at - 1].end : self.now.start]
+
+    def begins_view(self) -> bool:
+        """Return whether a view begins here: elsewhere VIEW is a name."""
+        if self.now.word != "VIEW" or self.ahead().kind not in (Lexeme.QUOTED, Lexeme.WORD):
+            return False
+        return self.at == 0 or (self.is_first_of_line() and self.ahead(2).word in _BEHIND_VIEW)
+
+    def _starts_view_clause(self) -> bool:
+        after = self.ahead()
+        match self.now.word:
+            case "KEY":
+                return after.kind is Lexeme.QUOTED or (
+                    after.kind is Lexeme.WORD and after.word not in RESERVED
+                )
+            case "LEFT":
+                return after.word == "JOIN"
+            case word:
+                return word in VIEW_CLAUSES
 
     def _starts_window_clause(self) -> bool:
         if self.now.word == "WINDOW":

@@ -41,8 +41,8 @@ class _RuleText:
     suffixes = (".cep",)
 
     def recognizes(self, text: str) -> bool:
-        """Say whether a text says PATTERN: no rule can do without, and no path has it as a word."""
-        return re.search(r"\bPATTERN\b", text, re.IGNORECASE) is not None
+        """Say whether a text says PATTERN, or RULE or VIEW and later FROM: no path has them as words."""
+        return re.search(r"\bPATTERN\b|\b(RULE|VIEW)\s[\s\S]*\sFROM\s", text, re.IGNORECASE) is not None
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
         """Return the rules of a text and its problems."""

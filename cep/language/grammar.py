@@ -53,8 +53,16 @@ WINDOW_KINDS = frozenset(("TUMBLING", "HOPPING", "SESSION", "EVERY"))
 WINDOW_CLAUSES = frozenset(("WHERE", "HAVING"))
 """Words that begin a clause in a rule that has a WINDOW: in other rules they are names."""
 
+VIEW_CLAUSES = frozenset(("KEY", "SELECT", "WHERE", "LEFT"))
+"""Words that begin a clause in a view: in rules they are names."""
+
 CLAUSE_WORDS = (
-    RESERVED_CLAUSES | HEAD_CLAUSES | frozenset(PAIRED_CLAUSES) | WINDOW_CLAUSES | frozenset(("WINDOW",))
+    RESERVED_CLAUSES
+    | HEAD_CLAUSES
+    | frozenset(PAIRED_CLAUSES)
+    | WINDOW_CLAUSES
+    | VIEW_CLAUSES
+    | frozenset(("WINDOW", "VIEW"))
 )
 """Words that may begin a clause; the printer quotes names that look like them."""
 

@@ -23,6 +23,7 @@ from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
 from cep.language.clauses.forms import FORMS
 from cep.language.clauses.rule_reader import RuleReader
+from cep.language.clauses.view import ViewReader
 from cep.language.clauses.window import is_window_rule
 from cep.language.cursor import ProblemError
 from cep.language.foreign import Syntax
@@ -82,9 +83,9 @@ class _Parser(PatternReader):
                     help="write: RULE name FROM stream PARTITION BY column PATTERN a -> b DEFINE a AS ...",
                 )
             )
-        elif self.now.word != "RULE":
+        elif not self.begins_rule():
             self.recover(self.before_first_rule)
-            while not self.is_at_end() and self.now.word != "RULE":
+            while not self.is_at_end() and not self.begins_rule():
                 self.take()
         n_rules = 0
         while not self.is_at_end():
@@ -135,19 +136,20 @@ class _Parser(PatternReader):
             return False
         return len(self.reserved_words) == n_reserved
 
-    def is_first_of_line(self) -> bool:
-        """Return whether no other token stands before the current one on its line."""
-        return self.at == 0 or "\n" in self.source.text[self.tokens[self.at - 1].end : self.now.start]
+    def begins_rule(self) -> bool:
+        """Return whether a rule or a view begins here."""
+        return self.now.word == "RULE" or self.begins_view()
 
     def rule(self) -> ast.Rule | None:
-        self.is_window_rule = is_window_rule(self.tokens, self.at + 1)
-        reader = RuleReader(self)
+        self.is_view = self.now.word == "VIEW"
+        self.is_window_rule = not self.is_view and is_window_rule(self.tokens, self.at + 1)
+        reader = ViewReader(self) if self.is_view else RuleReader(self)
         self.reserved_words.clear()
         self.syntax = Syntax.CLAUSE
-        start = self.take()  # RULE
-        self.form = FORMS["RULE"]
+        start = self.take()  # RULE or VIEW
+        self.form = FORMS[start.word]
         sound = self.recover(reader.read_name)
-        while self.now.kind is not Lexeme.END and self.now.word != "RULE":
+        while self.now.kind is not Lexeme.END and not self.begins_rule():
             sound = self.recover(reader.read_clause) and sound
         span = self.span_from(start.start)
         return reader.finish(span, sound)

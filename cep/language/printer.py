@@ -21,7 +21,7 @@ def print_rules(rules: Iterable[ast.Rule]) -> str:
 
 def print_rule(rule: ast.Rule) -> str:
     """Return the text of one rule, clauses in their usual order, a line end at its end."""
-    lines = [f"RULE {_name(rule.name)}"]
+    lines = [f"{'VIEW' if rule.is_view else 'RULE'} {_name(rule.name)}"]
     if rule.title is not None:
         lines.append(f"  TITLE {_quote(rule.title.text)}")
     if rule.severity is not None:
@@ -30,6 +30,8 @@ def print_rule(rule: ast.Rule) -> str:
         lines.append(f"  TAGS {', '.join(_tag(tag) for tag in rule.tags)}")
     lines.append(f"FROM {', '.join(_source(rule, number) for number in range(len(rule.streams)))}")
     lines += map(_join, rule.joins)
+    if rule.is_view:
+        return "\n".join([*lines, *_view(rule)]) + "\n"
     lines.append(f"PARTITION BY {', '.join(_key_part(part) for part in rule.key)}")
     lines += _what_is_found(rule)
     if rule.subsets:
@@ -69,6 +71,14 @@ def _source(rule: ast.Rule, number: int) -> str:
     return f"{'MATCHES OF ' if number in rule.matches else ''}{_name(rule.streams[number])}"
 
 
+def _view(rule: ast.Rule) -> Iterator[str]:
+    yield f"KEY {', '.join(_key_part(part) for part in rule.key)}"
+    if rule.where is not None:
+        yield f"WHERE {print_expression(rule.where)}"
+    items = [f"{print_expression(m.expression)} AS {_name(m.name)}" for m in rule.measures]
+    yield from ("SELECT", ",\n".join(f"  {item}" for item in items))
+
+
 def _what_is_found(rule: ast.Rule) -> Iterator[str]:
     if rule.windowing is not None:
         yield f"WINDOW {print_windowing(rule.windowing)}"
@@ -102,7 +112,7 @@ def _join(join: ast.Join) -> str:
         " = ".join(print_expression(column) for column in (pair.left, pair.right) if column is not None)
         for pair in join.pairs
     ]
-    return f"JOIN {_name(join.table)} ON {' AND '.join(pairs)}"
+    return f"{'LEFT ' if join.is_left else ''}JOIN {_name(join.table)} ON {' AND '.join(pairs)}"
 
 
 def _key_part(part: ast.KeyPart) -> str:

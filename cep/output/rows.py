@@ -34,9 +34,9 @@ def columns_of(rules: RuleSet) -> dict[str, tuple[str, ...]]:
             *program.key,
             *MATCH_COLUMNS,
             *([OUTCOME] if rule.timeouts else []),
-            *([REVISION, KIND] if rules.corrections is not None else []),
+            *([REVISION, KIND] if rules.has_kinds else []),
             *([ENDED_BY] if rules.tells_end else []),
-            *(name for name, _ in rule.measures),
+            *(name for name, _ in rule.measures if not (rule.is_view and name in (REVISION, KIND))),
             *(EVENT_COLUMNS if rule.all_rows else []),
         )
         for program in rules.programs

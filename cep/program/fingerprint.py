@@ -45,7 +45,7 @@ from cep.schema.stream import Field, Stream
 
 if TYPE_CHECKING:
     from cep.program.program import Program, RuleProgram
-    from cep.program.windows import WindowColumn
+    from cep.program.windows import WindowColumn, WindowRule
 
 _Value: TypeAlias = "str | bytes | int | bool | Field | Iterable[_Value]"
 
@@ -105,7 +105,10 @@ def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
     digests = _Expressions(program, ())
     found = [rule.windowed for rule in program.rules if rule.windowed is not None]
     return tuple(
-        _digest([_told_window(rule.window), digests.of_bit(rule.where)])[:FINGERPRINT_BYTES] for rule in found
+        _digest([_told_window(rule.window), digests.of_bit(rule.where), *_told_table(program, rule)])[
+            :FINGERPRINT_BYTES
+        ]
+        for rule in found
     )
 
 
@@ -218,6 +221,7 @@ class _RuleIdentifier:
         }
         if rule.windowed is not None:
             parts["limits"].append(_told_window(rule.windowed.window))
+            parts["limits"] += _told_table(self.program, rule.windowed)
             having = [] if rule.windowed.having is None else [self.columns.of(rule.windowed.having)]
             parts["conditions"].append([self.columns.of_bit(rule.windowed.where), having])
         for name, value in self._fields():
@@ -392,7 +396,8 @@ class _Expressions:
             of = self.program.joins.tables[column.table].table.fields
             fields: list[_Value] = [field for field in of if field.name == column.column]
             keys = [self.of_column(key) for key in column.keys]
-            return _digest(["joined", self.versions[table_name(column.table)], fields, keys])
+            before = ["before"] if column.is_before else []
+            return _digest(["joined", self.versions[table_name(column.table)], fields, keys, *before])
         if name in self.versions:
             return self.versions[name]
         return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])
@@ -468,6 +473,11 @@ def _told_window(window: Window) -> list[_Value]:
     """Return what a window is."""
     told: list[_Value] = [window.frame.name, window.length, window.previous, window.offset_us, window.zone]
     return [*told, "whole", window.every_us, window.most_us] if window.is_whole else told
+
+
+def _told_table(program: Program, rule: WindowRule) -> list[_Value]:
+    """Return whose keys have windows without events; nothing: no key has."""
+    return [] if rule.table is None else [joined_meanings(program)[table_name(rule.table)]]
 
 
 def _digest(value: _Value) -> bytes:

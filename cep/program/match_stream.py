@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cep.expression import Type
+from cep.program.views import ChangeStream
 from cep.schema.stream import Field, Stream
 
 MATCH_TIME = "match_end"
@@ -66,4 +67,4 @@ def match_stream(
 
 def inputs_of(streams: Iterable[Stream]) -> tuple[Stream, ...]:
     """Return the streams whose events come from outside."""
-    return tuple(stream for stream in streams if not isinstance(stream, MatchStream))
+    return tuple(stream for stream in streams if not isinstance(stream, MatchStream | ChangeStream))

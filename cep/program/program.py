@@ -28,6 +28,7 @@ from cep.program.fingerprint import identity_of, window_meanings, window_rule_me
 from cep.program.opcodes import OverflowCode, SelectionCode, SkipCode
 from cep.program.records import RuleTables
 from cep.program.tables import NO_JOINS, VERSION_COLUMN, Joins
+from cep.program.views import KIND, REVISION
 from cep.program.windows import COUNT_ALL, WindowColumn, WindowRule
 from cep.schema.arrow_types import ARROW_TYPES, reported_type
 from cep.schema.stream import Field, Role, Stream, qualified
@@ -112,6 +113,9 @@ class RuleProgram:
     all_rows: bool = False  # a row for each event of a match
     suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
     windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
+    is_view: bool = (
+        False  # each row replaces the one of its key; its tables are those of a pattern of one event
+    )
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,8 @@ class Program:
     its bit and the rest. `joins` are computed before windows. `context_columns` are what all this reads of a
     prepared event.
 
-    Either all rules are window rules (`has_window_rules`), or none is.
+    Either all rules are window rules (`has_window_rules`), or none is. Either all are views (`has_views`), or
+    none is.
     """
 
     streams: tuple[Stream, ...]
@@ -217,6 +222,16 @@ class Program:
     def has_window_rules(self) -> bool:
         """Whether the rules are window rules."""
         return any(rule.windowed is not None for rule in self.rules)
+
+    @cached_property
+    def has_silent_windows(self) -> bool:
+        """Whether there are windows without events: it must be told from when to when the input is."""
+        return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
+
+    @cached_property
+    def has_views(self) -> bool:
+        """Whether the rules are views."""
+        return any(rule.is_view for rule in self.rules)
 
     @cached_property
     def has_timeouts(self) -> bool:
@@ -414,8 +429,16 @@ def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
 
 
 def missing_column(item: pa.Field, n: int) -> pa.Array:
-    """Return the values of a column for matches of other programs: NULL, except for the outcome."""
-    return pa.repeat(pa.scalar(MATCH), n) if item.name == OUTCOME else pa.nulls(n, item.type)
+    """Return the values of a column for matches of other programs.
+
+    Beside timeouts they are matches, beside the rows of views (`RuleSet.has_kinds`) matches of revision 0.
+    Other columns are NULL.
+    """
+    if item.name == OUTCOME or (item.name == KIND and not item.nullable):
+        return pa.repeat(pa.scalar(MATCH), n)
+    if item.name == REVISION and not item.nullable:
+        return pa.repeat(pa.scalar(0, pa.int64()), n)
+    return pa.nulls(n, item.type)
 
 
 def name_hash(name: str) -> int:

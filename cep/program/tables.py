@@ -76,10 +76,12 @@ class JoinedColumn:
     table
         Index in `Joins.tables`.
     keys
-        Columns of a prepared batch: the key of the version, in the order of `JoinedTable.key`. Where one of
-        them is NULL, so is the column.
+        Columns of a prepared batch, or joined columns that stand before this one: the key of the version, in
+        the order of `JoinedTable.key`. Where one of them is NULL, so is the column.
     column
         The column of the table.
+    is_before
+        Whether the version is the one that was valid right before the time of the event.
     """
 
     name: str
@@ -87,6 +89,7 @@ class JoinedColumn:
     table: int
     keys: tuple[str, ...]
     column: str
+    is_before: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,13 +98,20 @@ class Joins:
 
     `columns` are looked up once events are in order. Then come `derived`, named expressions over events and
     their `columns`. A predicate that reads joined columns is in `Program.predicates` as far as it does not;
-    `refined` has its word, its bit and the rest, as far as the rest reads no windows.
+    `refined` has its word, its bit and the rest, as far as the rest reads no windows. `unread` are tables
+    that rules join without reading a column: inputs that nothing is kept of.
     """
 
     tables: tuple[JoinedTable, ...] = ()
     columns: tuple[JoinedColumn, ...] = ()
     derived: tuple[tuple[str, Expression], ...] = ()
     refined: tuple[tuple[int, int, Expression], ...] = ()
+    unread: tuple[Stream, ...] = ()
+
+    @property
+    def declared(self) -> tuple[Stream, ...]:
+        """All tables that the rules join."""
+        return (*(joined.table for joined in self.tables), *self.unread)
 
     @cached_property
     def takes_versions(self) -> bool:

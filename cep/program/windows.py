@@ -87,9 +87,12 @@ class WindowRule:
         Over windowed columns: of which windows there is a row; None: of all.
     columns
         The windowed column that each register holds.
+    table
+        Index in `Joins.tables` of the table whose keys have windows without events, too; None: no key has.
     """
 
     window: Window
     where: tuple[int, int] | None
     having: Expression | None
     columns: tuple[str, ...]
+    table: int | None = None

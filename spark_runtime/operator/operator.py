@@ -9,6 +9,7 @@ Executors read this: it imports nothing of the compiler.
 from __future__ import annotations
 
 import copy
+import json
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from cep.engine.chains.chain import Chain, units_of
 from cep.engine.corrections import Corrector, is_corrected, restored
 from cep.engine.counters import Counters
 from cep.engine.matcher import Matcher
+from cep.engine.prepare.versions import extent_rows
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
 from cep.engine.watermark import late_by_us, split_late
@@ -52,6 +54,7 @@ from spark_runtime.plan.layout import (
     COUNTED,
     DEAD_LETTER,
     END_OF_INPUT,
+    EXTENT,
     LATE_EVENTS,
     MAY_BE_LATE,
     PROGRAM,
@@ -207,6 +210,7 @@ class _Call:
         self.found = Found(Matches(self.schema))
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
         self.late_versions: Counter[str] = Counter()  # by table
+        self.extents: dict[str, tuple[int, int]] = {}  # of the events that all key groups got, by stream
 
     def push(self, number: int, text: str | None, data: bytes | pa.Buffer | None) -> None:
         """Take in one parcel."""
@@ -217,6 +221,10 @@ class _Call:
             self.is_end = True
         elif text is None:
             return
+        elif number == EXTENT:
+            name, first_us, latest_us = json.loads(text)
+            known = self.extents.get(name, (first_us, latest_us))
+            self.extents[name] = min(known[0], first_us), max(known[1], latest_us)
         elif number == COUNTED:
             self.counts.add(Counts.of_json(text))
         elif number == DEAD_LETTER:
@@ -227,6 +235,13 @@ class _Call:
         elif number == MAY_BE_LATE and data is not None:
             stream = self.layout.rules.inputs[text]
             self._push_whole(stream, table_of_bytes(data, event_table_schema(stream)))
+
+    def _push_extents(self) -> None:
+        """Tell rules with windows without events from when to when the input is."""
+        for number, program in enumerate(self.layout.programs):
+            if program.has_silent_windows:
+                for name, extent in self.extents.items():
+                    self.chain.push(number, extent_rows(program, self.layout.rules.inputs[name], *extent))
 
     def push_all(self, parcels: pa.RecordBatch) -> None:
         """Take in all parcels of a batch; their bytes are not copied."""
@@ -289,8 +304,9 @@ class _Call:
         show `cap_us`, and the wall clock moves event time from there to `clock_us`. Spark's watermark says
         nothing then: the clock may have moved it before.
         """
+        self._push_extents()
         if self.is_end:
-            self.finish()
+            self.chain.finish(self._put_matches)
             return
         if clock_us is not None:
             assert cap_us is not None
@@ -311,6 +327,7 @@ class _Call:
 
     def finish(self) -> None:
         """The input is complete."""
+        self._push_extents()
         self.chain.finish(self._put_matches)
 
     def _put_matches(self, matches: pa.Table, ended_by: str = BY_EVENT) -> None:

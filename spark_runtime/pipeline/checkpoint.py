@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
-from cep.engine.matcher import END_OF_TIME_US
+from cep.engine.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.identity import differences
 from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files

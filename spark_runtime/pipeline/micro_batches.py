@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
 from cep.counts import Counts, Highest
-from cep.engine.matcher import END_OF_TIME_US
+from cep.engine.watermark import END_OF_TIME_US
 from cep.errors import InputError
 from spark_runtime.pipeline.checkpoint import (
     KEPT_BATCHES,

@@ -198,11 +198,13 @@ class Dataflow:
         `of_all`: dead letters and what may be late, too.
         """
         typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
-        if len(typed) == len(events) and not (self.has_many_predicates or of_all):
+        in_python = self.has_many_predicates or of_all or self.rules.has_silent_windows
+        if len(typed) == len(events) and not in_python:
             rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
             tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
             versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]
-            return reduce(DataFrame.unionByName, [self.packed(*rows), *versions])
+            events_packed = [self.packed(*rows)] if rows else []  # views read tables only
+            return reduce(DataFrame.unionByName, [*events_packed, *versions])
         parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
         if self.by_own_events:
             return self.marked(reduce(DataFrame.unionByName, parcels))

@@ -17,7 +17,7 @@ from cep.program.program import TIME_COLUMN, Program, bits_column
 from cep.rule_set import RuleSet
 
 PROGRAM = "_program"
-"""Column: index of the program that a row or a parcel is for, or one of the seven below."""
+"""Column: index of the program that a row or a parcel is for, or one of the eight below."""
 
 DEAD_LETTER = -1
 END_OF_INPUT = -2
@@ -26,9 +26,10 @@ COUNTED = -4
 LATE_EVENTS = -5
 MAY_BE_LATE = -6
 FOUND = -7
+EXTENT = -8
 
 TEXT = "_text"
-"""Column: a dead letter or counts as JSON, the stream of late events; NULL in events."""
+"""Column: a dead letter, counts or an extent as JSON, the stream of late events; NULL in events."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from cep.counts import Counts
 from cep.engine.order.ordering import hash_column
 from cep.engine.prepare.columns import plain_table
 from cep.engine.prepare.predicates import prepare_rows
-from cep.engine.prepare.versions import prepare_versions
+from cep.engine.prepare.versions import extent, prepare_versions
 from cep.engine.watermark import late_by_us, split_late
 from cep.formats import dead_letter
 from cep.formats.chunks import Chunk
@@ -35,6 +36,7 @@ from spark_runtime.plan.layout import (
     COUNTED,
     DEAD_LETTER,
     END_OF_INPUT,
+    EXTENT,
     LATE_EVENTS,
     MAY_BE_LATE,
     PROGRAM,
@@ -119,6 +121,8 @@ class Packer:
                     yield from self._of_first(number, prepared, rows, events, is_new, stream)
         if stream.table is not None and events.num_rows:
             yield from self._of_versions(stream, events, may_be_late=may_be_late)
+        if rules.has_silent_windows and events.num_rows:
+            yield self._extent(stream, events)
         yield from self.counted(counts)
         if DEAD in self.kinds:
             texts = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
@@ -193,6 +197,12 @@ class Packer:
         if may_be_late:
             data = record_bytes(plain_table(versions).cast(event_table_schema(table)))
             yield self._parcel(table.name, MAY_BE_LATE, table.name, data)
+
+    def _extent(self, stream: Stream, events: pa.Table) -> pa.RecordBatch:
+        """Return parcels that tell each key group the first and the last time of some events."""
+        n = len(self.labels)
+        text = json.dumps([stream.name, *extent(stream, events)])
+        return _parcels(self.labels, None, EXTENT, [text] * n, [None] * n)
 
     def _of_first(
         self,

@@ -89,7 +89,7 @@ def _joins(rules: RuleSet, table: str) -> str:
     return next(
         program.rules[0].name
         for program in rules.programs
-        if any(joined.table.name == table for joined in program.joins.tables)
+        if any(joined.name == table for joined in program.joins.declared)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cep.compiler import ir
@@ -19,9 +20,9 @@ from tests.oracle.derivations import (
     events_by_name,
 )
 from tests.oracle.expressions import Event, evaluate
-from tests.oracle.partitions import TIME, columns_of, partition
-from tests.oracle.tables import Tables, column_of_table, joined_at, joined_of
-from tests.oracle.window_rules import rows_of_key
+from tests.oracle.partitions import TIME, columns_of, partition, times_of
+from tests.oracle.tables import Tables, column_of_table, is_there, joined_at, joined_of
+from tests.oracle.window_rules import Silence, rows_of_key
 from tests.oracle.windows import column_of, value_at, windows_of
 
 
@@ -69,15 +70,34 @@ def find_matches(
     """
     read = (streams,) if isinstance(streams, Stream) else streams
     if rule.windowing is not None:
-        return [
-            Match(key, (), start_us, end_us, measures, ())
-            for key, ordered in partition(rule, read, events).items()
-            for start_us, end_us, measures in rows_of_key(rule, ordered)
-        ]
+        return _rows_of_windows(rule, read, events, tables or {})
     return [
         match
         for key, ordered in partition(rule, read, events).items()
         for match in _matches_of_key(rule, key, _with_windows(rule, _with_tables(rule, ordered, tables)))
+    ]
+
+
+def _rows_of_windows(
+    rule: ir.Rule, streams: Sequence[Stream], events: Sequence[Event], tables: Tables
+) -> list[Match]:
+    partitions = partition(rule, streams, events)
+    keys: dict[tuple[Any, ...], Silence | None] = dict.fromkeys(partitions)
+    assert rule.windowing is not None
+    if rule.windowing.table is not None and events:
+        table, versions = tables[rule.windowing.table.name]
+        columns = rule.windowing.table_key
+        times = times_of(streams, events)
+        latest_us = max([*times, *(version[table.event_time] for version in versions)])
+        for key in [*keys, *(tuple(version[column] for column in columns) for version in versions)]:
+            row = dict(zip(columns, key, strict=True))
+            keys[key] = Silence(min(times), latest_us, partial(is_there, table, versions, row))
+    return [
+        Match(key, (), start_us, end_us, measures, ())
+        for key, silence in keys.items()
+        for start_us, end_us, measures in rows_of_key(
+            rule, _with_tables(rule, partitions.get(key, []), tables), silence
+        )
     ]
 
 

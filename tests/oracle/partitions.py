@@ -53,6 +53,12 @@ def partition(rule: ir.Rule, streams: Sequence[Stream], events: Sequence[Event])
     return {key: _in_order(group, streams) for key, group in partitions.items()}
 
 
+def times_of(streams: Sequence[Stream], events: Sequence[Event]) -> list[int]:
+    """Return the time of each event, whether or not it is in a partition."""
+    read = [(_stream_of(event, streams), event) for event in events]
+    return [event[_namer(stream, streams)(stream.event_time)] for stream, event in read]
+
+
 def _stream_of(event: Event, streams: Sequence[Stream]) -> Stream:
     return next(stream for stream in streams if event.get(STREAM, stream.name) == stream.name)
 

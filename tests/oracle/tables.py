@@ -17,9 +17,7 @@ Tables = Mapping[str, tuple[Stream, Sequence[Event]]]
 
 def joined_of(rule: ir.Rule) -> Iterator[Joined]:
     """Yield the joined columns of a rule."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
-    for expression in expressions:
+    for expression in rule.expressions:
         yield from (node for node in walk(expression) if isinstance(node, Joined))
 
 
@@ -35,17 +33,33 @@ def joined_at(joined: Joined, event: Event, time_us: int, tables: Tables) -> Any
     wanted = [event.get(column.name) for column in joined.keys]
     if None in wanted:
         return None
+    valid = _row_at(table, versions, dict(zip(table.table.key, wanted, strict=True)), time_us)
+    return None if valid is None else valid[joined.column]
+
+
+def is_there(
+    table: Stream, versions: Sequence[Event], key: Mapping[str, Any], start_us: int, end_us: int
+) -> bool:
+    """Return whether the row of a key was there from a time until before another one."""
+    times = [version[table.event_time] for version in versions]
+    moments = [start_us, *(time_us for time_us in times if start_us < time_us < end_us)]
+    return all(_row_at(table, versions, key, moment) is not None for moment in moments)
+
+
+def _row_at(table: Stream, versions: Sequence[Event], key: Mapping[str, Any], time_us: int) -> Event | None:
+    """Return the version of a key that is valid at a time; None: there is no row."""
+    assert table.table is not None
     valid: Event | None = None
     for version in versions:
-        if [version[name] for name in table.table.key] != wanted:
+        if any(version[name] != value for name, value in key.items()):
             continue
         if not table.is_static and version[table.event_time] > time_us:
             continue
         if valid is None or _place(version, table) >= _place(valid, table):
             valid = version
-    if valid is None or (table.table.op is not None and valid[table.table.op] in ("d", "DELETE")):
+    if valid is None or (table.table.op is not None and valid[table.table.op].lower() in ("d", "delete")):
         return None
-    return valid[joined.column]
+    return valid
 
 
 def _place(version: Event, table: Stream) -> tuple[Any, ...]:

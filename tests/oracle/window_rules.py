@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cep.compiler import ir
@@ -15,14 +16,41 @@ Row = tuple[int, int, dict[str, Any]]
 """Start and end of a window, and its measures."""
 
 
-def rows_of_key(rule: ir.Rule, events: Sequence[Event]) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What a rule with FOR EACH has to know of windows without events.
+
+    Parameters
+    ----------
+    first_us
+        The first event of the rule's streams.
+    latest_us
+        The latest event or version.
+    is_there
+        Whether the key was in the table from one time until before another one.
+    """
+
+    first_us: int
+    latest_us: int
+    is_there: Callable[[int, int], bool]
+
+
+def rows_of_key(rule: ir.Rule, events: Sequence[Event], silence: Silence | None = None) -> list[Row]:
     """Return the rows of a key whose events are `events`, in order."""
     windowing = rule.windowing
     assert windowing is not None
     counted = [event for event in events if _is_true(windowing.where, event)]
     times = [event[TIME] for event in counted]
     rows: list[Row] = []
-    for start_us, end_us, numbers in sorted(_windows(windowing.window, times)):
+    windows = list(_windows(windowing.window, times))
+    if silence is not None:
+        known = {start_us for start_us, _, _ in windows}
+        windows += [
+            (start_us, end_us, ())
+            for start_us, end_us in _windows_ending(windowing.window, silence.first_us, silence.latest_us)
+            if start_us not in known and silence.is_there(start_us, end_us)
+        ]
+    for start_us, end_us, numbers in sorted(windows):
         inside = [counted[number] for number in numbers]
         values = _values(rule, inside)
         if not _is_true(windowing.having, values):
@@ -56,6 +84,22 @@ def _windows(window: Window, times: Sequence[int]) -> Iterator[tuple[int, int, t
                 start_us += window.every_us
         case _:
             yield from _sessions(window, times)
+
+
+def _windows_ending(window: Window, after_us: int, until_us: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each window that ends after a time, and not after another one."""
+    if window.frame is Frame.TUMBLING:
+        start_us = start_of(window, after_us)
+        while (end_us := end_of(window, start_us)) <= until_us:
+            yield start_us, end_us
+            start_us = end_us
+        return
+    start_us = after_us - (after_us - window.offset_us) % window.every_us - window.length
+    start_us -= (start_us - window.offset_us) % window.every_us
+    while start_us + window.length <= until_us:
+        if start_us + window.length > after_us:
+            yield start_us, start_us + window.length
+        start_us += window.every_us
 
 
 def _sessions(window: Window, times: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:

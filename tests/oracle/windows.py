@@ -92,6 +92,9 @@ def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) 
             return chain
 
 
+_QUARTER_US = 15 * 60 * 1_000_000
+
+
 def start_of(window: Window, time_us: int) -> int:
     """Return when the tumbling window of a time began."""
     shifted = time_us - window.offset_us
@@ -104,9 +107,36 @@ def start_of(window: Window, time_us: int) -> int:
         day = (_EPOCH + timedelta(microseconds=shifted)).astimezone(zone).date()
         first = day - timedelta(days=(day - date(1970, 1, 1)).days % days)
         return _midnight_us(first, zone) + window.offset_us
-    local = (_EPOCH + timedelta(microseconds=shifted)).astimezone(zone)
-    wall_us = (local.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-    return time_us - wall_us % window.length
+    # When the clock, not set in between, showed the multiple.
+    begin_us = time_us - (_clock_us(zone, time_us) - window.offset_us) % window.length
+    set_us = _last_set_us(zone, begin_us, time_us)
+    if set_us is None:
+        return begin_us
+    before_us, after_us = (_clock_us(zone, at) - window.offset_us for at in (set_us - 1, set_us))
+    if after_us % window.length == 0 or after_us // window.length > before_us // window.length:
+        return set_us  # set to a multiple, or forward over one
+    return start_of(window, set_us - 1)
+
+
+def _clock_us(zone: ZoneInfo, time_us: int) -> int:
+    """Return what the clock of a zone shows, as if it showed UTC."""
+    local = (_EPOCH + timedelta(microseconds=time_us)).astimezone(zone)
+    return (local.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _last_set_us(zone: ZoneInfo, from_us: int, to_us: int) -> int | None:
+    """Return when the clock of a zone was set last, after `from_us` and until `to_us`; None: it was not."""
+    ahead_us = _clock_us(zone, to_us) - to_us
+    low, high = to_us, to_us
+    while _clock_us(zone, low) - low == ahead_us:
+        if low == from_us:
+            return None
+        low, high = max(low - _QUARTER_US, from_us), low
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_set = _clock_us(zone, middle) - middle == ahead_us
+        low, high = (low, middle) if is_set else (middle, high)
+    return high
 
 
 def _midnight_us(day: date, zone: ZoneInfo) -> int:

@@ -170,7 +170,7 @@ def draw_from(use: Use, random: Random, budget: int) -> str:
                     return write(random.choice(parts))
                 return write(min(parts, key=lambda choice: _depth(choice, depths)))
 
-    text = write(use)
+    text = re.sub(r" VIEW ", "\nVIEW ", write(use))  # it is the first word of a line
     for word, constant in _TYPED.items():
         text = re.sub(rf"\b{word} '(?:[^']|'')*'", f"{word} '{constant}'", text)
     return text

@@ -424,23 +424,23 @@ FAULTS = (
     ),
     Fault(
         "a version is valid an instant late",
-        f"{_CONTEXT}/versions.py",
-        "(self.times_us[np.minimum(middle, len(self) - 1)] <= times_us)",
-        "(self.times_us[np.minimum(middle, len(self) - 1)] < times_us)",
+        f"{_CONTEXT}/kernels/rows.py",
+        "if due_us[middle] <= time_us[event]:",
+        "if due_us[middle] < time_us[event]:",
         only="tables",
     ),
     Fault(
         "a deleted version stays valid",
-        f"{_CONTEXT}/tables.py",
-        "places = np.where(is_deleted, _NOTHING, self._n + np.arange(len(is_deleted)))",
-        "places = self._n + np.arange(len(is_deleted))",
+        f"{_CONTEXT}/kept_rows.py",
+        "self._is_there[places] = ~is_deleted",
+        "self._is_there[places] = True",
         only="tables",
     ),
     Fault(
         "versions of different times collapse before their time",
-        f"{_CONTEXT}/versions.py",
-        "is_same = is_same_key & (sorted_us[1:] == sorted_us[:-1])",
-        "is_same = is_same_key",
+        f"{_CONTEXT}/tables.py",
+        "is_same = is_same_row & (times_us[1:] == times_us[:-1])",
+        "is_same = is_same_row",
         only="tables",
     ),
     Fault(
@@ -453,8 +453,8 @@ FAULTS = (
     Fault(
         "what a condition says of tables is not asked",
         f"{_CONTEXT}/columns.py",
-        "table = _refined(program.joins.refined, table)",
-        "table = _refined((), table)",
+        "return _refined(joins.refined, events)",
+        "return _refined((), events)",
         only="tables",
     ),
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy, one_of
 
 from cep.compiler.compile import compile_rules
 from cep.program.program import Program
@@ -131,7 +131,7 @@ KINDS: dict[str, Kind] = {
     "long streams": Rules(cases(max_events=4 * MAX_EVENTS, max_size=3)),
     "windowed values": Rules(cases_of_values()),
     "window rules": Rules(cases_of_windows()),
-    "tables": WithTables(table_cases(max_rules=2)),
+    "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
     "chains": OverRules(chained()),
 }
 """The kinds by name."""

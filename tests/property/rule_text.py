@@ -40,7 +40,8 @@ def rule_text(rule: ir.Rule) -> str:
     measures = [f"{_expression(measure.expression)} AS {measure.name}" for measure in rule.measures]
     lines = [f"RULE {rule.name}", f"FROM {', '.join(rule.streams)}", f"PARTITION BY {_key(rule)}"]
     if rule.windowing is not None:
-        return "\n".join([*lines, *_window_clauses(rule.windowing, measures, rule.report)])
+        joins = dict.fromkeys(_joins(rule))
+        return "\n".join([*lines, *joins, *_window_clauses(rule.windowing, measures, rule.report)])
     lines += dict.fromkeys(_joins(rule))
     lines.append(f"PATTERN {_pattern(rule.pattern, untils)}")
     if rule.window is not None:
@@ -70,15 +71,17 @@ def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Rep
     """Yield the clauses of a window rule."""
     window = windowing.window
     text = f"{window.length} MICROSECONDS"
+    each = "" if windowing.table is None else f" FOR EACH {windowing.table.name}"
     match window.frame:
         case Frame.SESSION:
             most = f" MAX {window.most_us} MICROSECONDS" if window.most_us else ""
             yield f"WINDOW SESSION GAP {text}{most}"
         case Frame.HOPPING:
             offset = f" OFFSET {window.offset_us} MICROSECONDS"
-            yield f"WINDOW HOPPING {text} EVERY {window.every_us} MICROSECONDS{offset}"
+            yield f"WINDOW HOPPING {text} EVERY {window.every_us} MICROSECONDS{offset}{each}"
         case _:
-            yield f"WINDOW TUMBLING {text} OFFSET {window.offset_us} MICROSECONDS"
+            zone = f" ZONE '{window.zone}'" if window.zone else ""
+            yield f"WINDOW TUMBLING {text} OFFSET {window.offset_us} MICROSECONDS{zone}{each}"
     if windowing.where is not None:
         yield f"WHERE {_expression(windowing.where)}"
     if windowing.having is not None:
@@ -91,10 +94,8 @@ def _window_clauses(windowing: ir.Windowing, measures: list[str], report: ir.Rep
 
 def _joins(rule: ir.Rule) -> Iterator[str]:
     """Yield the joins of the tables that the rule reads."""
-    expressions = [variable.predicate for variable in rule.variables if variable.predicate is not None]
-    expressions += [measure.expression for measure in rule.measures]
     keys = {table.name: table.table.key for table in rule.tables if table.table is not None}
-    for expression in expressions:
+    for expression in rule.expressions:
         for leaf in walk(expression):
             if isinstance(leaf, Joined):
                 pairs = zip(leaf.keys, keys[leaf.table], strict=True)

@@ -10,7 +10,7 @@ from tests.property.corrections import Correction
 from tests.property.test_engine import SLOW
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
 @given(st.one_of(linked(), lively(), lively()))
 def test_what_stands_is_what_a_batch_reports(case: Correction) -> None:
     check(case)

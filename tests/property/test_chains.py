@@ -11,8 +11,8 @@ from tests.property.differential import stream_table
 from tests.property.strategies.cases import Step
 from tests.property.test_engine import SLOW
 
-GATE = settings(max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
-FEW = settings(GATE, max_examples=40)
+GATE = settings(max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+FEW = settings(GATE, max_examples=25)
 
 
 @GATE

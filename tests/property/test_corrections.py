@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from tests.property.corrections import Correction, check, corrections, lively
 from tests.property.test_engine import FEW
 
-MORE = settings(FEW, max_examples=200)
+MORE = settings(FEW, max_examples=100)
 
 
 @FEW

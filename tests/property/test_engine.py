@@ -36,8 +36,9 @@ from tests.property.strategies.events import MAX_EVENTS, event_lists, streams
 from tests.property.strategies.expressions import local_expressions
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-GATE = settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+GATE = settings(max_examples=250, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
 FEW = settings(GATE, max_examples=60)
+LARGE = settings(GATE, max_examples=30)
 
 
 def is_small(case: Case) -> bool:
@@ -77,7 +78,7 @@ def test_windowed_values_of_every_event_are_those_of_the_oracle(case: Case) -> N
     assert check_engine_agrees_with_oracle(case)
 
 
-@FEW
+@LARGE
 @given(crowds(n_keys=200))
 def test_engine_agrees_with_the_oracle_while_keys_come_and_go(case: Case) -> None:
     assume(check_engine_agrees_with_oracle(case))

@@ -265,8 +265,39 @@ _rules = st.builds(
 )
 
 
+_key_columns = st.builds(lambda name: ast.KeyPart((ast.Column(None, name, _AT),), _AT), _names)
+_table_columns = st.builds(ast.Column, st.none() | _names, _names, st.just(_AT))
+_pairs = st.builds(ast.JoinPair, _table_columns, st.none() | _table_columns, st.just(_AT))
+_views = st.builds(
+    lambda name, title, tags, table, key, measures, joins, where: ast.Rule(
+        *(name, title, None, tags, (table,), key, ast.Step(ast.Name("", _AT), _AT)),
+        *(None, (), measures, None, None, _SOURCE, _AT),
+        joins=joins,
+        where=where,
+        is_view=True,
+    ),
+    _names,
+    st.none() | _texts,
+    st.lists(_line, max_size=2).map(tuple),
+    _names,
+    st.lists(_key_columns, min_size=1, max_size=2).map(tuple),
+    st.lists(st.builds(ast.Measure, _expressions, _names), min_size=1, max_size=2).map(tuple),
+    st.lists(
+        st.builds(
+            ast.Join,
+            _names,
+            st.lists(_pairs, min_size=1, max_size=2).map(tuple),
+            st.just(_AT),
+            st.booleans(),
+        ),
+        max_size=2,
+    ).map(tuple),
+    st.none() | _expressions,
+)
+
+
 @_GATE
-@given(st.lists(_rules, min_size=1, max_size=2))
+@given(st.lists(_rules | _views, min_size=1, max_size=2))
 def test_the_printed_text_of_a_rule_gives_the_same_tree(rules):
     text = print_rules(rules)
     found, problems = parse(Source("printed.cep", text))

@@ -31,7 +31,7 @@ from tests.property.strategies.events import streams
 from tests.property.test_engine import SLOW
 from tests.property.test_rule_text import REFUSED
 
-GATE = settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
+GATE = settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=SLOW)
 FEW = settings(GATE, max_examples=30)
 
 KEYS = (("k",), ("t",), ("i",))

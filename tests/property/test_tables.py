@@ -17,7 +17,7 @@ from cep.diagnostics.diagnostic import render
 from cep.engine.corrections import Corrector
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.prepare.versions import prepared_versions
+from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import Corrections
@@ -51,8 +51,14 @@ def test_the_engine_reports_what_the_oracle_reports_of_tables(case: TableCase) -
     assume(check(case, also_unoptimized=False))
 
 
+@GATE
+@given(table_cases(has_window_rules=True))
+def test_window_rules_have_the_rows_of_the_oracle_with_tables(case: TableCase) -> None:
+    assume(check(case, also_unoptimized=False))
+
+
 @FEW
-@given(table_cases(max_rules=3))
+@given(st.one_of(table_cases(max_rules=3), table_cases(has_window_rules=True)))
 def test_the_same_rules_in_another_order_go_on_from_a_snapshot(case: TableCase) -> None:
     assume(len(case.case.rules) > 1 and is_small(case))
     others = {
@@ -82,27 +88,29 @@ def test_the_same_rules_in_another_order_go_on_from_a_snapshot(case: TableCase) 
 
 
 @FEW
-@given(table_cases(), st.integers(0, 2**16))
+@given(st.one_of(table_cases(), table_cases(has_window_rules=True)), st.integers(0, 2**16))
 def test_late_versions_and_late_events_correct_matches(case: TableCase, seed: int) -> None:
     """Events and versions come in any order; the rows that stand in the end are right."""
     assume(is_small(case) and reads_tables(case))
     for program in programs_of(case):
-        _check_corrections(program, case, Random(seed))
+        check_corrections(program, case, Random(seed))
 
 
-def _check_corrections(program: Program, case: TableCase, random: Random) -> None:
+def check_corrections(program: Program, case: TableCase, random: Random) -> None:
     given_by_name = given_tables(case)
     corrector = Corrector(program, Corrections(FOREVER_US, PLENTY), given_by_name)
     standing = Standing(lambda value: repr(canonical(value)))
     arrivals: list[tuple[int, pa.Table]] = []
     for event in case.case.events:
-        table = prepare(program, stream_table(case.case.stream, [event]))
-        arrivals.append((event["ts"], table))
+        typed = stream_table(case.case.stream, [event])
+        told = extents(program, case.case.stream, typed)
+        arrivals += [(event["ts"], table) for table in (prepare(program, typed), *told)]
     for name, (stream, versions) in oracle_tables(case).items():
         if name not in case.given:
             for version in versions:
                 rows = stream_table(stream, [version])
                 arrivals += [(version["at"], table) for table in prepared_versions(program, stream, rows)]
+                arrivals += [(version["at"], table) for table in extents(program, stream, rows)]
     # Equals of one time keep their order of arrival, in which they count.
     order = sorted(range(len(arrivals)), key=lambda at: (arrivals[at][0], at))
     delayed = {time: time + random.choice([0, 0, 3, 8]) * 1_000_000 for time, _ in arrivals}
@@ -125,9 +133,10 @@ def _check_corrections(program: Program, case: TableCase, random: Random) -> Non
 
 
 @FEW
-@given(table_cases())
+@given(st.one_of(table_cases(), table_cases(has_window_rules=True)))
 def test_a_rule_with_tables_written_as_text_has_the_same_matches(case: TableCase) -> None:
     streams = {stream.name: stream for stream in (case.case.stream, *case.tables)}
+    case = replace(case, case=replace(case.case, rules=case.case.rules[:1]))
     read, problems = check_sources([Source("drawn.cep", rule_text(case.case.rules[0]))], streams)
     errors = [problem for problem in problems if problem.is_error]
     assert {problem.code for problem in errors} <= REFUSED, render(errors)

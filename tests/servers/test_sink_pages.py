@@ -26,6 +26,7 @@ from tests.servers.postgres_server import PostgresServer
 from tests.servers.process import require
 from tests.servers.rabbitmq_server import Rabbit
 from tests.servers.test_kafka_page import blocks
+from tests.unit.commands.test_tables_page import write_view
 
 pytestmark = pytest.mark.spark
 
@@ -60,6 +61,19 @@ def test_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -
     page, database = "docs/postgres_sink.md", postgres.database()
     place = {"host: localhost, database: shop, user: cep": postgres.yaml(database)}
     run_page(folder, page, **place)
+    (code,) = blocks(page, "python")
+    code = code.replace("postgresql://cep@localhost:5432/shop", postgres.dsn(database))
+    assert printed(code, {}) == blocks(page, "text")[0]
+
+
+def test_a_view_in_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -> None:
+    page, database = "docs/joins.md", postgres.database()
+    write_view(folder)
+    text = blocks(page, "yaml pipeline")[0]
+    place = "host: localhost, database: shop, user: cep"
+    assert place in text
+    (folder / "pipeline.yaml").write_text(text.replace(place, postgres.yaml(database)))
+    run_pipeline(folder / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
     (code,) = blocks(page, "python")
     code = code.replace("postgresql://cep@localhost:5432/shop", postgres.dsn(database))
     assert printed(code, {}) == blocks(page, "text")[0]

@@ -96,7 +96,7 @@ class Fed:
         """
         begun = time.monotonic()
         while not Counter(rows) <= (found := self.found()):
-            assert time.monotonic() - begun < 120, found
+            assert time.monotonic() - begun < 300, found
             time.sleep(0.05)
         assert found <= Counter((*rows, *perhaps))
         return found

@@ -13,8 +13,9 @@ import pytest
 from cep.compiler.compile import check_sources, compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
+from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source
-from cep.testing import event_table, find_matches, match_letters, read_letters, show_match, show_window
+from cep.testing import KEYS, event_table, find_matches, match_letters, read_letters, show_match, show_window
 from tests.letter_cases import LetterCase, read_cases
 from tests.oracle import find_matches as find_matches_slowly
 from tests.oracle.partitions import event_of
@@ -39,7 +40,7 @@ def oracle_matches(case: LetterCase) -> list[str]:
     """Return the matches that the oracle finds."""
     events = read_letters(case.events, case.rule.streams)
     source = Source(case.name, case.rule.text())
-    rules, problems = check_sources([source], case.streams)
+    rules, problems = check_sources([source], case.inputs)
     assert not [problem for problem in problems if problem.is_error]
     (rule,) = rules
     streams = list(case.streams.values())
@@ -47,7 +48,9 @@ def oracle_matches(case: LetterCase) -> list[str]:
     if len(streams) > 1:
         rows = [event_of(streams[of], row) for of, row in zip(events.streams, events.rows, strict=True)]
     shown = []
-    for match in find_matches_slowly(rule, streams, rows):
+    for match in find_matches_slowly(
+        rule, streams, rows, {KEYS.name: (KEYS, read_letters(case.rule.keys).rows)}
+    ):
         if case.rule.window:
             shown.append(show_window(match.start_us, match.end_us, match.measures))
             continue
@@ -86,16 +89,22 @@ def test_the_engine_finds_the_matches_of_the_example(case: LetterCase) -> None:
 def test_the_engine_finds_them_event_by_event_restored_after_each(case: LetterCase) -> None:
     events = read_letters(case.events, case.rule.streams)
     text = case.rule.text()
-    (program,) = compile_sources([Source(case.name, text)], case.streams).programs
+    (program,) = compile_sources([Source(case.name, text)], case.inputs).programs
     by_stream = events.by_stream(case.rule.streams)
-    ids = [match["match_id"] for match in find_matches(text, case.streams, by_stream)]
+    if case.rule.keys:
+        by_stream = {KEYS.name: read_letters(case.rule.keys).rows, **by_stream}
+    ids = [match["match_id"] for match in find_matches(text, case.inputs, by_stream)]
     arrived = [(row, name) for name, rows in by_stream.items() for row in rows]
     matcher = Matcher(program)
     found = []
     for row, name in sorted(arrived, key=lambda item: (item[0]["ts"], item[0]["seq"])):
-        stream = case.streams[name]
+        stream = case.inputs[name]
         found.append(matcher.advance(row["ts"] - 1))
-        matcher.push(prepare(program, event_table(stream, [row]), stream))
+        typed = event_table(stream, [row])
+        if stream.table is None:
+            matcher.push(prepare(program, typed, stream))
+        for table in (*prepared_versions(program, stream, typed), *extents(program, stream, typed)):
+            matcher.push(table)
         matcher = Matcher.restore(program, matcher.snapshot())
     found.append(matcher.finish())
     assert sorted(pa.concat_tables(found).column("match_id").to_pylist()) == sorted(ids)

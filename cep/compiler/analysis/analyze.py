@@ -12,16 +12,17 @@ from dataclasses import replace
 from cep.compiler import ir
 from cep.compiler.analysis.conditions import type_conditions
 from cep.compiler.analysis.distinct import type_distincts
-from cep.compiler.analysis.joins import resolve_joins
+from cep.compiler.analysis.joins import resolve_joins, warn_of_unread
 from cep.compiler.analysis.lets import with_lets
 from cep.compiler.analysis.match_streams import MatchStreams
-from cep.compiler.analysis.names import resolve_names, resolve_skip
-from cep.compiler.analysis.outputs import Outputs, match_columns, read_report, type_measures
+from cep.compiler.analysis.names import Names, resolve_names, resolve_skip
+from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, Outputs, match_columns, read_report, type_measures
 from cep.compiler.analysis.partitioning import Partitioning, read_partitioning
 from cep.compiler.analysis.patterns.pattern_warnings import warn_of_pattern
 from cep.compiler.analysis.patterns.sound_patterns import is_sound
 from cep.compiler.analysis.patterns.typed_pattern import typed_pattern, typed_window
 from cep.compiler.analysis.patterns.undefined_variables import warn_of_undefined
+from cep.compiler.analysis.views import typed_view, view_partitioning
 from cep.compiler.analysis.window_rules import typed_window_rule
 from cep.compiler.pattern_shape import variable_places
 from cep.diagnostics.diagnostic import in_order
@@ -31,8 +32,6 @@ from cep.errors import Diagnostic
 from cep.language import ast
 from cep.program.match_stream import MatchStream
 from cep.schema.stream import Stream
-
-DEFAULT_SEVERITY = "medium"
 
 _SELECTION = {
     ast.Mode.EARLIEST: ir.Selection.EARLIEST,
@@ -59,16 +58,21 @@ def analyze(
             rule = rules[number]
             n_before = len(problems)
             report = Report(rule.source, problems)
-            places = {} if rule.windowing is not None else variable_places(rule.pattern)
-            known = match_streams.known_to(rule, report)
-            partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
-            typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
-            found = typed_rule(rule, partitioning, streams, columns, report, n_before)
+            if rule.is_view:
+                partitioning = view_partitioning(rule, streams, report)
+                found = typed_view(rule, partitioning, streams, columns, report)
+            else:
+                places = {} if rule.windowing is not None else variable_places(rule.pattern)
+                known = match_streams.known_to(rule, report)
+                partitioning = read_partitioning(rule, places, known.streams, columns, report, known.reported)
+                typed_rule = _typed_rule if rule.windowing is None else _typed_window_rule
+                found = typed_rule(rule, partitioning, streams, columns, report, n_before)
             _check_unique(rule, match_streams.rules[rule.name.text], report)
             if partitioning.streams:
                 outputs.check(rule, partitioning, () if found is None else found.measures, report)
             is_known = len(partitioning.streams) == len(rule.streams)
             if found is not None and is_known and not report.has_error_since(n_before):
+                warn_of_unread(rule, found, report)
                 typed[number] = found
                 match_streams.add(found, partitioning)
     except TooManyErrorsError:
@@ -87,10 +91,7 @@ def _typed_rule(
     if not is_sound(rule, report):
         return None  # what is said about conditions would be guesswork
     warn_of_pattern(rule, partitioning.role_of, report)
-    joins = resolve_joins(rule, partitioning, streams, report)
-    tables = tuple(name for name, stream in streams.items() if stream.table is not None)
-    names = replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
-    names = with_lets(names, report)
+    names = with_lets(_names(rule, partitioning, streams, report), report)
     skip = resolve_skip(names, report)
     variables = type_conditions(names, report)
     distincts = type_distincts(names, report)
@@ -116,7 +117,7 @@ def _typed_rule(
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
         subsets=tuple(ir.Subset(name, members) for name, members in names.subsets.items()),
-        tables=tuple(join.table for join in joins.values() if join is not None),
+        tables=names.tables_joined,
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
     )
 
@@ -129,16 +130,8 @@ def _typed_window_rule(
     report: Report,
     n_before: int,
 ) -> ir.Rule | None:
-    resolve_joins(rule, partitioning, streams, report)
-    if rule.joins:
-        report(
-            "E0150",
-            "JOIN beside WINDOW is not supported yet",
-            rule.joins[0].table.span,
-            "a window rule reads columns of its streams",
-            "let a rule with JOIN and a pattern of one event read the stream, and the window its MATCHES OF",
-        )
-    found = typed_window_rule(rule, partitioning, columns, report)
+    names = _names(rule, partitioning, streams, report)
+    found = typed_window_rule(names, streams, columns, report)
     clauses = read_report(rule, report)
     if found is None or report.has_error_since(n_before):
         return None
@@ -158,9 +151,19 @@ def _typed_window_rule(
         report=clauses,
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         roles=partitioning.roles,
+        tables=tuple(dict.fromkeys((*names.tables_joined, *found.windowing.tables))),
         matches=tuple(stream for stream in partitioning.streams if isinstance(stream, MatchStream)),
         windowing=found.windowing,
     )
+
+
+def _names(
+    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
+) -> Names:
+    """Return what the names in `rule` stand for, those of tables among them."""
+    joins = resolve_joins(rule, partitioning, streams, report)
+    tables = tuple(name for name, stream in streams.items() if stream.table is not None)
+    return replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
 
 
 def _check_unique(rule: ast.Rule, first: ast.Rule, report: Report) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cep.compiler import ir
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.pattern_shape import variable_names
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
-from cep.expression import Column
+from cep.expression import Column, Joined, walk
 from cep.language import ast
 from cep.schema.stream import Field, Role, Stream, TableKind, TableSettings, qualified
 
@@ -20,11 +21,14 @@ def resolve_joins(
     """Return the joins of `rule` by table; None: what is wrong with one was reported."""
     found: dict[str, RuleJoin | None] = {}
     taken = {subset.name.text for subset in rule.subsets}
+    if rule.is_view:
+        taken.add(rule.streams[0].text)
     taken.update(variable_names(rule.pattern))
     for join in rule.joins:
         name = join.table
         if name.text in found or name.text in taken:
             what = "joined already" if name.text in found else "a variable of the pattern or a subset, too"
+            what = "in FROM already" if rule.is_view and name.text not in found else what
             report(
                 "E0225",
                 f"the table's name `{name.text}` is taken",
@@ -32,18 +36,41 @@ def resolve_joins(
                 what,
                 "keep one JOIN of the table"
                 if name.text in found
+                else "a view has one row of each table: declare the table once more under another name"
+                if rule.is_view
                 else "give the variable or the subset another name",
             )
             continue
-        table = _table(join, streams, report)
+        table = declared_table(join.table, streams, report)
         found[name.text] = None
         if table is not None and len(partitioning.streams) == len(rule.streams):  # all are known
-            found[name.text] = _Join(join, table, partitioning, report).resolve()
+            found[name.text] = _Join(join, table, partitioning, report, is_view=rule.is_view).resolve()
     return found
 
 
-def _table(join: ast.Join, streams: Mapping[str, Stream], report: Report) -> Stream | None:
-    name = join.table
+def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Report) -> None:
+    """Warn of tables of which the rule reads no column."""
+    parts = (part for expression in typed.expressions for part in walk(expression))
+    read = {part.table for part in parts if isinstance(part, Joined)}
+    for join in rule.joins:
+        if join.table.text not in read:
+            report(
+                "W0518",
+                f"no column of `{join.table.text}` is read",
+                join.table.span,
+                "joined for nothing: events without a row count, too",
+                f"leave the JOIN out, or ask for a row: {join.table.text}.{_key_of(join, typed)} IS NOT NULL",
+            )
+
+
+def _key_of(join: ast.Join, typed: ir.Rule) -> str:
+    table = next(table for table in typed.tables if table.name == join.table.text)
+    assert table.table is not None
+    return table.table.key[0]
+
+
+def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report) -> Stream | None:
+    """Return the table called `name`, or None: reported."""
     table = streams.get(name.text)
     if table is None:
         tables = [stream.name for stream in streams.values() if stream.table is not None]
@@ -69,8 +96,11 @@ def _table(join: ast.Join, streams: Mapping[str, Stream], report: Report) -> Str
 class _Join:
     """One JOIN of a rule."""
 
-    def __init__(self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Report) -> None:
+    def __init__(
+        self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Report, *, is_view: bool
+    ) -> None:
         assert table.table is not None
+        self.is_view = is_view
         self.join = join
         self.table = table
         self.settings: TableSettings = table.table
@@ -120,7 +150,7 @@ class _Join:
         names = (qualified(self.stream.name, f.name) if several else f.name for f in ordered)
         keys = tuple(Column(name, field.type) for name, field in zip(names, ordered, strict=True))
         is_everywhere = self.settings.kind is not TableKind.CHANGELOG
-        return RuleJoin(self.table, keys, None if is_everywhere else key)
+        return RuleJoin(self.table, keys, None if is_everywhere else key, self.stream.name)
 
     def _pair(self, pair: ast.JoinPair) -> tuple[Field, Field] | None:
         """Return the column of the event and the column of the table."""
@@ -192,10 +222,10 @@ class _Join:
             assert column.variable is not None
             self.report(
                 "E0231",
-                f"`{name}` is not a stream of this rule",
+                f"`{name}` is not {'the table in FROM' if self.is_view else 'a stream of this rule'}",
                 column.variable.span,
-                "not in FROM",
-                did_you_mean(name, tuple(streams), "streams of the rule"),
+                "a view joins by columns of that table" if self.is_view else "not in FROM",
+                did_you_mean(name, tuple(streams), "tables" if self.is_view else "streams of the rule"),
             )
             return None
         if self.stream is not None and self.stream.name != name:
@@ -235,14 +265,15 @@ class _Join:
 
     def _refuse_key(self, ordered: list[Field]) -> None:
         columns = ", ".join(field.name for field in ordered)
+        instead = "" if self.is_view else f", or write PARTITION BY {columns}"
         self.report(
             "E0226",
-            f"the rule's key is {_names(self.partitioning.key)}, `{self.table.name}` is joined by "
-            f"{_names([field.name for field in ordered])}",
+            f"the {'view' if self.is_view else 'rule'}'s key is {_names(self.partitioning.key)}, "
+            f"`{self.table.name}` is joined by {_names([field.name for field in ordered])}",
             self.join.span,
             "its versions would be needed for every key",
             f"add `replicated: true` to `{self.table.name}` in the streams file (`static: true` if its rows "
-            f"have no event time), or write PARTITION BY {columns}",
+            f"have no event time){instead}",
         )
 
 

@@ -24,6 +24,7 @@ from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
 from cep.expression import Expression
 from cep.language import ast
+from cep.schema.stream import Stream
 
 _SKIP = {
     ast.SkipTarget.PAST_LAST_EVENT: ir.SkipKind.PAST_LAST,
@@ -55,6 +56,11 @@ class Names:
     let_sizes: Mapping[str, int] = field(default_factory=dict)
     joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)
     tables: Collection[str] = ()
+
+    @property
+    def tables_joined(self) -> tuple[Stream, ...]:
+        """The tables that the rule joins."""
+        return tuple(join.table for join in self.joins.values() if join is not None)
 
     def members(self, name: str) -> tuple[str, ...]:
         """Return the variables of the pattern that `name` stands for."""

@@ -17,7 +17,10 @@ from cep.diagnostics.report import Report
 from cep.expression import Aggregate, Expression, Type
 from cep.language import ast
 from cep.program.program import EVENT_COLUMNS, OUTCOME
+from cep.program.views import KIND, REVISION
 from cep.schema.time_literals import MAX_DURATION_US
+
+DEFAULT_SEVERITY = "medium"
 
 MAX_MAX_RUNS = 1_000_000
 """Largest number in MAX RUNS."""
@@ -37,6 +40,8 @@ def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
     columns = list(MATCH_COLUMNS)
     if any(rule.report.timeout is not None for rule in rules):
         columns.append(OUTCOME)
+    if any(rule.is_view for rule in rules):
+        columns += (REVISION, KIND)
     if any(rule.report.rows is ast.Rows.ALL for rule in rules):
         columns += EVENT_COLUMNS
     return tuple(columns)

@@ -28,7 +28,7 @@ class SharedJoins:
         if leaf not in self.columns:
             number, keys = self._table(leaf)
             name = f"_j{len(self.columns)}"
-            self.columns[leaf] = JoinedColumn(name, leaf.type, number, keys, leaf.column)
+            self.columns[leaf] = JoinedColumn(name, leaf.type, number, keys, leaf.column, leaf.is_before)
         return self.columns[leaf].name
 
     def name(self, expression: Expression) -> str:
@@ -40,12 +40,19 @@ class SharedJoins:
         stream = self.declared[leaf.table]
         assert stream.table is not None
         key = leaf.order or stream.table.key
-        found = [(of.table.name, of.key) for of in self.tables]
-        if (stream.name, key) not in found:
-            found.append((stream.name, key))
-            self.tables.append(JoinedTable(stream, key, (), ()))
         of_key = dict(zip(stream.table.key, leaf.keys, strict=True))
-        return found.index((stream.name, key)), tuple(of_key[name].name for name in key)
+        keys = (of_key[name] for name in key)
+        return self.number(stream, key), tuple(
+            self.column(of) if isinstance(of, Joined) else of.name for of in keys
+        )
+
+    def number(self, table: Stream, key: tuple[str, ...]) -> int:
+        """Return the number of a table; `key` is its key in the order in which it is needed."""
+        found = [(of.table.name, of.key) for of in self.tables]
+        if (table.name, key) not in found:
+            found.append((table.name, key))
+            self.tables.append(JoinedTable(table, key, (), ()))
+        return found.index((table.name, key))
 
     def context_columns(self, refined: Iterable[Expression]) -> list[str]:
         """Return the columns of prepared events that joins, and what is computed from them, read."""
@@ -58,11 +65,13 @@ class SharedJoins:
         self, key_columns: tuple[str, ...], refined: tuple[tuple[int, int, Expression], ...]
     ) -> Joins:
         """Return all of it; `key_columns` are the columns of a prepared batch that hold the rules' key."""
+        read = {joined.table.name for joined in self.tables}
         return Joins(
             tables=tuple(self._with_columns(key_columns)),
             columns=tuple(self.columns.values()),
             derived=tuple((name, expression) for expression, name in self.derived.items()),
             refined=refined,
+            unread=tuple(table for name, table in self.declared.items() if name not in read),
         )
 
     def _with_columns(self, key_columns: tuple[str, ...]) -> Iterable[JoinedTable]:
@@ -75,10 +84,11 @@ class SharedJoins:
                 )
             )
             own = () if joined.is_co_partitioned else joined.key
-            prepared = [f"_v{number + place}" for place in range(len(own) + len(names))]
+            columns = list(dict.fromkeys((*own, *names)))
+            prepared = {name: f"_v{number + place}" for place, name in enumerate(columns)}
             number += len(prepared)
             yield replace(
                 joined,
-                key_columns=tuple(prepared[: len(own)]) if own else key_columns,
-                values=tuple(zip(names, prepared[len(own) :], strict=True)),
+                key_columns=tuple(prepared[name] for name in own) if own else key_columns,
+                values=tuple((name, prepared[name]) for name in names),
             )

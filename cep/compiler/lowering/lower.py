@@ -91,8 +91,9 @@ def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
     return PredicateParts(local, parts.correlated)
 
 
-_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], tuple[bool, bool, frozenset[str]]]
-"""Streams, key and roles; whether they are window rules, whether they join tables, what must stay exact."""
+_Kind = tuple[bool, bool, bool, frozenset[str]]
+_Group = tuple[tuple[str, ...], tuple[str, ...], tuple[Role, ...], _Kind]
+"""Streams, key and roles; whether they are window rules, join tables, are views, and what must stay exact."""
 
 
 def lower(
@@ -117,12 +118,19 @@ def lower(
     for one in ordered:
         rule = one.rule
         roles = rule.roles or (Role(rule.streams[0], rule.key),)
-        kind = (rule.windowing is not None, bool(rule.tables), exact.get(rule.name, frozenset()))
+        kind = (
+            rule.windowing is not None,
+            bool(rule.tables),
+            rule.viewing is not None,
+            exact.get(rule.name, frozenset()),
+        )
         groups.setdefault((rule.streams, rule.key, roles, kind), []).append(one)
     programs: list[Program] = []
     problems: list[Diagnostic] = []
     for (names, key, roles, _), members in groups.items():
         known = {**streams, **with_meaning(members[0].rule.matches, programs)}
+        viewing = members[0].rule.viewing
+        known |= {} if viewing is None else {viewing.changes.name: viewing.changes}
         shared = Shared(tuple(known[name] for name in names), roles, optimize)
         compiled = []
         for rule, automaton in members:
@@ -225,6 +233,7 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
         node_register=node_register,
         all_rows=rule.report.all_rows,
         suppress_us=rule.report.suppress_us,
+        is_view=rule.viewing is not None,
     )
 
 

@@ -6,26 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cep.compiler import ir
+from cep.compiler.empty_windows import is_untrue_of_nothing
 from cep.compiler.limits import MAX_REGISTERS, too_many_registers
-from cep.compiler.lowering.shared import Shared, conjuncts
+from cep.compiler.lowering.shared import Shared
 from cep.errors import Diagnostic
-from cep.expression import (
-    Call,
-    Expression,
-    Frame,
-    Literal,
-    RegisterRef,
-    Type,
-    Windowed,
-    is_null_strict,
-    rebuild,
-    walk,
-)
+from cep.expression import Expression, Frame, RegisterRef, Windowed, rebuild, walk
 from cep.program.program import Register, RuleProgram
 from cep.program.windows import WindowRule
-
-_OF_COUNTS = ("COUNT", "DISTINCT")
-_COMPARE = ("=", "<>", "<", "<=", ">", ">=")
 
 
 def lower_window_rule(rule: ir.Rule, plain: RuleProgram, shared: Shared) -> RuleProgram | Diagnostic:
@@ -53,6 +40,9 @@ def lower_window_rule(rule: ir.Rule, plain: RuleProgram, shared: Shared) -> Rule
             where=shared.place(windowing.where),
             having=None if windowing.having is None else shared.over_columns(windowing.having),
             columns=columns,
+            table=None
+            if windowing.table is None
+            else shared.joins.number(windowing.table, windowing.table_key),
         ),
     )
 
@@ -79,50 +69,8 @@ def reasons_for_every_event(rule: ir.Rule) -> Iterator[str]:
     if windowing.window.frame is Frame.SESSION:
         yield "any event keeps a session open"
         return
-    if windowing.having is None or not _is_untrue_of_nothing(windowing.having):
+    if windowing.having is None or not is_untrue_of_nothing(windowing.having):
         yield "any event makes a window"
     for windowed in values_of(rule):
         if windowed.condition is None and not windowed.stream:
             yield f"{windowed.function} looks at all"
-
-
-def _is_untrue_of_nothing(having: Expression) -> bool:
-    """Return whether HAVING is certainly not TRUE where all counts are 0 and all else is NULL."""
-    return any(_is_untrue(part) for part in conjuncts(having))
-
-
-def _is_untrue(part: Expression) -> bool:
-    if not isinstance(part, Call) or part.function not in _COMPARE:
-        return False
-    if any(_is_null(arg) for arg in part.args):
-        return True
-    left, right = map(_number, part.args)
-    if left is None or right is None:
-        return False
-    holds = {
-        "=": left == right,
-        "<>": left != right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }
-    return not holds[part.function]
-
-
-def _is_null(value: Expression) -> bool:
-    """Return whether a value is certainly NULL of no events."""
-    if isinstance(value, Windowed):
-        return value.function not in _OF_COUNTS
-    return isinstance(value, Call) and is_null_strict(value.function) and any(map(_is_null, value.args))
-
-
-def _number(value: Expression) -> float | None:
-    """Return the number that a value is of no events; None: not known."""
-    if isinstance(value, Windowed):
-        return 0 if value.function in _OF_COUNTS else None
-    if isinstance(value, Literal) and value.type in (Type.BIGINT, Type.DOUBLE):
-        return None if value.value is None else float(value.value)
-    if isinstance(value, Call) and value.function == "double":
-        return _number(value.args[0])
-    return None

@@ -20,14 +20,18 @@ class RuleJoin:
     table
         The table.
     keys
-        The columns of an event that are the key of a version, in the order of the table's key.
+        The columns of an event that are the key of a version, in the order of the table's key. In a view they
+        may be columns of another table.
     order
         The table's key in the order of the rule's key, if the table is needed only where its key is.
+    stream
+        The stream whose events have the columns of the table.
     """
 
     table: Stream
-    keys: tuple[Column, ...]
+    keys: tuple[Column | Joined, ...]
     order: tuple[str, ...] | None
+    stream: str
 
 
 class JoinChecker(Checker):

@@ -158,21 +158,48 @@ class WindowRuleInference(Inference):
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:
         stream = self._stream_named(variable)
-        return None if stream is None else self._column_in(stream, node)
+        if stream is None:
+            return None
+        if node.table is None:
+            return self._column_in(stream, node)
+        join = self.scope.joins.get(node.table.text)
+        if join is not None and join.stream != stream.name:
+            self.problem(
+                "E0231",
+                f"`{stream.name}` has no rows of `{node.table.text}`",
+                variable.span,
+                f"joined to the events of `{join.stream}`",
+                f"write {node.table.text}.{node.name.text}",
+            )
+            return None
+        return self.joined_of_event(node.table, node)
+
+    def joined_of_event(self, table: ast.Name, node: ast.Column) -> Expression | None:
+        """Return ``table.x`` of an event of the window."""
+        found = self.of_table(table, node.name)
+        join = self.scope.joins.get(table.text)
+        if found is None or join is None:
+            return None
+        self._streams_read.setdefault(join.stream, node.span)
+        return self._of_one_event(f"{table.text}.{node.name.text}", found, node.span)
 
     def _column_in(self, stream: Stream, node: ast.Column) -> Expression | None:
         found = self._field(node.name, stream)
         if found is None:
             return None
         self._streams_read.setdefault(stream.name, node.span)
+        return self._of_one_event(node.name.text, found, node.span)
+
+    def _of_one_event(self, written: str, found: Expression, span: Span) -> Expression | None:
+        """Return `found`, which each event has, or None outside of an aggregate: reported."""
         if self._in_window:
             return found
         self.problem(
             "E0245",
-            f"`{node.name.text}` of which event?",
-            node.span,
+            f"`{written}` of which event?",
+            span,
             "a window has many events",
-            f"write an aggregate: MAX({node.name.text}), LAST_VALUE({node.name.text})",
+            f"write an aggregate: MAX({written}), LAST_VALUE({written})",
         )
         return None
 

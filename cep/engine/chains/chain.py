@@ -19,9 +19,10 @@ import pyarrow as pa
 from cep.engine.chains.fed_matchers import FedMatchers, Forward
 from cep.engine.chains.linked import LinkedPrograms
 from cep.engine.corrections import Corrector
-from cep.engine.matcher import END_OF_TIME_US, Emit, Matcher
+from cep.engine.matcher import Emit, Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.prepare.versions import prepared_versions
+from cep.engine.prepare.versions import extents, prepared_versions
+from cep.engine.watermark import END_OF_TIME_US
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
@@ -96,6 +97,8 @@ class Chain:
                 self.push(number, prepare(program, events, stream))
             for versions in prepared_versions(program, stream, events):
                 self.push(number, versions)
+            for extent in extents(program, stream, events):
+                self.push(number, extent)
 
     def advance(
         self,

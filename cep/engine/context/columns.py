@@ -48,10 +48,9 @@ class Context:
         self.windows = Windows(program.windows)
         self.tables = Tables(program, given)
 
-    def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take the versions out of prepared rows that are due; return the events, None: there are none."""
-        events = self.tables.take_in(rows)
-        return events if events.num_rows else None
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        return self.tables.take_in(versions)
 
     def extend(
         self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, cells: ColumnCells
@@ -72,11 +71,7 @@ class Context:
             Those of the columns of `table`; it learns those of windows.
         """
         program = self.program
-        if program.joins.columns:
-            table = self.tables.extend(table, order)
-            for name, expression in program.joins.derived:
-                table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
-            table = _refined(program.joins.refined, table)
+        table = with_joined_columns(self.tables, table, order)
 
         def holds(place: tuple[int, int]) -> Mask:
             word, bit = place
@@ -99,10 +94,7 @@ class Context:
 
     def table_sections(self) -> tuple[TableSection, ...]:
         """Return what is kept of tables, for a snapshot."""
-        meanings = joined_meanings(self.program)
-        return tuple(
-            TableSection(meanings[table_name(number)], rows) for number, rows in self.tables.stored()
-        )
+        return sections_of(self.tables)
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:
         """Return which keys hold something that an event after the watermark can see."""
@@ -148,11 +140,39 @@ class Context:
                 for section in sections
             ]
             self.windows.restore(rings, n_slots)
-            numbers = {meaning: name for name, meaning in joined_meanings(self.program).items()}
-            places = {table_name(number): number for number in range(len(self.program.joins.tables))}
-            self.tables.restore([(places[numbers[table.meaning]], table.rows) for table in tables])
+            restore_tables(self.tables, tables)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise damaged("its windows or tables do not fit its rules") from error
+
+
+def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
+    """Return prepared events with the columns of tables, what is computed of them, and all bits."""
+    joins = tables.program.joins
+    if not joins.columns:
+        return events
+    events = tables.extend(events, order)
+    for name, expression in joins.derived:
+        events = events.append_column(name, evaluate(expression, Batch(events)).to_arrow())
+    return _refined(joins.refined, events)
+
+
+def sections_of(tables: Tables) -> tuple[TableSection, ...]:
+    """Return what is kept of tables, for a snapshot."""
+    meanings = joined_meanings(tables.program)
+    return tuple(TableSection(meanings[table_name(number)], rows) for number, rows in tables.stored())
+
+
+def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
+    """Let `tables` hold what `sections_of` returned, perhaps of a program with its rules in another order.
+
+    Raises
+    ------
+    ValueError, KeyError
+        It cannot have been stored by tables like these.
+    """
+    numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
+    places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
+    tables.restore([(places[numbers[section.meaning]], section.rows) for section in sections])
 
 
 def _parts(data: bytes, size: int) -> list[bytes]:

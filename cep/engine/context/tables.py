@@ -1,77 +1,44 @@
 """The tables of a program: what is kept of their versions, and the columns that events get of them.
 
     tables = Tables(program)
-    events = tables.take_in(rows)      # the versions among `rows` are taken out
+    tables.take_in(versions)           # those that are due
     events = tables.extend(events, order)   # with joined columns
     tables.fold()                      # the versions are older than all events to come
 
-Kept are, for each key, the last version before the watermark: versions that are not due yet wait with the
-events. They lie in levels of versions, each several times as large as the next one, so that taking in new
-versions costs little however many there are (a log-structured merge: O'Neil et al., The log-structured
-merge-tree, Acta Informatica 33, 1996).
+Kept is, for each key, the last version before the watermark (`KeptRows`): versions that are not due yet wait
+with the events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cep.arrays import I64
-from cep.engine.context.versions import SameNumberError, Sought, Versions, merged
-from cep.engine.order.ordering import OrderedEvents, key_values
-from cep.engine.prepare.columns import plain, whole
+from cep.arrays import I64, Mask
+from cep.engine.context.changes import Changes
+from cep.engine.context.kept_rows import KeptRows
+from cep.engine.context.kernels.rows import find_due
+from cep.engine.context.versions import SameNumberError, Sought, Versions, by_ties
+from cep.engine.order.ordering import OrderedEvents, key_values, order_by_time
+from cep.engine.prepare.columns import lent, plain, whole
+from cep.engine.prepare.predicates import from_arrow
 from cep.engine.watermark import START_OF_TIME_US
 from cep.errors import InputError
+from cep.expression import Type
 from cep.program.program import TIME_COLUMN, Program
 from cep.program.tables import VERSION_COLUMN, JoinedColumn, JoinedTable
 from cep.schema.arrow_types import ARROW_TYPES
-from cep.schema.stream import Stream
+from cep.schema.stream import Field, Stream
 from cep.schema.table_rows import deleted
-
-_GROWTH = 4
-"""A level is at least so many times as large as the next one."""
 
 _MOST_SEEDS = 64
 
-
-_OPEN, _NOTHING = -1, -2
-"""Places of events of which no version was found yet, and of those whose row was deleted."""
-
-
-class Found:
-    """The versions that were found for n events: parts of tables, and the place of each event in them.
-
-    `places` is (n,) int64, in the parts one after the other; below 0: there is no row.
-    """
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[Versions, I64 | None]] = []
-        self.places = np.zeros(0, np.int64)
-        self._n = 0
-
-    def add(self, versions: Versions, rows: I64 | None) -> I64:
-        """Add `rows` of `versions`, None: all; return the place of each, `_NOTHING` if it is deleted."""
-        is_deleted = versions.is_deleted if rows is None else versions.is_deleted[rows]
-        if not len(is_deleted):
-            return np.zeros(0, np.int64)
-        places = np.where(is_deleted, _NOTHING, self._n + np.arange(len(is_deleted)))
-        self.parts.append((versions, rows))
-        self._n += len(is_deleted)
-        return places
-
-    def values(self, column: str, kind: pa.DataType) -> pa.Array:
-        """Return the values of a column of the table for the events, NULL where there is no row."""
-        pieces = []
-        for versions, rows in self.parts:
-            values = whole(versions.values.column(column))
-            pieces.append(values if rows is None else values.take(pa.array(rows)))
-        if not pieces:
-            return pa.nulls(len(self.places), kind)
-        values = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
-        return values.take(pa.array(self.places, mask=self.places < 0))
+Values = Callable[[str], pa.Array]
+"""Returns the values of a column of a table for n events, NULL where there is no row."""
 
 
 class GivenTable:
@@ -146,73 +113,78 @@ class _Kept:
 
     def __init__(self, joined: JoinedTable, columns: tuple[str, ...]) -> None:
         self.joined = joined
-        self.columns = columns  # of the table
-        self.levels: list[Versions] = []  # from large and old to small and new, one version for each key
-        self.due: Versions | None = None  # not older than the events that are looked up now
-        self.n_rows = 0
-        self.seed = 0
+        self.types = {name: _field(joined.table, name).type for name in columns}
+        self.rows = KeptRows(self.types)
+        self.due: _Due | None = None  # not older than the events that are looked up now
+        self._first_due = np.zeros(0, np.int32)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows kept."""
+        return self.rows.n_rows
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes that are kept."""
+        return self.rows.n_bytes
 
     def take_in(self, rows: pa.Table) -> None:
         """Take in versions that are due: prepared rows of this table."""
         prepared = dict(self.joined.values)
         keys = _texts_or_numbers(key_values(rows, self.joined.key_columns))
-        values = pa.table(
-            [whole(rows.column(prepared[column])) for column in self.columns], names=list(self.columns)
-        )
-        ties = tuple(whole(rows.column(prepared[name])) for name in self.joined.table.tie_break)
         times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
+        places = self.rows.add(keys)
+        order = order_by_time(times_us)
+        order = order[order_by_time(places[order])]
+        places, times_us = places[order], times_us[order]
+        is_same_row = places[1:] == places[:-1]
+        is_same = is_same_row & (times_us[1:] == times_us[:-1])
+        if is_same.any():
+            ties = tuple(whole(rows.column(prepared[name])) for name in self.joined.table.tie_break)
+            order = by_ties(order, is_same, ties) if ties else order
+            is_last = np.append(~is_same, True)
+            order, places, times_us = order[is_last], places[is_last], times_us[is_last]
+            is_same_row = places[1:] == places[:-1]
+        starts = np.flatnonzero(np.append(True, ~is_same_row))
+        ends = np.zeros(len(order), np.int64)
+        ends[starts] = np.append(starts[1:], len(order))
+        if len(self._first_due) < self.rows.capacity:
+            self._first_due = np.full(self.rows.capacity, -1, np.int32)
+        self._first_due[places[starts]] = starts
         is_deleted = np.asarray(whole(rows.column(VERSION_COLUMN))) < 0
-        for _ in range(_MOST_SEEDS):
-            try:
-                due = Versions.of(keys, times_us, is_deleted, values, ties, self.seed)
-                self._check(due)
-            except SameNumberError:
-                self._reseed()
-                continue
-            self.due = due
-            return
-        raise AssertionError("keys that no seed tells apart")
+        values = {name: whole(rows.column(prepared[name])) for name in self.types}
+        self.due = _Due(order, places, times_us, starts, ends, is_deleted, values)
 
-    def _check(self, due: Versions) -> None:
-        """Raise SameNumberError if a key has the number of another one that is kept."""
-        if not pa.types.is_string(due.keys.type):
-            return
-        for level in self.levels:
-            places = np.searchsorted(level.numbers, due.numbers)
-            places = np.minimum(places, max(len(level) - 1, 0))
-            if not len(level):
-                continue
-            same = np.flatnonzero(level.numbers[places] == due.numbers)
-            own = level.keys.take(pa.array(places[same]))
-            if not pc.all(pc.equal(own, due.keys.take(pa.array(same))), min_count=0).as_py():
-                raise SameNumberError
+    def found(self, keys: pa.Array, codes: I64 | None, times_us: I64) -> Values:
+        """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``."""
+        places = self.rows.find(keys)
+        places = places if codes is None else places[codes]
+        due = self.due
+        if due is None:
+            return partial(self.rows.values, places=self.rows.that_are_there(places))
+        found = np.empty(len(places), np.int64)
+        find_due(places, lent(times_us), self._first_due, due.ends, lent(due.times_us), found)
+        at = np.flatnonzero(found >= 0)
+        versions = due.order[found[at]]
+        places = self.rows.that_are_there(places)
+        places[at] = -1
+        return partial(self._with_due, due=due, places=places, at=at, versions=versions)
 
-    def _reseed(self) -> None:
-        while self.seed < _MOST_SEEDS:
-            self.seed += 1
-            try:
-                self.levels = [
-                    Versions.of(level.keys, level.times_us, level.is_deleted, level.values, (), self.seed)
-                    for level in self.levels
-                ]
-            except SameNumberError:
-                continue
-            return
-
-    def found(self, sought: Sought, times_us: I64) -> Found:
-        """Return the versions that were valid for events at their times."""
-        of_keys = np.full(len(sought.numbers) + 1, _OPEN, np.int64)  # the last one is for keys that are NULL
-        found = Found()
-        for level in reversed(self.levels):
-            rows = level.rows_of(sought)
-            is_here = (rows >= 0) & (of_keys[:-1] == _OPEN)
-            of_keys[:-1][is_here] = found.add(level, rows[is_here])
-        found.places = of_keys[sought.codes]
-        if self.due is not None and len(self.due):
-            rows = self.due.rows_at(sought, times_us)
-            is_here = rows >= 0
-            found.places[is_here] = found.add(self.due, None)[rows[is_here]]
-        return found
+    def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
+        """Return a column of the rows at `places`; of events `at` it is that of versions that are due."""
+        if not len(at):
+            return self.rows.values(name, places)
+        chosen = due.values[name].take(pa.array(versions, mask=due.is_deleted[versions]))
+        vector = self.rows.cells(name, places)
+        if vector is None:
+            both = pa.concat_arrays([self.rows.values(name, places), chosen])
+            order = np.arange(len(places))
+            order[at] = len(places) + np.arange(len(at))
+            return both.take(pa.array(order))
+        of_due = from_arrow(chosen, vector.type)
+        vector.values[at] = of_due.values
+        vector.known[at] = of_due.known
+        return vector.to_arrow()
 
     def fold(self) -> None:
         """Let the versions that were due become the last ones of their keys.
@@ -222,43 +194,22 @@ class _Kept:
         InputError
             The table has more rows than it may have (E0619).
         """
-        if self.due is None:
+        due, self.due = self.due, None
+        if due is None:
             return
-        new, self.due = self.due.last_of_each(), None
-        self.n_rows += self._added(new)
+        last = due.ends[due.starts] - 1
+        versions, places = due.order[last], due.places[last]
+        self._first_due[places] = -1
+        self.rows.change(places, due.is_deleted[versions], due.values, versions)
         _check_limit(self.joined.table, self.n_rows)
-        self.levels.append(new)
-        while len(self.levels) > 1 and len(self.levels[-2]) < _GROWTH * len(self.levels[-1]):
-            newer = self.levels.pop()
-            self.levels[-1] = merged(self.levels[-1], newer)
-        self.levels[0] = self.levels[0].without_deleted()
-
-    def _added(self, new: Versions) -> int:
-        """Return by how many rows the table grows."""
-        was_there = np.zeros(len(new), np.bool_)
-        is_open = np.ones(len(new), np.bool_)
-        sought = Sought(new.keys, new.numbers, np.arange(len(new)))
-        for level in reversed(self.levels):
-            rows = level.rows_of(sought)
-            is_here = is_open & (rows >= 0)
-            was_there[is_here] = ~level.is_deleted[rows[is_here]]
-            is_open &= ~is_here
-        is_there = ~new.is_deleted
-        return int((is_there & ~was_there).sum()) - int((~is_there & was_there).sum())
-
-    def compact(self) -> Versions | None:
-        """Return all rows as one level; None: there are none."""
-        while len(self.levels) > 1:
-            newer = self.levels.pop()
-            self.levels[-1] = merged(self.levels[-1], newer)
-        if self.levels:
-            self.levels[0] = self.levels[0].without_deleted()
-        return self.levels[0] if self.levels and len(self.levels[0]) else None
 
     def stored(self) -> pa.Table | None:
         """Return the rows for a snapshot: the key, then the columns; None: there are none."""
-        level = self.compact()
-        return None if level is None else level.values.add_column(0, _KEY, level.keys)
+        if not self.n_rows:
+            return None
+        places = self.rows.places()
+        values = {name: self.rows.values(name, places) for name in self.types}
+        return pa.table({_KEY: self.rows.keys(), **values})
 
     def restore(self, stored: pa.Table) -> None:
         """Hold what `stored` returned.
@@ -268,25 +219,51 @@ class _Kept:
         ValueError
             It has other columns.
         """
-        types = {field.name: ARROW_TYPES[field.type] for field in self.joined.table.fields}
-        wanted = [types[name] for name in self.columns]
-        if sorted(stored.column_names) != sorted([_KEY, *self.columns]):
+        if sorted(stored.column_names) != sorted([_KEY, *self.types]):
             raise ValueError("other columns")
-        values = stored.select(self.columns)
-        if values.schema.types != wanted:
+        values = {name: whole(stored.column(name)) for name in self.types}
+        if [column.type for column in values.values()] != [ARROW_TYPES[kind] for kind in self.types.values()]:
             raise ValueError("columns of other types")
         keys = whole(stored.column(_KEY))
-        n = len(keys)
         if keys.null_count or keys.type not in (pa.string(), pa.int64()):
             raise ValueError("no keys")
-        found = _Sorted(self.joined)
-        found.set(keys, np.full(n, START_OF_TIME_US), np.zeros(n, np.bool_), values, ())
-        self.seed, self.levels, self.n_rows = found.seed, [found.versions], len(found.versions)
+        self.rows.keep(keys, values)
 
-    @property
-    def n_bytes(self) -> int:
-        """The bytes that are kept."""
-        return sum(level.values.nbytes + level.keys.nbytes + 17 * len(level) for level in self.levels)
+    def held(self) -> pa.Table:
+        """Return the columns of all rows, as they were before the versions that are due."""
+        places = self.rows.places()
+        return pa.table({name: self.rows.values(name, places) for name in self.types})
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """m versions in the order of their rows, then of time; of one row and time there is one.
+
+    Parameters
+    ----------
+    order : (m,) int64
+        Their places in `values`.
+    places : (m,) int64
+        The places of their rows in `KeptRows`.
+    times_us : (m,) int64
+        From when on they are valid.
+    starts : (rows,) int64
+        The first version of each row.
+    ends : (m,) int64
+        Behind the last version of the row, at its first one.
+    is_deleted : (n,) bool
+        By their places in `values`: whether there is no row from then on.
+    values
+        Columns of the table, as the versions came.
+    """
+
+    order: I64
+    places: I64
+    times_us: I64
+    starts: I64
+    ends: I64
+    is_deleted: Mask
+    values: Mapping[str, pa.Array]
 
 
 _KEY = "#key"
@@ -322,56 +299,54 @@ class Tables:
             number: _Kept(joined, columns[number])
             for number, joined in enumerate(joins.tables)
             if joined.table.name not in given
+            and (columns[number] or not program.has_silent_windows)  # FOR EACH reads its keys only
         }
         self._given = {
             number: given[joined.table.name].sorted_by(joined, columns[number])
             for number, joined in enumerate(joins.tables)
             if joined.table.name in given
         }
+        self._changes = Changes(program) if program.has_views else None
 
-    def take_in(self, rows: pa.Table) -> pa.Table:
-        """Take the versions out of prepared rows that are due; return the events."""
-        if not self.program.joins.takes_versions:
-            return rows
-        number = np.asarray(whole(rows.column(VERSION_COLUMN)))
-        is_version = number != 0
-        if not is_version.any():
-            return rows
+    def take_in(self, rows: pa.Table) -> pa.Table | None:
+        """Take in versions that are due: prepared rows. Return the events of views: what they change."""
+        number = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN))))
         for table, kept in self._kept.items():
-            is_of_table = np.abs(number) == table + 1
-            if is_of_table.any():
+            is_of_table = number == table + 1
+            if is_of_table.all():
+                kept.take_in(rows)
+            elif is_of_table.any():
                 kept.take_in(rows.filter(pa.array(is_of_table)))
-        return rows.filter(pa.array(~is_version))
+        if self._changes is None:
+            return None
+        return self._changes.of(rows, self._kept[self._changes.base].held)
 
     def extend(self, events: pa.Table, order: OrderedEvents) -> pa.Table:
         """Return prepared events, whose order is known, with their joined columns (`Joins.columns`)."""
         times_us = np.asarray(whole(events.column(TIME_COLUMN)))
-        found: dict[tuple[int, tuple[str, ...]], Found] = {}
+        found: dict[tuple[int, tuple[str, ...], bool], Values] = {}
         for column in self.program.joins.columns:
-            place = (column.table, column.keys)
+            place = (column.table, column.keys, column.is_before)
             if place not in found:
-                found[place] = self._find(column, events, order, times_us)
-            values = found[place].values(column.column, ARROW_TYPES[column.type])
-            events = events.append_column(column.name, values)
+                at_us = times_us - 1 if column.is_before else times_us
+                found[place] = self._find(column, events, order, at_us)
+            events = events.append_column(column.name, found[place](column.column))
         return events
 
-    def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Found:
-        kept, given = self._kept.get(column.table), self._given.get(column.table)
-        seed = kept.seed if kept is not None else given.seed if given is not None else 0
+    def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Values:
+        codes = None
         if column.keys == self.program.key_columns:  # the keys are told apart already
             codes = np.full(events.num_rows, -1, np.int64)
             codes[order.rows] = order.codes
-            sought = Sought.of_codes(_texts_or_numbers(order.keys), codes, seed)
+            keys = _texts_or_numbers(order.keys)
         else:
-            sought = Sought.of(_texts_or_numbers(key_values(events, column.keys)), seed)
-        if kept is not None:
-            return kept.found(sought, times_us)
-        assert given is not None
-        found = Found()
-        rows = given.versions.rows_at(sought, times_us)
-        places = np.append(found.add(given.versions, None), _NOTHING)
-        found.places = places[rows]
-        return found
+            keys = _texts_or_numbers(key_values(events, column.keys))
+        if column.table in self._kept:
+            return self._kept[column.table].found(keys, codes, times_us)
+        given = self._given[column.table]
+        seed = given.seed
+        sought = Sought.of(keys, seed) if codes is None else Sought.of_codes(keys, codes, seed)
+        return partial(_values_of, given.versions, given.versions.rows_at(sought, times_us))
 
     def fold(self) -> None:
         """Let the versions taken in become the last ones of their keys."""
@@ -406,15 +381,27 @@ class Tables:
                 self._kept[number].restore(rows)
 
 
+def _values_of(versions: Versions, rows: I64, name: str) -> pa.Array:
+    """Return a column of the versions in `rows`, NULL where one is -1 or a deletion."""
+    is_row = rows >= 0
+    if len(versions):
+        is_row &= ~versions.is_deleted[rows]
+    return whole(versions.values.column(name)).take(pa.array(rows, mask=~is_row))
+
+
 def _texts_or_numbers(keys: pa.Array) -> pa.Array:
     """Return keys as texts or 64-bit numbers."""
     return keys if pa.types.is_string(keys.type) else keys.cast(pa.int64())
 
 
-def _of_type(column: pa.ChunkedArray, table: Stream, name: str) -> pa.Array:
+def _field(table: Stream, name: str) -> Field:
     field = table.field(name)
     assert field is not None
-    values, kind = plain(column), ARROW_TYPES[field.type]
+    return field
+
+
+def _of_type(column: pa.ChunkedArray, table: Stream, name: str) -> pa.Array:
+    values, kind = plain(column), ARROW_TYPES[_field(table, name).type]
     return values if values.type == kind else values.cast(kind)
 
 
@@ -429,3 +416,16 @@ def _check_limit(table: Stream, n_rows: int) -> None:
             "raise `max_rows` of the table if there is memory for its rows wherever they are needed, or join "
             "it by the rule's key, so that each row is needed in one place",
         )
+
+
+def warm_up_tables() -> None:
+    """Change rows of a table and look them up, so that every kernel is compiled."""
+    rows = KeptRows({"n": Type.BIGINT, "text": Type.STRING})
+    for length in (1, 99):
+        keys = pa.array(["k" * length])
+        places = rows.add(keys)
+        found = np.empty(1, np.int64)
+        find_due(places, found, np.zeros(rows.capacity, np.int32), places + 1, places, found.copy())
+        values = {"n": pa.array([1]), "text": keys}
+        rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
+    rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

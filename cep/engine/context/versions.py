@@ -34,6 +34,15 @@ def key_numbers(keys: pa.Array, seed: int) -> I64:
     return np.asarray(keys.cast(pa.int64()))
 
 
+def key_hashes(keys: pa.Array) -> I64:
+    """Return (n,) int64: a hash of each key, a text or an int64; equal keys have equal hashes."""
+    if pa.types.is_string(keys.type):
+        return key_numbers(keys, 0)
+    hashes = np.zeros(len(keys), np.uint64)
+    hash_column(keys, hashes)
+    return hashes.view(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Sought:
     """The keys of n events.
@@ -127,7 +136,7 @@ class Versions:
         is_same_key = sorted_numbers[1:] == sorted_numbers[:-1]
         is_same = is_same_key & (sorted_us[1:] == sorted_us[:-1])
         if ties and is_same.any():
-            order = _by_ties(order, is_same, ties)
+            order = by_ties(order, is_same, ties)
         sorted_keys = keys.take(pa.array(order))
         _check_distinct(sorted_keys, is_same_key)
         is_last = np.append(~is_same, True)[: len(order)]
@@ -219,10 +228,6 @@ class Versions:
         times_us = np.full(len(self), START_OF_TIME_US)
         return replace(self, times_us=times_us)
 
-    def without_deleted(self) -> Versions:
-        """Return the versions that are rows."""
-        return self._only(~self.is_deleted) if self.is_deleted.any() else self
-
     def _only(self, chosen: Mask) -> Versions:
         if chosen.all():
             return self
@@ -237,32 +242,6 @@ class Versions:
         )
 
 
-def merged(older: Versions, newer: Versions) -> Versions:
-    """Return one version for each key, the newer where there are two; both have one for each key.
-
-    Raises
-    ------
-    SameNumberError
-        Two keys have one number.
-    """
-    numbers = np.concatenate([older.numbers, newer.numbers])
-    order = np.argsort(numbers, kind="stable")  # finds the two sorted parts and merges them
-    is_same = numbers[order[1:]] == numbers[order[:-1]]
-    keys = pa.concat_arrays([older.keys, newer.keys]).take(pa.array(order))
-    _check_distinct(keys, is_same)
-    is_last = np.append(~is_same, True)[: len(order)]
-    chosen = order[is_last]
-    values = pa.concat_tables([older.values, newer.values]).combine_chunks()
-    return Versions(
-        keys.filter(pa.array(is_last)),
-        numbers[chosen],
-        np.concatenate([older.times_us, newer.times_us])[chosen],
-        np.concatenate([older.is_deleted, newer.is_deleted])[chosen],
-        values.take(pa.array(chosen)).combine_chunks(),
-        has_one_each=True,
-    )
-
-
 def _check_distinct(keys: pa.Array, is_same: Mask) -> None:
     """Raise SameNumberError if keys side by side differ where their numbers are the same."""
     if pa.types.is_string(keys.type) and is_same.any():
@@ -272,7 +251,7 @@ def _check_distinct(keys: pa.Array, is_same: Mask) -> None:
             raise SameNumberError
 
 
-def _by_ties(order: I64, is_same: Mask, ties: tuple[pa.Array, ...]) -> I64:
+def by_ties(order: I64, is_same: Mask, ties: tuple[pa.Array, ...]) -> I64:
     """Return `order` with the versions of one key and time in the order of `ties`, NULL first."""
     tied = np.append(is_same, False)
     tied[1:] |= is_same

@@ -72,7 +72,7 @@ def places_in(keys: pa.Array, known: pa.Array) -> I32:
 
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`. Second deliveries of streams with `deduplicate` are left out."""
-    codes, keys, first_rows = _numbered(key_values(table, program.key_columns))
+    codes, keys, first_rows = numbered(key_values(table, program.key_columns))
     time_us = lent(np.asarray(whole(table.column(TIME_COLUMN))))
     rows, ordered_codes = _by_time_and_key(codes, time_us, len(keys))
     ordered_us = np.empty_like(time_us)
@@ -98,7 +98,7 @@ _MAX_SPREAD = 4
 """Integer keys are numbered through a table if it has at most so many places for each event."""
 
 
-def _numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
+def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
     """Return the number of each row's key, the distinct keys, and the first row of each."""
     codes = np.empty(len(keys), np.int32)
     if pa.types.is_int64(keys.type) and len(keys):
@@ -242,7 +242,7 @@ def hash_column(column: pa.Array, seeds: U64) -> None:
         _, offsets, data = column.buffers()
         starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
         text = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
-        hash_bytes(starts, text, valid, seeds)
+        hash_bytes(lent(starts), lent(text), valid, seeds)
         return
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))

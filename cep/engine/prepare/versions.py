@@ -5,7 +5,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -70,6 +70,61 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 
 
+def extent_rows(program: Program, stream: Stream, first_us: int, latest_us: int) -> pa.Table:
+    """Return rows of `program.event_schema` that say from when to when the input is, at least.
+
+    They are versions without a key: a deletion tells the time of an event of the rules' streams, another one
+    a time that the input has reached. So they wait, are late and go through snapshots as all rows do.
+
+    Parameters
+    ----------
+    program
+        It has windows without events (`Program.has_silent_windows`).
+    stream
+        Of which the events are, or a table.
+    first_us, latest_us
+        The times of the earliest and the latest of them.
+    """
+    told = [(latest_us, 1)]
+    if stream in program.streams:
+        told.append((first_us, -1))
+    own = {
+        TIME_COLUMN: [time_us for time_us, _ in told],
+        VERSION_COLUMN: [sign for _, sign in told],
+        STREAM_COLUMN: [0] * len(told),
+        COUNTED_COLUMN: [True] * len(told),
+    }
+    columns = [
+        pa.array(own[field.name], field.type)
+        if field.name in own
+        else pa.nulls(len(told), field.type)
+        if field.nullable
+        else pa.array([0] * len(told), field.type)
+        for field in program.event_schema
+    ]
+    return pa.Table.from_arrays(columns, schema=program.event_schema)
+
+
+def extents(program: Program, stream: Stream, rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield what `extent_rows` says of typed events of `stream`, or versions of a table; nothing: no need."""
+    if program.has_silent_windows and rows.num_rows and not stream.is_static:
+        yield extent_rows(program, stream, *extent(stream, rows))
+
+
+def extent(stream: Stream, rows: pa.Table) -> tuple[int, int]:
+    """Return the earliest and the latest time of typed events or versions; there are some."""
+    times = pc.min_max(plain(rows.column(stream.event_time)).cast(pa.int64()))
+    return times["min"].as_py(), times["max"].as_py()
+
+
+def is_keyed(program: Program, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which prepared rows have a key; the others are `extent_rows`."""
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(
+        pc.is_valid(rows.column(program.key_columns[0]))
+    )
+    return found
+
+
 def prepared_versions(program: Program, table: Stream, rows: pa.Table) -> Iterator[pa.Table]:
     """Yield what `prepare_versions` returns, for each time that the program joins `table`."""
     for number, joined in enumerate(program.joins.tables):
@@ -81,3 +136,32 @@ def is_event(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which prepared rows are events; the others are versions."""
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.asarray(rows.column(VERSION_COLUMN)) == 0
     return found
+
+
+def parted(program: Program, tables: Sequence[pa.Table]) -> tuple[list[pa.Table], list[pa.Table]]:
+    """Return the events among prepared rows, and the versions; tables of one of them are not copied."""
+    events: list[pa.Table] = []
+    versions: list[pa.Table] = []
+    for rows in tables:
+        are_events = is_event(rows) if program.joins.takes_versions else None
+        if are_events is None or are_events.all():
+            events.append(rows)
+        elif not are_events.any():
+            versions.append(rows)
+        else:
+            events.append(rows.filter(pa.array(are_events)))
+            versions.append(rows.filter(pa.array(~are_events)))
+    return events, versions
+
+
+def until(time_us: int, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
+    """Return the prepared rows up to a time, and those behind it, as a table each; None: there are none."""
+    if not tables:
+        return None, None
+    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    is_due = np.asarray(rows.column(TIME_COLUMN)) <= time_us
+    if is_due.all():
+        return rows, None
+    if not is_due.any():
+        return None, rows
+    return rows.filter(pa.array(is_due)), rows.filter(pa.array(~is_due))

@@ -25,8 +25,15 @@ FORMS = {
     "NO": "NO SKIP",
     **REPORT_FORMS,
     **WINDOW_FORMS,
+    "VIEW": "VIEW name",
+    "KEY": "KEY column",
+    "LEFT": "LEFT JOIN customers ON customer_id",
+    "SELECT": "SELECT accounts.balance, customers.name AS name",
 }
 """First word of a clause -> how it is written."""
+
+VIEW_CLAUSES_SHOWN = "TITLE, SEVERITY, TAGS, KEY, FROM, JOIN, LEFT JOIN, WHERE, SELECT"
+"""The clauses of a view, for a help."""
 
 CLAUSES_SHOWN = (
     "TITLE, SEVERITY, TAGS, FROM, JOIN, PARTITION BY, PATTERN, WITHIN, SUBSET, LET, DEFINE, MEASURES, MATCH, "

@@ -140,7 +140,7 @@ class RuleReader:
     def _refuse_second_rule(self) -> NoReturn:
         parser = self.parser
         start = parser.now
-        while not parser.is_at_end() and parser.now.word != "RULE":
+        while not parser.is_at_end() and parser.now.word != "RULE" and not parser.begins_view():
             parser.take()
         parser.fail(
             "E0115",
@@ -469,7 +469,7 @@ _NECESSARY = {"FROM", "PARTITION", "PATTERN"}
 _REPEATED = {"JOIN"}
 """Clauses that a rule may have several of."""
 
-_SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE"}
+_SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE", "LEFT": "JOIN"}
 
 _SKIP_HELP = "write AFTER MATCH NO SKIP, or SKIP PAST LAST EVENT, TO NEXT EVENT, TO FIRST v, TO LAST v"
 

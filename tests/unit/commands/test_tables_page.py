@@ -62,10 +62,21 @@ def test_the_commands_print_what_the_page_of_joins_shows(folder: Path) -> None:
     for name in ("inner", "outer", "anti"):
         Path(f"{name}.cep").write_text(blocks(JOINS, f"cep {name}")[0])
         assert check_rules([f"{name}.cep"]).problems == ()
-    shown = shown_commands(JOINS)
+    *shown, (of_view, changes) = shown_commands(JOINS)
     assert [len(output.splitlines()) for _, output in shown] == [3, 3, 1]
     for command, output in shown:
         assert cep_prints(command) == output
+    write_view(Path())
+    assert cep_prints(of_view) == changes
+    assert len(changes.splitlines()) == 5
+
+
+def write_view(folder: Path) -> None:
+    """Write the files of the view of the page of joins."""
+    (folder / "streams.yaml").write_text(blocks(JOINS, "yaml accounts")[0])
+    (folder / "customer_accounts.cep").write_text(blocks(JOINS, "cep customer_accounts")[0])
+    for name in ("accounts", "customers"):
+        (folder / f"{name}.jsonl").write_text(blocks(JOINS, f"json {name}")[0])
 
 
 def test_the_summary_counts_versions_and_every_line(tables: Path) -> None:
@@ -85,6 +96,17 @@ def test_the_summary_counts_versions_and_every_line(tables: Path) -> None:
         'no such `op`: \\"truncate\\", known are insert, update and delete',
         "`op` is NULL",
     ]
+
+
+def test_a_table_of_which_no_column_is_read_is_an_input_all_the_same(tables: Path) -> None:
+    rule = blocks(TABLES, "cep")[1].replace("JOIN countries", "JOIN customers ON customer_id\nJOIN countries")
+    Path("limits.cep").write_text(rule)
+    command = shown_commands(TABLES)[0][0].removesuffix(" --quiet")
+    result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
+    assert result.exit_code == 0
+    assert "warning[W0518]: no column of `customers` is read" in result.stderr
+    assert "versions                 3  of table customers\n" in result.stderr
+    assert len(result.stdout.splitlines()) == 0
 
 
 @pytest.mark.parametrize("missing", ["customers", "countries"])

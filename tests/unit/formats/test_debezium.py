@@ -15,7 +15,8 @@ from cep.formats.payloads.debezium import DebeziumFormat
 from cep.formats.payloads.registry import payload_format, payload_names
 from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.formats.text.messages import MessageReader, Messages
-from cep.schema.stream import Field, Stream
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
+from cep.testing import find_matches
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sources.messages.settings import MessageSpec
 from spark_runtime.sources.messages.source import MessageSource
@@ -248,3 +249,35 @@ def test_a_pipeline_file_names_what_is_said_besides_the_row(tmp_path: Path) -> N
     for columns, value in (("{op: op}", "json"), ("{number: op}", "debezium")):
         with pytest.raises(Exception, match="E0841"):
             spec(columns, value)
+
+
+def test_a_table_of_envelopes_is_joined_as_any_other() -> None:
+    fields = (
+        *(Field("id", "bigint"), Field("limit", "double"), Field("at", "timestamp")),
+        *(Field("op", "string"), Field("lsn", "bigint")),
+    )
+    customers = Stream(
+        "customers", fields, "at", ("lsn",), table=TableSettings(("id",), TableKind.CHANGELOG, "op")
+    )
+    payments = Stream(
+        "payments", (Field("id", "bigint"), Field("ts", "timestamp"), Field("amount", "double")), "ts"
+    )
+    rule = (
+        "RULE r FROM payments JOIN customers ON id PARTITION BY id PATTERN a "
+        "DEFINE a AS amount > customers.limit OR customers.limit IS NULL "
+        "MEASURES a.ts AS ts, a.customers.limit AS most MATCH ALL"
+    )
+    changes = [
+        envelope("r", {"id": 1, "limit": 10.0}, ts_us=1_000_000, lsn=1),
+        envelope("u", {"id": 1, "limit": 30.0}, {"id": 1}, ts_us=3_000_000, lsn=4),
+        envelope("u", {"id": 1, "limit": 20.0}, {"id": 1}, ts_us=3_000_000, lsn=3),
+        wrapped(envelope("d", None, {"id": 1, "limit": None}, ts_us=5_000_000, lsn=7)),
+        envelope("c", {"id": 1, "limit": 5.0}, ts_us=6_000_000, lsn=9),
+    ]
+    versions, dead = read(*changes, stream=customers, columns={"op": "op", "at": "commit_time", "lsn": "lsn"})
+    assert dead == []
+    rows = [{"id": 1, "ts": second * 1_000_000, "amount": 25.0} for second in range(8)]
+    streams = {"payments": payments, "customers": customers}
+    found = find_matches(rule, streams, {"payments": rows, "customers": versions})
+    seconds = {(match["match_end"].second, match["most"]) for match in found}
+    assert seconds == {(0, None), (1, 10.0), (2, 10.0), (5, None), (6, 5.0), (7, 5.0)}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from cep.commands.cli import main
@@ -19,6 +20,7 @@ STREAMS = load_streams(FOLDER / "streams.yaml")
 TAKEOVER = FOLDER / "takeover_then_drain.cep"
 LATERAL = FOLDER / "lateral_movement.cep"
 SCAN = FOLDER / "scan.cep"
+HIJACK = FOLDER / "session_hijack.cep"
 
 
 def at(minute: float) -> datetime:
@@ -149,3 +151,59 @@ def test_what_is_slower_or_of_few_hosts_is_no_scan() -> None:
         == []
     )
     assert scans([connection(number, 0, f"src{number}", f"host{number}") for number in range(200)]) == []
+
+
+HOME, CAFE, FAR = ("10.1.0.1", "DE"), ("10.2.0.2", "DE"), ("10.9.0.9", "NG")
+
+
+def request(
+    number: int, minute: float, device: str | None, place: tuple[str | None, str | None], session: str = "s1"
+) -> dict[str, Any]:
+    """Return a request of the session from a device at a place: its address and its country."""
+    address, country = place
+    row = {"request_id": number, "ts": at(minute), "session_id": session, "account": "a7"}
+    return row | {"device": device, "address": address, "country": country}
+
+
+def asked(*parts: tuple[float, str | None, tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+    return [request(number, *part) for number, part in enumerate(parts)]
+
+
+def hijacks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return find_matches(HIJACK.read_text(), STREAMS, rows)
+
+
+def test_a_session_that_goes_on_from_another_device_and_address_is_found_once() -> None:
+    rows = asked(
+        (0, "phone", HOME), (5, "phone", CAFE), (20, "linux", FAR), (21, "phone", CAFE), (22, "x", FAR)
+    )
+    (match,) = hijacks(rows)
+    assert (match["session_id"], match["account"], match["match_end"]) == ("s1", "a7", at(20))
+    assert (match["owner"], match["device"]) == ("phone", "linux")
+    assert (match["owner_address"], match["address"], match["is_abroad"]) == (CAFE[0], FAR[0], True)
+
+
+def test_a_thief_in_the_same_country_is_found() -> None:
+    (match,) = hijacks(asked((0, "phone", HOME), (15, "linux", CAFE)))
+    assert match["is_abroad"] is False
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        asked((0, "phone", HOME), (1, "phone", CAFE), (2, "phone", FAR)),
+        asked((0, "phone", HOME), (1, "phone 2", HOME)),
+        asked((0, "phone", HOME), (1, "phone 2", HOME), (2, "phone 2", FAR)),
+        asked((0, "phone", HOME), (15.001, "linux", FAR)),
+        [request(1, 0, "phone", HOME), request(2, 1, "linux", FAR, session="s2")],
+        asked((0, None, HOME), (1, "linux", FAR)),
+        asked((0, "phone", HOME), (1, None, FAR)),
+        asked((0, "phone", (None, None)), (1, "linux", FAR)),
+    ],
+    ids=[
+        *("the owner travels", "an update of the browser", "an update, then travel", "the owner is gone"),
+        *("another session", "no device before", "no device", "no address before"),
+    ],
+)
+def test_what_an_owner_does_is_no_hijack(rows: list[dict[str, Any]]) -> None:
+    assert hijacks(rows) == []

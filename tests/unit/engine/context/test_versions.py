@@ -1,4 +1,4 @@
-"""Versions of tables: which one is valid, how they are merged, and keys whose numbers are the same."""
+"""Versions of tables: which one is valid, what is kept of them, and keys whose numbers are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cep.compiler.compile import compile_sources
 from cep.engine.context import versions as module
 from cep.engine.context.tables import GivenTable
-from cep.engine.context.versions import SameNumberError, Sought, Versions, key_numbers, merged
+from cep.engine.context.versions import SameNumberError, Sought, Versions, key_numbers
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
@@ -74,14 +74,6 @@ def test_all_are_found_as_a_plain_search_finds_them(n_keys: int, n_versions: int
         last = max((row[1] for row in valid), default=None)
         plain.append(next((value for _, at, value in reversed(valid) if at == last), None))
     assert found(versions(rows), asked) == plain
-
-
-def test_the_newer_of_two_levels_counts() -> None:
-    older = versions([("a", 1, 10), ("b", 1, 20), ("c", 1, 30)]).last_of_each()
-    newer = versions([("b", 2, None), ("d", 2, 40), ("c", 2, 31)]).last_of_each()
-    both = merged(older, newer)
-    assert found(both, [("a", 9), ("b", 9), ("c", 9), ("d", 9)]) == [10, None, 31, 40]
-    assert sorted(both.without_deleted().keys.to_pylist()) == ["a", "c", "d"]
 
 
 @pytest.fixture
@@ -147,10 +139,10 @@ def test_keys_of_one_number_do_not_change_what_rules_find(weak_numbers: None) ->
     assert len(set(with_weak)) > 10
 
 
-@pytest.mark.parametrize("growth", [0, 1, 4])
-def test_many_levels_say_what_one_level_says(growth: int) -> None:
+@pytest.mark.parametrize("few", [0, 64])
+def test_rows_that_are_moved_together_say_what_they_said_before(few: int) -> None:
     of = table(TableKind.CHANGELOG)
-    with mock.patch("cep.engine.context.tables._GROWTH", growth):
+    with mock.patch("cep.engine.context.kept_rows._FEW", few):
         assert matches_in_steps(of, 12, restores=False) == matches_in_steps(of, 12)
 
 

@@ -1,0 +1,152 @@
+"""The changes of views: which keys a version of a table may give another row, and when.
+
+    changes = changes_of(program, rows, held)
+
+A version of a table that has the key of the view may change the row of its own key. A version of any other
+table may change the rows that are joined with it. Their keys are found in the table of FROM, as it was before
+the versions that are due, and in these versions: all rows that had the value at some time are looked at. So
+there may be an event for a row that does not change. It is not taken, because the row differs from the one
+right before in nothing. Each key has one event for each instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.arrays import I64
+from cep.engine.order.ordering import key_values
+from cep.engine.prepare.columns import whole
+from cep.program.program import TIME_COLUMN, Program, bits_column
+from cep.program.tables import VERSION_COLUMN
+from cep.program.views import CHANGE_US
+
+
+class Changes:
+    """Makes the changes of a program of views.
+
+    Parameters
+    ----------
+    program
+        The views.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        joins = program.joins
+        self.base = next(
+            number for number, joined in enumerate(joins.tables) if joined.table.name == program.stream.name
+        )
+        by_name = {column.name: column.column for column in joins.columns}
+        self._by_rows: dict[int, list[tuple[str, ...]]] = {}
+        """Table -> the ways in which it is joined: columns of the table in FROM, in the order of its key."""
+        for column in joins.columns:
+            joined = joins.tables[column.table]
+            if not joined.is_co_partitioned and not joined.table.is_static and not column.is_before:
+                way = tuple(by_name.get(name, name) for name in column.keys)
+                ways = self._by_rows.setdefault(column.table, [])
+                if way not in ways:
+                    ways.append(way)
+
+    def of(self, rows: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
+        """Return the changes as prepared events, one for each key and instant, in no order.
+
+        Parameters
+        ----------
+        rows
+            Versions that are due, prepared (`Program.event_schema`).
+        held
+            Returns what was kept of the table in FROM before: its columns, the key among them. It costs time
+            for each row, so it is only asked where another table has changed.
+        """
+        numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
+        found = [
+            _renamed(rows.filter(pa.array(np.isin(numbers, self._with_key))), self._own),
+            *self._of_other_tables(rows, numbers, held),
+        ]
+        names = [*self.program.key_columns, TIME_COLUMN]
+        table = pa.concat_tables([part.select(names) for part in found])
+        table = table.group_by(names, use_threads=False).aggregate([]).combine_chunks()
+        return self._events(table)
+
+    @property
+    def _with_key(self) -> list[int]:
+        return [at for at, joined in enumerate(self.program.joins.tables) if joined.is_co_partitioned]
+
+    @property
+    def _own(self) -> Mapping[str, str]:
+        return {name: name for name in (*self.program.key_columns, TIME_COLUMN)}
+
+    def _of_other_tables(
+        self,
+        rows: pa.Table,
+        numbers: I64,
+        held: Callable[[], pa.Table],
+    ) -> Iterator[pa.Table]:
+        """Yield the changes of rows by tables that have another key than the view."""
+        changed = [number for number in self._by_rows if (numbers == number).any()]
+        if not changed:
+            return
+        base = self.program.joins.tables[self.base]
+        prepared = dict(base.values)
+        prepared |= dict(zip(self.program.key_columns, self.program.key_columns, strict=True))
+        own, kept = rows.filter(pa.array(numbers == self.base)), held()
+        for number in changed:
+            versions = rows.filter(pa.array(numbers == number))
+            keys = key_values(versions, self.program.joins.tables[number].key_columns)
+            times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
+            for way in self._by_rows[number]:
+                columns = dict.fromkeys((*self.program.key_columns, *way))
+                parts = [_renamed(own, {name: prepared[name] for name in columns})]
+                parts.append(kept.select(list(columns)))
+                yield self._joined(pa.concat_tables(parts), way, keys, times_us)
+
+    def _joined(
+        self,
+        rows: pa.Table,
+        way: tuple[str, ...],
+        keys: pa.Array,
+        times_us: I64,
+    ) -> pa.Table:
+        """Return the keys of `rows` with each time at which what they are joined with has a version."""
+        known = keys.unique()
+        codes = np.asarray(pc.index_in(keys, value_set=known)).astype(np.int64)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(known)))
+        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+        of_rows = pc.index_in(key_values(rows.combine_chunks(), way), value_set=known)
+        is_joined = np.asarray(pc.is_valid(of_rows))
+        of_rows = np.asarray(of_rows.drop_null()).astype(np.int64)
+        n_times = (ends - starts)[of_rows]
+        places = np.repeat(np.flatnonzero(is_joined), n_times)
+        first = np.repeat(starts[of_rows] - (np.cumsum(n_times) - n_times), n_times)
+        times = times_us[order][first + np.arange(len(first))]
+        found = rows.select(list(self.program.key_columns)).take(pa.array(places))
+        return found.append_column(TIME_COLUMN, pa.array(times, pa.int64()))
+
+    def _events(self, keys: pa.Table) -> pa.Table:
+        """Return keys and times as prepared events of which every predicate may hold."""
+        n = keys.num_rows
+        own = {bits_column(word) for word in range(len(self.program.predicates))}
+        columns = []
+        for field in self.program.event_schema:
+            if field.name in keys.column_names:
+                column = whole(keys.column(field.name))
+            elif field.name == CHANGE_US:
+                column = whole(keys.column(TIME_COLUMN))
+            elif field.name in own:
+                column = pa.array(np.full(n, -1, np.int64))
+            elif field.name == VERSION_COLUMN:
+                column = pa.array(np.zeros(n, np.int64))
+            else:
+                column = pa.nulls(n, field.type)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.Table.from_arrays(columns, schema=self.program.event_schema)
+
+
+def _renamed(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+    """Return columns of a table under other names: `columns` has new -> old."""
+    return pa.table({name: table.column(old) for name, old in columns.items()})

@@ -1,0 +1,303 @@
+"""Rows of a table by their keys: found and added by hashing, their values copied for events.
+
+A key is found in an open-addressed hash table of row numbers (linear probing: Knuth, The Art of Computer
+Programming 3, 6.4). Its own text or number is compared, so keys with equal hashes are told apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cep.arrays import I32, I64, U8
+from cep.engine.context.kernels.compiled import inlined, kernel
+
+NUMBER, NULL = -1, -2
+"""Lengths of keys that are no texts."""
+
+SHORT = 16
+"""A text of so many bytes lies in the record of its key."""
+
+_ROW = (1 << 32) - 1
+_AHEAD = 128
+"""So many keys are looked up together: the processor then waits for their places in memory together."""
+
+
+@kernel
+def pack_keys(offsets: I64, data: U8, keys: I64) -> None:
+    """Write short texts into the records of keys, and where the others begin.
+
+    Parameters
+    ----------
+    offsets : (m,) int64
+        Where each text begins in `data`.
+    data : (bytes,) uint8
+        Texts.
+    keys : (m, 4) int64
+        Of each key a hash, two words, and the length of the text; the words are written.
+    """
+    for key in range(keys.shape[0]):
+        length, start = keys[key, 3], offsets[key]
+        keys[key, 1], keys[key, 2] = start, 0
+        if 0 <= length <= SHORT:
+            keys[key, 1] = 0
+            for at in range(length):
+                keys[key, 1 + (at >> 3)] |= np.int64(data[start + at]) << ((at & 7) << 3)
+
+
+@inlined
+def _tag(hashed: int) -> int:
+    """Return what the index has of a hash besides its place."""
+    return hashed >> 32 & 0x7FFF_FFFF
+
+
+@inlined
+def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) -> bool:
+    """Return whether a key is the one of a row."""
+    length = keys[key, 3]
+    if records[row, 0] != keys[key, 0] or records[row, 3] != length:
+        return False
+    if length <= SHORT:
+        return records[row, 1] == keys[key, 1] and records[row, 2] == keys[key, 2]
+    first, start = keys[key, 1], records[row, 1]
+    at = 0
+    while at < length and data[first + at] == text[start + at]:
+        at += 1
+    return at == length
+
+
+@kernel
+def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64) -> None:
+    """Find the rows of keys.
+
+    Parameters
+    ----------
+    keys : (m, 4) int64
+        Of each key its hash, its text (see `pack_keys`), and the length of the text. Of a key that is a
+        number: the number, 0, and the length `NUMBER`. `NULL`: it has no row.
+    data : (bytes,) uint8
+        Texts of `keys`.
+    records : (capacity, 4) int64
+        The same of each row; long texts are in `text`.
+    text : (bytes,) uint8
+        Texts of `records`.
+    index : (2**k,) int64
+        The row at each place, with a part of its hash above; -1: none. At least twice as many places as rows.
+    rows : (m,) int64
+        The row of each key, -1: none; written.
+    """
+    mask = index.shape[0] - 1
+    for first in range(0, keys.shape[0], _AHEAD):
+        last = min(first + _AHEAD, keys.shape[0])
+        for key in range(first, last):
+            place = keys[key, 0] & mask
+            entry = index[place]
+            while entry >= 0 and entry >> 32 != _tag(keys[key, 0]):
+                place = (place + 1) & mask
+                entry = index[place]
+            rows[key] = place if entry >= 0 else -1
+        for key in range(first, last):
+            if rows[key] >= 0:
+                place = rows[key]
+                entry = index[place]
+                while entry >= 0 and not _is_same(keys, key, data, records, entry & _ROW, text):
+                    place = (place + 1) & mask
+                    entry = index[place]
+                rows[key] = entry & _ROW if entry >= 0 and keys[key, 3] != NULL else -1
+
+
+@kernel
+def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64) -> int:
+    """Find the rows of keys, and add those that are not there, until there is no room.
+
+    Parameters
+    ----------
+    keys, data, records, text, index, rows
+        See `find_keys`; what belongs to the rows is changed. No key is NULL.
+    ends : (2,) int64
+        How many rows there are, and how much of `text` is used; changed.
+    done : int
+        So many keys are done.
+
+    Returns
+    -------
+    How many keys are done; less than m: there is no room for the next one.
+    """
+    mask = index.shape[0] - 1
+    for key in range(done, keys.shape[0]):
+        place = keys[key, 0] & mask
+        entry = index[place]
+        while entry >= 0 and not (
+            entry >> 32 == _tag(keys[key, 0]) and _is_same(keys, key, data, records, entry & _ROW, text)
+        ):
+            place = (place + 1) & mask
+            entry = index[place]
+        if entry >= 0:
+            rows[key] = entry & _ROW
+            continue
+        new, length = ends[0], keys[key, 3] if keys[key, 3] > SHORT else 0
+        if new == records.shape[0] or 2 * new >= mask or ends[1] + length > text.shape[0]:
+            return key
+        for part in range(4):
+            records[new, part] = keys[key, part]
+        if length:
+            records[new, 1] = ends[1]
+            for at in range(length):
+                text[ends[1] + at] = data[keys[key, 1] + at]
+        ends[0], ends[1] = new + 1, ends[1] + length
+        index[place] = _tag(keys[key, 0]) << 32 | new
+        rows[key] = new
+    return keys.shape[0]
+
+
+@kernel
+def index_rows(records: I64, n_rows: int, index: I64) -> None:
+    """Write an index of rows, whose keys differ.
+
+    Parameters
+    ----------
+    records : (capacity, 4) int64
+        See `find_keys`.
+    n_rows : int
+        The number of rows.
+    index : (2**k,) int64
+        All -1; written.
+    """
+    mask = index.shape[0] - 1
+    for row in range(n_rows):
+        place = records[row, 0] & mask
+        while index[place] >= 0:
+            place = (place + 1) & mask
+        index[place] = _tag(records[row, 0]) << 32 | row
+
+
+@kernel
+def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
+    """Write the keys of some rows, which are texts, one behind the other.
+
+    Parameters
+    ----------
+    records : (capacity, 4) int64
+        See `find_keys`.
+    text : (bytes,) uint8
+        Long texts of `records`.
+    rows : (n,) int64
+        Rows.
+    offsets : (n + 1,) int64
+        Where each text goes, as long as it is.
+    to : (bytes,) uint8
+        Written.
+    """
+    for place in range(rows.shape[0]):
+        row, target = rows[place], offsets[place]
+        length, start = records[row, 3], records[row, 1]
+        for at in range(length):
+            if length > SHORT:
+                to[target + at] = text[start + at]
+            else:
+                to[target + at] = records[row, 1 + (at >> 3)] >> ((at & 7) << 3) & 0xFF
+
+
+@kernel
+def find_due(rows: I64, time_us: I64, first: I32, end: I64, due_us: I64, found: I64) -> None:
+    """Find for each event the latest version at or before its time among those that are due.
+
+    Parameters
+    ----------
+    rows : (n,) int64
+        The row of the event's key, -1: none.
+    time_us : (n,) int64
+        The times of the events.
+    first : (capacity,) int32
+        The first version of each row that is due, -1: none is.
+    end : (m,) int64
+        Behind the last version of the row, at its first one.
+    due_us : (m,) int64
+        The times of the versions, of each row rising.
+    found : (n,) int64
+        The version, -1: none; written.
+    """
+    for event in range(rows.shape[0]):
+        found[event] = -1
+        if rows[event] >= 0 and first[rows[event]] >= 0:
+            start = np.int64(first[rows[event]])
+            low, high = start, end[start]
+            while low < high:
+                middle = (low + high) >> 1
+                if due_us[middle] <= time_us[event]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > start:
+                found[event] = low - 1
+
+
+@kernel
+def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
+    """Copy the cells of some rows.
+
+    Parameters
+    ----------
+    cells : (capacity,) int64
+        The cell of each row.
+    known : (capacity,) uint8
+        0: NULL.
+    rows : (n,) int64
+        Rows; -1: NULL.
+    to : (n,) int64
+        Written.
+    to_known : (n,) uint8
+        Written.
+    """
+    for place in range(rows.shape[0]):
+        row = rows[place]
+        if row < 0:
+            to[place], to_known[place] = 0, 0
+        else:
+            to[place], to_known[place] = cells[row], known[row]
+
+
+@kernel
+def measure_texts(spans: I64, rows: I64, offsets: I64) -> None:
+    """Write where the text of each of some rows begins if they lie one behind the other.
+
+    Parameters
+    ----------
+    spans : (capacity, 3) int64
+        Of each row: anything, where its text begins, and its length; below 0: it has none.
+    rows : (n,) int64
+        Rows; -1: none.
+    offsets : (n + 1,) int64
+        Written.
+    """
+    offsets[0] = 0
+    for place in range(rows.shape[0]):
+        length = 0
+        if rows[place] >= 0:
+            length = max(spans[rows[place], 2], 0)
+        offsets[place + 1] = offsets[place] + length
+
+
+@kernel
+def copy_texts(spans: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
+    """Copy the texts of some rows.
+
+    Parameters
+    ----------
+    spans : (capacity, 3) int64
+        See `measure_texts`.
+    text : (bytes,) uint8
+        Texts of `spans`.
+    rows : (n,) int64
+        Rows; -1: none.
+    offsets : (n + 1,) int64
+        What `measure_texts` wrote.
+    to : (bytes,) uint8
+        Written.
+    """
+    for place in range(rows.shape[0]):
+        target = offsets[place]
+        n = offsets[place + 1] - target
+        if n > 0:
+            start = spans[rows[place], 1]
+            for at in range(n):
+                to[target + at] = text[start + at]

@@ -1,0 +1,124 @@
+"""The clauses of a view, read one by one: VIEW name KEY column FROM table JOIN table ON column SELECT ..."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from cep.errors import Span
+from cep.language import ast
+from cep.language.clauses.forms import FORMS, VIEW_CLAUSES_SHOWN
+from cep.language.clauses.rule_reader import RuleReader
+from cep.language.grammar import Token
+from cep.language.patterns import PatternReader
+
+_OF_RULES = frozenset(FORMS) - {"RULE", "VIEW"}
+_INSTEAD = {
+    "PARTITION": "say the key of a row in KEY",
+    "MEASURES": "say what a row has in SELECT",
+    "HAVING": "say which rows there are in WHERE",
+}
+"""First word of a clause of rules -> what to write in a view."""
+
+
+class ViewReader(RuleReader):
+    """Collects the clauses of one view; each but JOIN is there at most once, in any order."""
+
+    def __init__(self, parser: PatternReader) -> None:
+        super().__init__(parser)
+        self.where: ast.Expression | None = None
+        shared = ("TITLE", "SEVERITY", "TAGS", "FROM", "JOIN")
+        self.clauses = {word: read for word, read in self.clauses.items() if word in shared}
+        self.clauses |= {
+            "KEY": self._read_columns,
+            "LEFT": self._read_left_join,
+            "WHERE": self._read_where,
+            "SELECT": self._read_select,
+        }
+
+    def _refuse(self, token: Token) -> NoReturn:
+        self.parser.refuse_comment()
+        if token.word in _OF_RULES:
+            self.parser.fail(
+                "E0330",
+                f"{token.word} in a view",
+                Span(token.start, token.end),
+                "a clause of rules",
+                f"{_INSTEAD.get(token.word, 'leave it out')}; clauses of a view: {VIEW_CLAUSES_SHOWN}",
+            )
+        expected = f"{self.may_follow} or a clause" if self.may_follow else "a clause"
+        self.parser.unexpected(expected, f"clauses of a view: {VIEW_CLAUSES_SHOWN}")
+
+    def _read_columns(self) -> None:
+        names = self.parser.names("the name of a column")
+        self.key = tuple(ast.KeyPart((ast.Column(None, name, name.span),), name.span) for name in names)
+        self.may_follow = "`,`"
+
+    def _read_left_join(self) -> None:
+        self.parser.expect_word("JOIN")
+        self.joins.read(is_left=True)
+        self.may_follow = "AND"
+
+    def _read_where(self) -> None:
+        self.where = self.parser.condition()
+        self.may_follow = "an operator"
+
+    def _read_select(self) -> None:
+        """Read ``expression [AS name], ...``; a column alone is called as it is."""
+        parser = self.parser
+        found = []
+        while True:
+            expression = parser.condition()
+            if parser.accept_word("AS"):
+                name = parser.name("the name of a column of the view")
+            elif isinstance(expression, ast.Column):
+                name = expression.name
+            else:
+                parser.unexpected("an operator or AS", "give what is no column a name: a.x + b.x AS total")
+            found.append(ast.Measure(expression, name))
+            if not parser.accept_sign(","):
+                break
+        self.measures = tuple(found)
+        self.may_follow = "AS, `,`"
+
+    def finish(self, span: Span, sound: bool) -> ast.Rule | None:
+        """Return the view, or None; say which clauses are missing."""
+        if self.name is None:
+            return None
+        lacking = {
+            "KEY": "which columns tell its rows apart",
+            "FROM": "which table has its rows",
+            "SELECT": "what a row has",
+        }
+        for clause, need in lacking.items():
+            if clause not in self.seen:
+                self.parser.diagnostics.append(
+                    self.parser.problem(
+                        "E0106",
+                        f"view `{self.name.text}` has no {clause}",
+                        self.name.span,
+                        f"does not say {need}",
+                        f"add: {FORMS[clause] if clause != 'FROM' else 'FROM table'}",
+                    )
+                )
+        if not sound or not self.key or not self.streams or not self.measures:
+            return None
+        return ast.Rule(
+            name=self.name,
+            title=self.title,
+            severity=self.severity,
+            tags=self.tags,
+            streams=self.streams,
+            matches=self.matches,
+            key=self.key,
+            pattern=ast.Step(ast.Name("", span), span),
+            window=None,
+            definitions=(),
+            measures=self.measures,
+            mode=None,
+            skip=None,
+            source=self.parser.source,
+            span=span,
+            joins=tuple(self.joins.joins),
+            where=self.where,
+            is_view=True,
+        )

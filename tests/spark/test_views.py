@@ -1,0 +1,161 @@
+"""Views: a batch and a stream report the changes of a local run, with the same ids."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from cep.compiler.compile import compile_sources
+from cep.documents.schema_file import load_streams
+from cep.errors import Source
+from cep.local.match_file import match_file
+from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
+from spark_runtime import detect, run_pipeline
+from tests.spark.events import comparable, spark_rows
+from tests.spark.test_tables import in_json, read
+
+STREAMS = """
+tables:
+  accounts:
+    key: [account]
+    event_time: at
+    tie_break: [n]
+    op: op
+    lateness: 10 seconds
+    schema: {n: bigint, account: string, at: timestamp, op: string, customer: string, balance: double}
+  limits:
+    key: [account]
+    event_time: at
+    tie_break: [n]
+    op: op
+    lateness: 10 seconds
+    schema: {n: bigint, account: string, at: timestamp, op: string, cap: bigint}
+  customers:
+    key: [customer]
+    replicated: true
+    event_time: at
+    tie_break: [n]
+    op: op
+    lateness: 10 seconds
+    schema: {n: bigint, customer: string, at: timestamp, op: string, name: string}
+"""
+RULES = """
+VIEW owned
+KEY account
+FROM accounts
+JOIN customers ON customer
+LEFT JOIN limits ON account
+WHERE accounts.balance > 0
+SELECT accounts.account, customers.name, accounts.balance, limits.cap AS cap
+
+VIEW limited
+KEY account
+FROM limits
+JOIN accounts ON account
+SELECT cap, accounts.balance > limits.cap AS is_over
+"""
+PIPELINE = """
+streams: streams.yaml
+rules: [rules.cep]
+sources:
+  - {table: accounts, format: json, path: accounts, max_files_per_trigger: 1}
+  - {table: limits, format: json, path: limits, max_files_per_trigger: 1}
+  - {table: customers, format: json, path: customers, max_files_per_trigger: 1}
+sinks: [{format: parquet, path: out/rows}]
+checkpoint: out/checkpoint
+at_end: finish
+"""
+START = datetime(2024, 5, 1, tzinfo=UTC)
+NAMES = ("accounts", "limits", "customers")
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def drawn(seed: int, n: int) -> Rows:
+    """Return versions in order of arrival: out of order by less than the lateness."""
+    rng = random.Random(seed)
+
+    def version(number: int, keys: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+        op = rng.choice(["c", "u", "u", "u", "d"])
+        at = START + timedelta(seconds=rng.randrange(n))
+        return {"n": number, **keys, "at": at, "op": op, **(dict.fromkeys(values) if op == "d" else values)}
+
+    def account() -> dict[str, str]:
+        return {"account": f"a{rng.randrange(12)}"}
+
+    def customer() -> str:
+        return f"c{rng.randrange(5)}"
+
+    rows = {
+        "accounts": [
+            version(k, account(), {"customer": customer(), "balance": rng.choice([-1.0, 5.0, 9.0])})
+            for k in range(n)
+        ],
+        "limits": [version(k, account(), {"cap": rng.choice([3, 7, None])}) for k in range(n)],
+        "customers": [
+            version(k, {"customer": customer()}, {"name": rng.choice(["Ann", "Bob", None])})
+            for k in range(n // 3)
+        ],
+    }
+    return {
+        name: sorted(found, key=lambda row: row["at"] + timedelta(seconds=rng.uniform(0, 9)))
+        for name, found in rows.items()
+    }
+
+
+def written(folder: Path, rows: Rows, n_files: int) -> dict[str, Path]:
+    """Write each table as files in order of arrival; return where they are."""
+    for name, found in rows.items():
+        (folder / name).mkdir(parents=True)
+        size = -(-len(found) // n_files)
+        for number in range(n_files):
+            file = folder / name / f"part-{number:03}.json"
+            file.write_text(
+                "".join(in_json(row) + "\n" for row in found[number * size : (number + 1) * size])
+            )
+            os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+    return {name: folder / name for name in rows}
+
+
+def compiled(folder: Path) -> tuple[RuleSet, dict[str, Stream]]:
+    (folder / "streams.yaml").write_text(STREAMS)
+    (folder / "rules.cep").write_text(RULES)
+    streams = load_streams(folder / "streams.yaml")
+    return compile_sources([Source("rules", RULES)], streams).rule_set, streams
+
+
+def expected_rows(rules: RuleSet, paths: Mapping[str, Path]) -> list[Any]:
+    rows = match_file(rules, {name: str(path) for name, path in paths.items()}).matches.to_pylist()
+    assert {(row["rule"], row["kind"]) for row in rows} == {
+        (rule, kind) for rule in ("owned", "limited") for kind in ("match", "retract")
+    }
+    return comparable(rows)
+
+
+def test_a_batch_of_dataframes_reports_what_a_local_run_does(spark: SparkSession, tmp_path: Path) -> None:
+    rules, streams = compiled(tmp_path)
+    paths = written(tmp_path, drawn(1, 90), 3)
+    expected = expected_rows(rules, paths)
+    schemas = {
+        name: ", ".join(f"{field.name} {field.ddl}" for field in streams[name].fields) for name in NAMES
+    }
+    batch = {name: spark.read.schema(schemas[name]).json(str(paths[name])).repartition(3) for name in NAMES}
+    assert comparable(spark_rows(detect(batch, RULES, streams=streams))) == expected
+
+
+def test_a_stream_of_a_pipeline_reports_what_a_local_run_does(spark: SparkSession, tmp_path: Path) -> None:
+    rules, _ = compiled(tmp_path)
+    paths = written(tmp_path, drawn(2, 90), 3)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    summary = run_pipeline(tmp_path / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
+    assert summary.counts.late == 0
+    assert comparable(read(tmp_path / "out/rows")) == expected_rows(rules, paths)
