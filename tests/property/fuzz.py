@@ -31,8 +31,20 @@ ROUND = 20
 VARIANTS = 15
 """Cases that are derived from each drawn case."""
 
-TURNS = (*["rules"] * 4, "windowed values", "window rules", "long streams", "tables", "tables", "chains")
-"""The kind of the cases of a seed: `TURNS[seed % 10]`."""
+TURNS = (
+    *["rules"] * 4,
+    *(
+        "windowed values",
+        "window rules",
+        "zones",
+        "silent windows",
+        "long streams",
+        "tables",
+        "tables",
+        "chains",
+    ),
+)
+"""The kinds of the cases of seeds, in turns."""
 
 
 class DifferenceError(AssertionError):

@@ -19,9 +19,9 @@ from cep.rule_set import RuleSet
 from tests.property import chains, differential, tables
 from tests.property.chains import Chained, chained
 from tests.property.differential import Row, programs_of, rows_by
-from tests.property.strategies.cases import Case, cases, cases_of_values, cases_of_windows
+from tests.property.strategies.cases import Case, cases, cases_of_values, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import MAX_EVENTS
-from tests.property.tables import TableCase, delivered_as, table_cases, with_versions
+from tests.property.tables import TableCase, delivered_as, silent_cases, table_cases, with_versions
 from tests.property.variants import Pool, smaller, variants
 
 
@@ -131,6 +131,8 @@ KINDS: dict[str, Kind] = {
     "long streams": Rules(cases(max_events=4 * MAX_EVENTS, max_size=3)),
     "windowed values": Rules(cases_of_values()),
     "window rules": Rules(cases_of_windows()),
+    "zones": Rules(cases_of_zones()),
+    "silent windows": WithTables(silent_cases()),
     "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
     "chains": OverRules(chained()),
 }

@@ -39,8 +39,6 @@ from tests.property.differential import (
 from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
 
-_DAY_US = 86_400 * SECOND_US
-
 _VALUES = (
     Field("i", "bigint"),
     Field("d", "double"),
@@ -238,13 +236,7 @@ def delivered_as(drawn: TableCase, case: Case) -> TableCase:
 def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
     """Draw a case of window rules with FOR EACH: keys without events, that come, go and come back."""
     case = draw(st.one_of(cases_of_windows(max_events), cases_of_zones()))
-    # The oracle knows the starts of hours only where an event is, if clocks are set.
-    rules = [
-        rule
-        for rule in case.rules
-        if rule.windowing.window.frame is not Frame.SESSION
-        and (not rule.windowing.window.zone or rule.windowing.window.length % _DAY_US == 0)
-    ]
+    rules = [rule for rule in case.rules if rule.windowing.window.frame is not Frame.SESSION]
     assume(rules and case.events)
     key = rules[0].key
     columns = draw(st.sampled_from([key, key[::-1]]))
