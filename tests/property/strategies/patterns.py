@@ -201,7 +201,7 @@ def patterns(draw: st.DrawFn, max_size: int) -> ir.Node:
         pattern = ir.Sequence((first, ir.Item(draw(_JOINTS), pattern)))
     if draw(st.integers(0, 9)) == 0:
         pattern = _after_absence(draw, names, pattern)
-    if draw(st.integers(0, 4)) == 0:
+    if draw(st.booleans()):
         pattern = _with_distinct(draw, pattern)
     if draw(st.integers(0, 9)) == 0:
         pattern = ir.Anchored(pattern)
