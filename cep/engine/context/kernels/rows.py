@@ -111,12 +111,22 @@ def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64,
 
     Parameters
     ----------
-    keys, data, records, text, index, rows
-        See `find_keys`; what belongs to the rows is changed. No key is NULL.
+    keys : (m, 4) int64
+        See `find_keys`. No key is NULL.
+    data : (bytes,) uint8
+        Texts of `keys`.
+    records : (capacity, 4) int64
+        Changed, as are `text`, `index` and `rows`; see `find_keys`.
+    text : (bytes,) uint8
+        Texts of `records`.
+    index : (2**k,) int64
+        The row at each place.
     ends : (2,) int64
         How many rows there are, and how much of `text` is used; changed.
     done : int
         So many keys are done.
+    rows : (m,) int64
+        The row of each key.
 
     Returns
     -------
