@@ -15,6 +15,11 @@ from cep.language import ast
 from cep.language.parser import parse
 
 
+_PATTERN = re.compile(r"\bPATTERN\b", re.IGNORECASE)
+_BEGIN = re.compile(r"\b(RULE|VIEW)(?=\s)", re.IGNORECASE)
+_FROM = re.compile(r"\sFROM\s", re.IGNORECASE)
+
+
 class FrontEnd(Protocol):
     """Reads rules of one language. It runs on the driver only, and never raises for what a text has in it."""
 
@@ -42,7 +47,10 @@ class _RuleText:
 
     def recognizes(self, text: str) -> bool:
         """Say whether a text says PATTERN, or RULE or VIEW and later FROM: no path has them as words."""
-        return re.search(r"\bPATTERN\b|\b(RULE|VIEW)\s[\s\S]*\sFROM\s", text, re.IGNORECASE) is not None
+        if _PATTERN.search(text):
+            return True
+        begin = _BEGIN.search(text)  # two searches: one for both would begin anew at each RULE of a text
+        return begin is not None and _FROM.search(text, begin.end()) is not None
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
         """Return the rules of a text and its problems."""
