@@ -14,7 +14,6 @@ from cep.diagnostics.diagnostic import Diagnostic, Source
 from cep.language import ast
 from cep.language.parser import parse
 
-
 _PATTERN = re.compile(r"\bPATTERN\b", re.IGNORECASE)
 _BEGIN = re.compile(r"\b(RULE|VIEW)(?=\s)", re.IGNORECASE)
 _FROM = re.compile(r"\sFROM\s", re.IGNORECASE)
