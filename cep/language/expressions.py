@@ -416,7 +416,12 @@ class ExpressionReader(Cursor):
             if self.now.kind is not Lexeme.TEXT:
                 self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
             zone = text_of(self.take())
-        return ast.Over(kind, self.span_from(start), length_us, count, offset_us, zone)
+        step_us, by = None, self.now.start
+        if self.accept_word("BY"):  # of any window: which ones cannot have it is said with what to write
+            step_us = self.duration()
+        return ast.Over(
+            kind, self.span_from(start), length_us, count, offset_us, zone, step_us, self.span_from(by)
+        )
 
     def skip_parentheses(self) -> None:
         """Take everything up to the parenthesis that closes the one that is next."""

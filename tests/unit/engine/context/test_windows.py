@@ -162,7 +162,8 @@ def drawn_window(draw: random.Random, frame: Frame) -> Window:
     if frame is Frame.TUMBLING:
         length = draw.choice((1, 10, 60))
         return Window(frame, length, previous, offset_us=draw.choice((0, 3, -7)))
-    return Window(frame, draw.choice((0, 1, 5, 30, 100)), previous)
+    step = draw.choice((0, 1, 5, 30)) if frame is Frame.TIME else 0
+    return Window(frame, draw.choice((0, 1, 5, 30, 100)) * max(step, 1), previous, step_us=step)
 
 
 def drawn_columns(draw: random.Random, kind: Type) -> list[WindowColumn]:
