@@ -416,11 +416,12 @@ class ExpressionReader(Cursor):
             if self.now.kind is not Lexeme.TEXT:
                 self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
             zone = text_of(self.take())
-        step_us, by = None, self.now.start
-        if self.accept_word("BY"):  # of any window: which ones cannot have it is said with what to write
+        step_us, step_span = None, Span(0, 0)
+        if by := self.accept_word("BY"):  # which windows cannot have it is said when they are checked
             step_us = self.duration()
+            step_span = self.span_from(by.start)
         return ast.Over(
-            kind, self.span_from(start), length_us, count, offset_us, zone, step_us, self.span_from(by)
+            kind, self.span_from(start), length_us, count, offset_us, zone, step_us, step_span
         )
 
     def skip_parentheses(self) -> None:
