@@ -257,7 +257,7 @@ class WindowChecker(Checker):
             label = "longer than the window"
             help_text = f"write shorter steps, or OVER TUMBLING {step}: the events since the step began"
         elif length_us % step_us:
-            title = f"a window of {length} does not divide into steps of {step}"
+            title = f"{length} does not divide into steps of {step}"
             label = f"{length_us // step_us} steps, and something is left"
             whole = print_duration((length_us // step_us + 1) * step_us)
             help_text = f"write a multiple: OVER {kind} {whole} BY {step}"

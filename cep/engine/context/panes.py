@@ -56,4 +56,4 @@ class PaneRing(WindowRing):
         self._pack()
 
     def _are_ours(self, lengths: I64, entries: I64) -> bool:
-        return bool(are_panes(lengths, entries))
+        return bool(are_panes(np.ascontiguousarray(lengths), entries))

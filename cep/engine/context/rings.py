@@ -86,7 +86,7 @@ def family(function: Function) -> str:
 
 
 def is_sliding(window: Window) -> bool:
-    """Return whether events leave the window one by one. Any other one ends as a whole, in panes, or never."""
+    """Return whether events leave the window one by one. Any other ends as a whole, by panes, or never."""
     return window.frame in (Frame.TIME, Frame.EVENTS, Frame.HOPPING) and window.step_us == 0
 
 

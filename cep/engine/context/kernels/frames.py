@@ -106,7 +106,8 @@ def keep_entry(ring: Ring, frames: Frames, target: int, entry: int) -> int:
 def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: int) -> int:
     """Return how many entries can be the least or the greatest one of a window that begins with some pane.
 
-    Of equal ones the first counts. If `target` is not negative, write them there and before, the last one first.
+    Of equal ones the first counts. If `target` is not negative, the last entry is written there, the others
+    before it.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     n, entry = 0, size - 1
@@ -144,8 +145,20 @@ def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: 
 
 
 @inlined
-def _is_kept_first(frames: Frames, entry: int, low: int) -> bool:
-    return entry == low or frames.words[entry] >> 1 != frames.words[entry - 1] >> 1
+def _keep_of_panes(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> None:
+    """Keep what later events may see of a window that moves in steps."""
+    if ring.spec[at.KEPT] == at.PANE_EXTREMES:
+        n = _extremes_of_panes(ring, frames, low, size, -1)
+        _extremes_of_panes(ring, frames, low, size, make_segment(ring, slot, n) + n - 1)
+        return
+    start = max(size - ring.spec[at.N_LAST], low)
+    n = size - start
+    for entry in range(low, start):
+        n += np.int64(entry == low or frames.words[entry] >> 1 != frames.words[entry - 1] >> 1)
+    target = make_segment(ring, slot, n)
+    for entry in range(low, size):
+        if entry >= start or entry == low or frames.words[entry] >> 1 != frames.words[entry - 1] >> 1:
+            target = keep_entry(ring, frames, target, entry)
 
 
 @inlined
@@ -165,18 +178,8 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
     """
     kept = ring.spec[at.KEPT]
     start, n_last = low, ring.spec[at.N_LAST]
-    if kept == at.PANE_EXTREMES:
-        n = _extremes_of_panes(ring, frames, low, size, -1)
-        _extremes_of_panes(ring, frames, low, size, make_segment(ring, slot, n) + n - 1)
-        return
-    if kept == at.PANE_FIRSTS and size - low > n_last:
-        n = n_last
-        for entry in range(low, size - n_last):
-            n += np.int64(_is_kept_first(frames, entry, low))
-        target = make_segment(ring, slot, n)
-        for entry in range(low, size):
-            if entry >= size - n_last or _is_kept_first(frames, entry, low):
-                target = keep_entry(ring, frames, target, entry)
+    if kept == at.PANE_EXTREMES or kept == at.PANE_FIRSTS:
+        _keep_of_panes(ring, frames, slot, low, size)
         return
     if kept == at.EXTREMES and low < size:
         least = greatest = low

@@ -1,8 +1,8 @@
 """COUNT, SUM, AVG, VARIANCE and STDDEV of windows that move in steps: sums of panes in place of events.
 
-The entries of a key are groups, oldest pane first, then the newest pane, the whole window, and one last entry.
-The last entry says how many entries the two groups before it have. So a batch looks at the end of what a key
-kept and at the panes that leave, never at all of them.
+The entries of a key are groups: the panes, oldest first, then the whole window. One last entry says how many
+entries the newest pane and the window have. So a batch looks at the end of what a key kept and at the panes
+that leave, never at all of them.
 
 A group is a header and words. A pane of one value is its header alone::
 
@@ -23,7 +23,7 @@ import numpy as np
 from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
-from cep.engine.context.kernels.exact import SCALE, as_double, bits_of, carry_over, rounded_to_odd, scaled
+from cep.engine.context.kernels.exact import SCALE, bits_of, carry_over, rounded_to_odd, scaled
 from cep.engine.context.kernels.layout import Batch, Reads, Ring, Sums
 from cep.engine.context.kernels.sums import add_value, clear_sums, sum_of, variance_of
 
@@ -155,9 +155,14 @@ def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: in
 
 
 @inlined
-def _put_pane(ring: Ring, header: int, pane: int, n: int, value: int, sums: Sums, kinds: int, bounds: I64) -> int:
+def _put_pane(
+    ring: Ring, header: int, pane: int, n: int, value: int, sums: Sums, kinds: int, bounds: I64
+) -> int:
     """Write the group of a pane; return how many entries it has. `value`: of a pane of one value."""
-    if n == 1 and kinds > 0:
+    if kinds == 0:
+        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane, n << 24
+        return 1
+    if n == 1:
         ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane + 1, value
         return 1
     return _put_group(ring, header, pane, n, sums, kinds, bounds)
@@ -280,19 +285,21 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
             if batch.time_us[place] != pane:
                 if n_of_pane > 0:
                     bounds[0], bounds[1] = pane_low, pane_high
-                    _append(
-                        ring,
-                        slot,
-                        _put_pane(ring, ring.meta[0], pane, n_of_pane, value_of_pane, of_pane, kinds, bounds),
-                    )
+                    length = slots[slot, at.LENGTH]
+                    is_one = (kinds == 0 or n_of_pane == 1) and length < slots[slot, at.CAPACITY]
+                    header = slots[slot, at.START] + length if is_one else ring.meta[0]
+                    added = _put_pane(ring, header, pane, n_of_pane, value_of_pane, of_pane, kinds, bounds)
+                    if is_one:
+                        slots[slot, at.LENGTH] = length + 1
+                    else:
+                        _append(ring, slot, added)
                     clear_sums(of_pane, pane_low, pane_high)
                     n_of_pane, pane_low, pane_high = 0, at.N_TOTALS, -1
                 if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
                     break
                 pane = batch.time_us[place]
                 while (
-                    slots[slot, at.LENGTH] > 0
-                    and entries[slots[slot, at.START], at.WORD] >> 1 < pane - span
+                    slots[slot, at.LENGTH] > 0 and entries[slots[slot, at.START], at.WORD] >> 1 < pane - span
                 ):
                     header = slots[slot, at.START]
                     n_gone, low, high = _add_group(ring, header, window, kinds, -1, low, high)

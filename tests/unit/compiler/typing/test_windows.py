@@ -193,7 +193,7 @@ BOUNDS = "; it must be between 1 and 1,000,000"
         ("SUM(x) OVER LAST 9 EVENTS BY 1 HOUR", "E0327", "OVER LAST 9 EVENTS has no BY"),
         ("SUM(x) OVER LAST 1 HOUR BY 0 SECONDS", "E0327", "steps of no time"),
         ("SUM(x) OVER LAST 1 HOUR BY 1 DAY", "E0327", "steps of 1 DAY, longer than the window of 1 HOUR"),
-        ("SUM(x) OVER LAST 1 HOUR BY 7 MINUTES", "E0327", "a window of 1 HOUR does not divide into steps of 7 MINUTES"),
+        ("SUM(x) OVER LAST 1 HOUR BY 7 MINUTES", "E0327", "1 HOUR does not divide into steps of 7 MINUTES"),
         ("MEDIAN(x) OVER LAST 1 HOUR BY 1 MINUTE", "E0327", "MEDIAN of a window with BY"),
         ("PERCENTILE(x, 0.5) OVER LAST 1 HOUR BY 1 HOUR", "E0327", "PERCENTILE of a window with BY"),
         ("SUM(x) OVER LAST 36501 DAYS BY 1 DAY", "E0907", None),
