@@ -267,9 +267,9 @@ def _kept_in_panes(windowed: Windowed) -> str:
         case "COUNT":
             return f"the counts of at most {panes}, 16 bytes each"
         case "SUM" | "AVG":
-            return f"the sums of at most {panes}, 32 bytes each where values have a similar size"
+            return f"the sums of at most {panes}, 32 bytes each for values of similar size"
         case "STDDEV" | "VARIANCE":
-            return f"the sums of at most {panes}, 64 bytes each where values have a similar size"
+            return f"the sums of at most {panes}, 64 bytes each for values of similar size"
         case "MIN" | "MAX":
             return f"the values of at most {panes} that can still be the {windowed.function}, 16 bytes each"
         case "DISTINCT" | "SEEN":
