@@ -53,6 +53,9 @@ MEAN_US = 1_000
 PER_WINDOW = 100
 """Events of a key in a window on average; a tenth of all of them, if that is less."""
 
+PER_STEP, STEPS = 10, 720
+"""Of windows that move in steps: events of a key in a step on average, as many steps as a month has hours."""
+
 
 @numba.njit(cache=True)
 def read_and_write(rows: I64, time_us: I64, values: I64, out: I64) -> None:
@@ -92,8 +95,8 @@ class Events:
         """Return a time in which a key has so many events."""
         return n_events * MEAN_US * self.n_keys
 
-    def compute(self, function: Function, window: Window) -> I64:
-        """Return a column of windows."""
+    def compute(self, function: Function, window: Window) -> Windows:
+        """Compute a column of windows; return what is kept then."""
         column = WindowColumn(
             name="c",
             type=Type.DOUBLE,
@@ -105,10 +108,11 @@ class Events:
         )
         cells = self.values.view(np.int64)
         slots = np.arange(len(self.order.keys), dtype=np.int32)
-        found = Windows([column]).compute(
+        windows = Windows([column])
+        windows.compute(
             self.order, slots, len(slots), self.n, lambda name: (cells, None), lambda place: np.zeros(0, bool)
         )
-        return found["c"][0]
+        return windows
 
     def frame(self) -> pd.DataFrame:
         """Return the events for pandas, in order."""
@@ -189,6 +193,27 @@ def lengths(events: Events, repeats: int, chosen: Sequence[Function]) -> list[Fi
     return figures
 
 
+def steps(events: Events, repeats: int) -> list[Figure]:
+    """Return what a long window costs, and what a key keeps of it, with each event and by steps."""
+    step_us = events.span_us(PER_STEP)
+    n_steps = min(STEPS, events.n // events.n_keys // PER_STEP * 3 // 4)
+    windows = {
+        f"LAST {n_steps} HOURS": Window(Frame.TIME, n_steps * step_us),
+        f"LAST {n_steps} HOURS BY 1 HOUR": Window(Frame.TIME, n_steps * step_us, step_us=step_us),
+    }
+    figures = []
+    for function, target in TARGETS.items():
+        for name, window in windows.items():
+            if function is Function.PERCENTILE:
+                continue
+            case = f"{function.name}, {events.n_keys:,} keys, {PER_STEP} events an hour"
+            cost = least_ns(lambda f=function, w=window: events.compute(f, w), events.n, repeats)  # type: ignore[misc]
+            kept = 16 * events.compute(function, window).n_entries / events.n_keys
+            figures.append(Figure(name, case, cost, "ns/event", target=target))
+            figures.append(Figure(name, case, kept, "bytes/key"))
+    return figures
+
+
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help="a tenth of the events")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench/windows.json"))
@@ -197,6 +222,7 @@ def main(quick: bool, out: Path) -> None:
     n, repeats = (100_000, 3) if quick else (1_000_000, 5)
     few, many = Events(n, 100), Events(n, n // 100)
     figures = functions(few, repeats) + functions(many, repeats) + frames(few, repeats)
+    figures += steps(few, repeats)
     figures += lengths(few, repeats, [of for of in TARGETS if of is not Function.PERCENTILE])
     report("windows", figures, {"events": n, "repeats": repeats}, out)
 
