@@ -214,6 +214,40 @@ def steps(events: Events, repeats: int) -> list[Figure]:
     return figures
 
 
+def small_batches(n_keys: int, n_batches: int) -> list[Figure]:
+    """Return what an event of a long window costs if a key has two in a batch, with each and by steps."""
+    step_us, slots = PER_STEP * MEAN_US, np.arange(n_keys, dtype=np.int32)
+    values = np.round(np.random.default_rng(7).lognormal(3, 1, n_keys * PER_STEP * STEPS), 2).view(np.int64)
+
+    def push(windows: Windows, first: int, per_key: int) -> None:
+        n = per_key * n_keys
+        order = OrderedEvents(
+            rows=np.arange(n),
+            codes=np.repeat(slots, per_key),
+            time_us=np.tile(np.arange(first, first + per_key) * MEAN_US, n_keys),
+            identity=np.zeros(n, np.uint64),
+            keys=pa.array(slots),
+            first_rows=np.zeros(n_keys, np.int64),
+            n_duplicates=(0,),
+        )
+        cells = values[:n]
+        windows.compute(order, slots, n_keys, n, lambda name: (cells, None), lambda place: np.zeros(0, bool))
+
+    figures = []
+    for function in (Function.COUNT, Function.SUM, Function.MAX, Function.STDDEV):
+        for name, step in ((f"LAST {STEPS} HOURS", 0), (f"LAST {STEPS} HOURS BY 1 HOUR", step_us)):
+            window = Window(Frame.TIME, STEPS * step_us, step_us=step)
+            windows = Windows([WindowColumn("c", Type.DOUBLE, function, "x", Type.DOUBLE, window)])
+            push(windows, 0, PER_STEP * STEPS)
+            start = time.process_time()
+            for number in range(n_batches):
+                push(windows, PER_STEP * STEPS + 2 * number, 2)
+            cost = (time.process_time() - start) / (2 * n_keys * n_batches) * 1e9
+            case = f"{function.name}, {n_keys:,} keys, 2 events of a key in a batch"
+            figures.append(Figure(name, case, cost, "ns/event"))
+    return figures
+
+
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help="a tenth of the events")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench/windows.json"))
@@ -222,7 +256,7 @@ def main(quick: bool, out: Path) -> None:
     n, repeats = (100_000, 3) if quick else (1_000_000, 5)
     few, many = Events(n, 100), Events(n, n // 100)
     figures = functions(few, repeats) + functions(many, repeats) + frames(few, repeats)
-    figures += steps(few, repeats)
+    figures += steps(few, repeats) + small_batches(100, 20 * repeats)
     figures += lengths(few, repeats, [of for of in TARGETS if of is not Function.PERCENTILE])
     report("windows", figures, {"events": n, "repeats": repeats}, out)
 
