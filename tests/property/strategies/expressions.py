@@ -59,7 +59,7 @@ def _overs(draw: st.DrawFn) -> Window:
     match frame:
         case Frame.TIME:
             length_us = draw(st.sampled_from([0, 1, 2, 3, 5, 9])) * SECOND_US
-            if length_us and draw(st.integers(0, 2)) == 0:
+            if length_us and draw(st.booleans()):
                 step_us = draw(st.sampled_from([1, 1, 2, 3])) * SECOND_US
                 return Window(frame, -(-length_us // step_us) * step_us, previous, step_us=step_us)
             return Window(frame, length_us - draw(st.sampled_from([0, 0, 1])) * (length_us > 0), previous)
