@@ -9,7 +9,7 @@ import pytest
 
 from cep import find_matches
 from cep.compiler import ir
-from cep.compiler.compile import check_sources
+from cep.compiler.compile import check_sources, compile_sources
 from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.errors import Diagnostic, Source
 from cep.expression import Aggregate, Frame, Type, Window, Windowed
@@ -140,6 +140,18 @@ def test_a_count_of_events_needs_no_argument() -> None:
 @pytest.mark.parametrize("over", FRAMES)
 def test_a_frame_is_read_as_it_is_written(over: str) -> None:
     assert value(f"SUM(x) OVER {over}").window == FRAMES[over]
+
+
+def test_a_step_is_part_of_what_a_stored_window_means() -> None:
+    """And a window without one means what it meant before there were steps: its state can still be read."""
+    overs = ("LAST 2 SECONDS", "LAST 2 SECONDS BY 1 SECOND", "LAST 2 SECONDS BY 2 SECONDS")
+    meanings = []
+    for over in overs:
+        text = f"RULE r FROM s PARTITION BY k PATTERN a MEASURES SUM(x) OVER {over} AS m"
+        (program,) = compile_sources([Source("r.cep", text)], STREAMS).programs
+        meanings += [meaning.hex() for meaning in program.window_meanings.values()]
+    assert len(set(meanings)) == 3
+    assert meanings[0] == "10d17e1e754421434459bd4373844437"
 
 
 def _plain(found: Any) -> Any:
