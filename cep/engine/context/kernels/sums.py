@@ -408,7 +408,8 @@ def _halves(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int
     if not is_double:
         return value >> low_bits, value & (1 << low_bits) - 1
     exponent, number = value >> 52 & _SPECIAL, value & _FRACTION
-    number |= np.int64(exponent != 0) << 52
+    if exponent != 0:
+        number |= 1 << 52
     shift = max(exponent, 1) - least if number != 0 else 0
     sign = value >> 63  # 0 or -1
     upper, lower = number >> (low_bits - shift), number << shift & (1 << low_bits) - 1
