@@ -241,7 +241,7 @@ def sum_by_prefixes(
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
-    block, end = batch.starts[0], batch.starts[n_keys]
+    block, end = batch.starts[0], int(batch.starts[n_keys])
     growth = _bit_length(_longest(frames, end - block)) + keeps_sums
     if growth > _MOST_GROWTH:
         return False
