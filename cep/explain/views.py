@@ -31,8 +31,8 @@ def view_lines(rule: ir.Rule) -> Iterator[str]:
         yield f"  costs      a version of {', '.join(searched)} is looked for in all rows of {shown}"
     static = [name for name, kind in kinds.items() if kind is TableKind.STATIC]
     if static:
-        yield f"  static     a new file of {', '.join(static)} changes no row that was reported: a table that the"
-        yield "             view shall follow is replicated, and its rows have an event time"
+        yield f"  static     a new file of {', '.join(static)} changes no row that was reported;"
+        yield "             to be followed, a table is replicated, and its rows have an event time"
     yield from joined_tables(rule)
     yield "measures"
     for measure in viewing.selected:

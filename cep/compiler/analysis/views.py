@@ -326,7 +326,9 @@ class _ViewInference(Inference):
         super().__init__(scope, report)
         self._base = ast.Name(base.table.name, Span(0, 0))
         self._there = there
-        self._own = {column.name: column for column in base.keys if column.name in own}
+        self._own = {
+            column.name: column for column in base.keys if isinstance(column, Column) and column.name in own
+        }
 
     def infer_any(self, node: ast.Expression) -> Expression | None:
         """Return `node` typed."""
