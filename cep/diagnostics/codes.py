@@ -319,6 +319,7 @@ SPARK: dict[str, str] = {
     "E0894": "a registry of schemas failed",
     "E0895": "a variable for a registry of schemas that the environment does not have",
     "E0896": "corrections of the rows of a view",
+    "E0897": "a rule is chosen that is not there",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -12,11 +12,12 @@ import pytest
 from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.versions import prepared_versions
-from cep.errors import InputError, Source
+from cep.errors import InputError, RuleError, Source
 from cep.explain.explain import explain
 from cep.output.rows import match_rows
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import compile_texts, texts_of
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import event_table, find_matches
 from tests.oracle.views import Joined, Row, View, changes
@@ -277,3 +278,16 @@ def test_explain_says_which_rows_a_view_has_and_what_it_does_not_report() -> Non
     assert "is there while it is (in a or in c) and in names and where c.y > 0\n" in shown
     assert "its columns of a, c are NULL where there is no row of it\n" in shown
     assert "a new file of names changes no row that was reported" in shown
+
+
+def test_a_view_of_many_rules_runs_alone_and_a_rule_over_it_with_it() -> None:
+    source = [Source("rules.cep", VIEW + RULES)]
+    of_view = compile_texts(source, STREAMS, "v")
+    assert [rule.name for rule in of_view.rules] == ["v"]
+    assert list(of_view.rule_set.inputs) == ["a", "c"]
+    (text,) = texts_of(of_view)
+    assert compile_sources([text], STREAMS).programs[0].fingerprint == of_view.programs[0].fingerprint
+    assert [rule.name for rule in compile_texts(source, STREAMS, ["many"]).rules] == ["v", "many"]
+    assert len(compile_texts(source, STREAMS).rules) == 3
+    with pytest.raises(RuleError, match="E0897"):
+        compile_texts(source, STREAMS, ["v", "mani"])

@@ -69,6 +69,10 @@ def test_the_commands_print_what_the_page_of_joins_shows(folder: Path) -> None:
     write_view(Path())
     assert cep_prints(of_view) == changes
     assert len(changes.splitlines()) == 5
+    with Path("customer_accounts.cep").open("a") as file:
+        file.write("\nVIEW other KEY account_id FROM accounts SELECT balance\n")
+    assert cep_prints(of_view) != changes
+    assert cep_prints(f"{of_view} --only customer_accounts") == changes
     Path("streams.yaml").write_text(blocks(JOINS, "yaml stock")[0])
     Path("stock_and_price.cep").write_text(blocks(JOINS, "cep stock_and_price")[0])
     for name in ("stock", "prices"):
