@@ -8,6 +8,10 @@ from cep.arrays import I64
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
 from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring
+from cep.kernels.memory import prefetch
+
+_AHEAD = 12
+"""So many keys ahead what a key kept is fetched: it lies anywhere."""
 
 _GREATEST = (1 << 63) - 1
 _INFINITY = 0x7FF << 52
@@ -146,7 +150,7 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
 
 
 @kernel
-def frame_events(  # noqa: C901, PLR0912 - the steps of a window
+def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
     ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_key: int, last_key: int
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.
@@ -173,6 +177,10 @@ def frame_events(  # noqa: C901, PLR0912 - the steps of a window
     block = batch.starts[first_key]
     size = 0
     for key in range(first_key, last_key):
+        if key + 2 * _AHEAD < last_key:
+            prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
+            if not keeps_sums:
+                prefetch(ring.entries, ring.keys[batch.slots[key + _AHEAD], at.START])
         slot = batch.slots[key]
         mark, low = ring.keys[slot, at.MARK], size
         frames.bases[key - first_key] = size
