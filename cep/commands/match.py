@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cep.commands.group import EXIT_PASSED_OVER, show
-from cep.commands.options import progress_option, quiet_option, streams_option
+from cep.commands.options import only_option, progress_option, quiet_option, streams_option
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import InputError
@@ -51,11 +51,12 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     "several streams, or with tables: NAME=FILE, once for each.",
 )
 @streams_option
+@only_option
 @click.option(
     "--stream",
     "chosen",
     multiple=True,
-    help="Run only the rules of this stream; several times: of these streams.",
+    help="Run only the rules of this stream, or the views of this table; several times: of these.",
 )
 @click.option(
     "--format",
@@ -98,6 +99,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],
     streams: Path | None,
+    only: Sequence[str],
     chosen: Sequence[str],
     file_format: str | None,
     output: str | None,
@@ -123,7 +125,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         writer_of(path)
     if file_format is not None:
         FORMATS.get(file_format)
-    rule_set = _chosen(compile_files(rules, streams), chosen).with_corrections(corrections)
+    rule_set = _chosen(compile_files(rules, streams, only), chosen).with_corrections(corrections)
     events = _inputs(rule_set, inputs)
     with_windows = any(program.windows for program in rule_set.programs)
     watched = _Reading(progress_line(quiet, progress), quiet, with_windows)
@@ -196,11 +198,11 @@ class _Reading:
         self.line.show(f"events read: {self._n:,}")
 
 
-def compile_files(paths: Sequence[Path], streams: Path | None) -> Compiled:
-    """Compile the rules in `paths`, show their warnings and return the result."""
+def compile_files(paths: Sequence[Path], streams: Path | None, only: Sequence[str] = ()) -> Compiled:
+    """Compile the rules in `paths`, or `only` some, show their warnings and return the result."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(paths, streams))
+    compiled = compile_rulebook(load_rulebook(paths, streams), only)
     show(compiled.warnings)
     return compiled
 
@@ -212,8 +214,8 @@ def _chosen(compiled: Compiled, streams: Sequence[str]) -> RuleSet:
         return rules
     chosen = rules.of_streams(streams)
     for stream in streams:
-        if stream not in rules.streams or not chosen.programs:
-            known = ", ".join(sorted(rules.streams))
+        if stream not in rules.read_from or not chosen.programs:
+            known = ", ".join(sorted(rules.read_from))
             raise InputError(
                 "E0610", f"no rule reads a stream `{stream}`", f"streams of these rules: {known}"
             )

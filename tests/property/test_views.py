@@ -65,6 +65,8 @@ def cases(draw: st.DrawFn) -> Case:
     tables = {
         "base": _table("base", key, values, TableKind.CHANGELOG),
         "twin": _table("twin", of_key, [Field("x", "bigint"), Field("t", "string")], TableKind.CHANGELOG),
+        "third": _table("third", key, [Field("x", "bigint"), Field("t", "string")], TableKind.CHANGELOG),
+        "rates": _table("rates", of_key, [Field("x", "bigint")], TableKind.REPLICATED),
         "many": _table("many", ("f",), [Field("x", "bigint"), Field("t", "string")], TableKind.REPLICATED),
         "pair": _table("pair", ("t", "f"), [Field("x", "bigint")], TableKind.REPLICATED),
         "fixed": _table("fixed", ("x",), [Field("t", "string")], TableKind.STATIC),
@@ -76,9 +78,16 @@ def cases(draw: st.DrawFn) -> Case:
         ("n",),
         table=tables["pair"].table,
     )
-    ways = {"twin": tuple(of_key), "many": ("f",), "pair": ("t", "f"), "fixed": ("x",)}
-    names = draw(st.lists(st.sampled_from(list(ways)), max_size=3, unique=True))
-    joins = tuple(Joined(name, ways[name], draw(st.booleans())) for name in names)
+    ways = {
+        "twin": tuple(of_key),
+        "third": key,
+        "rates": tuple(of_key),
+        "many": ("f",),
+        "pair": ("t", "f"),
+        "fixed": ("x",),
+    }
+    names = draw(st.lists(st.sampled_from(list(ways)), max_size=4, unique=True))
+    joins = tuple(Joined(name, ways[name], draw(st.sampled_from(_KINDS[name]))) for name in names)
     selected = draw(
         st.lists(
             st.sampled_from(
@@ -89,10 +98,7 @@ def cases(draw: st.DrawFn) -> Case:
         )
     )
     where = draw(st.sampled_from(["", *(name for name in ("base", *names) if name != "fixed")]))
-    clauses = [
-        f"{'LEFT ' if join.is_left else ''}JOIN {join.table} ON {' AND '.join(join.columns)}"
-        for join in joins
-    ]
+    clauses = [f"{join.kind} JOIN {join.table} ON {' AND '.join(join.columns)}" for join in joins]
     clauses += [f"WHERE {where}.x > 0"] if where else []
     items = [f"{table}.{column} AS {table}_{column}" for table, column in selected]
     text = "\n".join([f"VIEW v KEY {', '.join(key)} FROM base", *clauses, f"SELECT {', '.join(items)}"])
@@ -122,6 +128,14 @@ def cases(draw: st.DrawFn) -> Case:
         text, view, {name: tables[name] for name in ("base", *names)}, tuple(order), reached, restores
     )
 
+
+_OF_KEY = ("", "LEFT", "RIGHT", "FULL")
+_KINDS = {
+    "twin": _OF_KEY,
+    "third": _OF_KEY,
+    "rates": ("", "LEFT"),
+    **dict.fromkeys(("many", "pair", "fixed"), ("", "LEFT")),
+}
 
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "k": st.integers(1, 3),

@@ -89,3 +89,11 @@ def test_many_keys_of_one_batch_are_added_once_each() -> None:
 def test_a_key_that_is_stored_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         KeptRows({}).keep(pa.array(["a", "b", "a"]), {})
+
+
+def test_tables_do_not_share_their_first_letter() -> None:
+    tables = [KeptRows({"s": Type.STRING}) for _ in range(2)]
+    for table, text in zip(tables, "pq", strict=True):
+        places = table.add(pa.array([1]))
+        table.change(places, np.zeros(1, np.bool_), {"s": pa.array([text])}, np.zeros(1, np.int64))
+    assert [table.values("s", table.places()).to_pylist() for table in tables] == [["p"], ["q"]]
