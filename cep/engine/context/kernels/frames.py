@@ -10,7 +10,7 @@ from cep.engine.context.kernels.compiled import inlined, kernel
 from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring
 from cep.kernels.memory import prefetch
 
-_AHEAD = 12
+AHEAD = 12
 """So many keys ahead what a key kept is fetched: it lies anywhere."""
 
 _GREATEST = (1 << 63) - 1
@@ -239,10 +239,10 @@ def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
     block = batch.starts[first_key]
     size = 0
     for key in range(first_key, last_key):
-        if key + 2 * _AHEAD < last_key:
-            prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
+        if key + 2 * AHEAD < last_key:
+            prefetch(ring.keys, batch.slots[key + 2 * AHEAD])
             if not keeps_sums:
-                prefetch(ring.entries, ring.keys[batch.slots[key + _AHEAD], at.START])
+                prefetch(ring.entries, ring.keys[batch.slots[key + AHEAD], at.START])
         slot = batch.slots[key]
         mark, low = ring.keys[slot, at.MARK], size
         frames.bases[key - first_key] = size

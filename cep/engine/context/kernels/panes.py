@@ -24,8 +24,10 @@ from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
 from cep.engine.context.kernels.exact import SCALE, bits_of, carry_over, rounded_to_odd, scaled
+from cep.engine.context.kernels.frames import AHEAD
 from cep.engine.context.kernels.layout import Batch, Reads, Ring, Sums
 from cep.engine.context.kernels.sums import add_value, clear_sums, sum_of, variance_of
+from cep.kernels.memory import prefetch
 
 _DIGIT = 0xFFFF_FFFF
 
@@ -259,7 +261,13 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
         with_double |= function == at.AVG or (is_double and function == at.SUM)
     scale = SCALE if is_double else 0
     resumed = keys[1]
-    for key in range(keys[0], batch.slots.shape[0]):
+    n_keys = batch.slots.shape[0]
+    for key in range(keys[0], n_keys):
+        if key + 2 * AHEAD < n_keys:
+            prefetch(slots, batch.slots[key + 2 * AHEAD])
+            later = batch.slots[key + AHEAD]
+            prefetch(entries, slots[later, at.START])
+            prefetch(entries, slots[later, at.START] + max(slots[later, at.LENGTH] - 3, 0))
         slot = batch.slots[key]
         place, behind = max(batch.starts[key], resumed), batch.starts[key + 1]
         keys[0], keys[1] = key, place
@@ -367,7 +375,7 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
             keys[1] = place
             return
         resumed = 0
-    keys[0] = batch.slots.shape[0]
+    keys[0] = n_keys
 
 
 @kernel
