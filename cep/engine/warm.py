@@ -155,6 +155,8 @@ def _run_window_kernels() -> None:
     sliding = Window(Frame.TIME, 1)
     columns.append(dataclasses.replace(columns[0], name="sliding", window=sliding))
     columns.append(dataclasses.replace(columns[1], name="sum", window=sliding, argument="y"))
+    spread = dataclasses.replace(columns[1], name="spread", function=Function.STDDEV)
+    columns.append(dataclasses.replace(spread, window=sliding, argument="y"))
     stepping = Window(Frame.TIME, 2, step_us=1)
     columns.append(dataclasses.replace(columns[1], name="panes", window=stepping))
     one = np.zeros(2, np.int64)

@@ -16,6 +16,7 @@ BENCHMARKS = (
     "context",
     "window_rules",
     "tables",
+    "windows_on_spark",
     "views",
     "reading",
     "state",

@@ -1,7 +1,7 @@
-"""``python -m tests.bench.windows_on_spark``: a stream with three windows and a joined table, beside one without.
+"""``python -m tests.bench.windows_on_spark``: a stream with three windows and a table, beside one without.
 
-JSON lines are matched by a stream of `run_pipeline`, as `cep run` does it, some files a micro-batch, matches to
-Parquet. The rule waits for rare events of a key, and once more with three windows of the key and a column of
+JSON lines are matched by a stream of `run_pipeline`, as `cep run` does it, some files a micro-batch, matches
+to Parquet. The rule waits for rare events of a key, and once more with three windows of the key and a column of
 a table of a row for each key, which has 100,000 versions a minute of event time. With and without take turns.
 A figure is the processor time of all processes for an event, the least of some repeats, and the time of the
 micro-batches.
@@ -72,8 +72,8 @@ def write(folder: Path, n: int, n_keys: int) -> None:
     for number in range(N_FILES):
         start, end = number * size * EVENT_US, (number + 1) * size * EVENT_US
         with (folder / "events" / f"{number}.jsonl").open("w") as file:
-            keys, shops = draw.integers(0, n_keys, (2, size)).tolist()
-            for at, (key, shop, amount) in enumerate(zip(keys, shops, draw.random(size).tolist(), strict=True)):
+            drawn = (*draw.integers(0, n_keys, (2, size)).tolist(), draw.random(size).tolist())
+            for at, (key, shop, amount) in enumerate(zip(*drawn, strict=True)):
                 row = {
                     "id": f"key{key:07}",
                     "shop": f"key{shop:07}",

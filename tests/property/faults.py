@@ -49,8 +49,8 @@ _NFA, _LOWER, _KERNELS = (
 
 _WINDOWS = "cep/engine/context/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
-_SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/extremes.py"
-_PANES = f"{_WINDOWS}/panes.py"
+_SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py"
+_PANES, _PREFIXES = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/prefixes.py"
 _ENDS = "cep/engine/context/ends.py"
 
 FAULTS = (
@@ -174,9 +174,9 @@ FAULTS = (
     ),
     Fault(
         "a value that left the window stays in the sum",
-        _SUMS,
-        "upper = prefixes[last, 0] - prefixes[first, 0] + (lower >> low_bits)\n                lower &= mask",
-        "upper = prefixes[last, 0] + (lower >> low_bits)\n                lower &= mask",
+        _PREFIXES,
+        "upper = halves.prefixes[last, 0] - halves.prefixes[first, 0] + ",
+        "upper = halves.prefixes[last, 0] + ",
         only="windowed values",
     ),
     Fault(

@@ -54,7 +54,17 @@ def clear_sums(sums: Sums, low: int, high: int) -> None:
 
 @inlined
 def load_sums(ring: Ring, slot: int, sums: Sums) -> tuple[int, int, int]:
-    """Return the number of values, the first chunk and the last one of what a key kept."""
+    """Return the number of values, the first chunk and the last one of what a key kept.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left: sums.
+    slot : int
+        The key.
+    sums : Sums
+        Zeros; written.
+    """
     n, low, high = 0, at.N_TOTALS, -1
     start = ring.keys[slot, at.START]
     for entry in range(start, start + ring.keys[slot, at.LENGTH]):
@@ -82,7 +92,21 @@ def _keep(ring: Ring, target: int, word: int, value: int) -> int:
 
 @inlined
 def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> None:
-    """Keep the sums of a key. Behind the last one there is room for MOST_KEPT entries."""
+    """Keep the sums of a key.
+
+    Parameters
+    ----------
+    ring : Ring
+        Changed. Behind the last entry there is room for MOST_KEPT more.
+    slot : int
+        The key.
+    sums : Sums
+        What is kept.
+    n : int
+        The number of values.
+    low, high : int
+        The first chunk and the last one; `high` is negative if the sum is 0.
+    """
     n_entries = 0
     if n > 0:
         if high >= 0:  # the uppermost chunks have room for what is carried
