@@ -1,8 +1,8 @@
 """``python -m tests.bench.windows_on_spark``: a stream with three windows and a table, beside one without.
 
 JSON lines are matched by a stream of `run_pipeline`, as `cep run` does it, some files a micro-batch, matches
-to Parquet. The rule waits for rare events of a key, and once more with three windows of the key and a column of
-a table of a row for each key, which has 100,000 versions a minute of event time. With and without take turns.
+to Parquet. The rule waits for rare events of a key, and once more with three windows of the key and a column
+of a table with a row for each key and 100,000 versions a minute of event time. With and without take turns.
 A figure is the processor time of all processes for an event, the least of some repeats, and the time of the
 micro-batches.
 """
