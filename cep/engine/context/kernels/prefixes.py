@@ -50,12 +50,12 @@ def _power(exponent: int) -> float:
 
 
 @inlined
-def _longest(frames: Frames, n: int) -> int:
-    """Return how many entries the longest of n windows has, or 1."""
-    longest = 1
-    for place in range(n):
-        longest = max(longest, frames.last[place] - frames.first[place])
-    return longest
+def _most(frames: Frames, n_keys: int) -> int:
+    """Return how many entries a key has at most: so many a window can have. Or 1."""
+    most = 1
+    for key in range(n_keys):
+        most = max(most, frames.ends[key, 1] - frames.bases[key])
+    return most
 
 
 @inlined
@@ -242,7 +242,7 @@ def sum_by_prefixes(
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
     block, end = batch.starts[0], int(batch.starts[n_keys])
-    growth = _bit_length(_longest(frames, end - block)) + keeps_sums
+    growth = _bit_length(_most(frames, n_keys)) + keeps_sums
     if growth > _MOST_GROWTH:
         return False
     # A sum of lower halves fits into 62 bits, and one of them is a double.
@@ -342,7 +342,7 @@ def spread_by_prefixes(
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
     block, end = batch.starts[0], batch.starts[n_keys]
-    growth = _bit_length(_longest(frames, end - block))
+    growth = _bit_length(_most(frames, n_keys))
     low_bits = min(62 - growth, 52)
     least, scale = 1, 0
     if is_double:
