@@ -21,6 +21,7 @@ FEATURES = (
     "windows",
     "window rules",
     "tables",
+    "views",
     "MATCHES OF",
     "matches by another key",
     "IN",
@@ -43,6 +44,8 @@ def features(rules: Sequence[ir.Rule]) -> set[str]:
 def _of_rule(rule: ir.Rule) -> Iterator[str]:
     if rule.windowing is not None:
         yield "window rules"
+    if rule.viewing is not None:
+        yield "views"
     if rule.matches:
         yield "MATCHES OF"
         if any(rule.key != matches.key for matches in rule.matches):

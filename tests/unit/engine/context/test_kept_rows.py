@@ -89,3 +89,11 @@ def test_many_keys_of_one_batch_are_added_once_each() -> None:
 def test_a_key_that_is_stored_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
         KeptRows({}).keep(pa.array(["a", "b", "a"]), {})
+
+
+def test_columns_whose_first_text_has_one_byte_do_not_share_it() -> None:
+    rows = KeptRows({"s": Type.STRING, "t": Type.STRING})
+    places = rows.add(pa.array(["key"]))
+    values = {"s": pa.array(["p"]), "t": pa.array(["q"])}
+    rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
+    assert [rows.values(name, places).to_pylist() for name in ("s", "t")] == [["p"], ["q"]]
