@@ -1,7 +1,7 @@
 """Views, drawn, and what the engine and the oracle report of them.
 
-A case has one or two views of one to four tables, and changelogs of few keys, values and times, so that
-versions meet at one instant, rows are deleted and come back, and what is joined by a value finds several rows.
+A case has one or two views of one to four tables, and changelogs of few keys, values and times. So versions
+meet at one instant, rows are deleted and come back, and what is joined by a value finds several rows.
 Versions arrive in any order; some are late. The oracle joins the rows of all tables anew at each instant.
 """
 
@@ -67,7 +67,7 @@ class DrawnView:
 class ViewCase:
     """Views, as written and as analyzed, their tables, and versions in order of arrival.
 
-    Event time reaches ``reached[i]`` behind step i. `restores` says behind which steps a snapshot is restored.
+    Event time reaches ``reached[i]`` behind step i. Where `restores` is true a snapshot is restored then.
     """
 
     views: tuple[DrawnView, ...]
@@ -154,9 +154,7 @@ def view_cases(draw: st.DrawFn, max_views: int = 2) -> ViewCase:
         "pair": _table("pair", ("t", "f"), ("x",), TableKind.REPLICATED, random),
         "fixed": _table("fixed", ("x",), ("y",), TableKind.STATIC, random),
     }
-    views = tuple(
-        _view(f"v{number}", key, tables, random) for number in range(random.randint(1, max_views))
-    )
+    views = tuple(_view(f"v{number}", key, tables, random) for number in range(random.randint(1, max_views)))
     names = {"base", *(join.table for drawn in views for join in drawn.view.joins)}
     tables = {name: table for name, table in tables.items() if name in names}
     text = "\n".join(drawn.text for drawn in views)
@@ -293,10 +291,23 @@ def by_instant(case: ViewCase) -> ViewCase:
     times = range(LAST_US + 1)
     kept = (version for version in case.versions if not case.is_late(version))
     versions = [
-        replace(version, step=0 if case.tables[version.table].is_static else version.at_us) for version in kept
+        replace(version, step=0 if case.tables[version.table].is_static else version.at_us)
+        for version in kept
     ]
     versions.sort(key=lambda version: version.step)
     return replace(case, versions=tuple(versions), reached=tuple(times), restores=(False,) * len(times))
+
+
+def without_ties(case: ViewCase) -> ViewCase:
+    """Return `case` with one version for each key, time and tie breakers: Spark keeps no arrival order."""
+    first: dict[tuple[Any, ...], Version] = {}
+    for version in case.versions:
+        table = case.tables[version.table]
+        assert table.table is not None
+        time = () if table.is_static else (table.event_time, *table.tie_break)
+        place = (version.table, *(version.row[name] for name in (*table.table.key, *time)))
+        first.setdefault(place, version)
+    return replace(case, versions=tuple(first.values()))
 
 
 def smaller(case: ViewCase, fails: Callable[[ViewCase], bool]) -> ViewCase:
