@@ -30,6 +30,7 @@ from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.tables import Tables, joined_of
 from tests.property.differential import (
     Row,
+    advanced,
     in_order,
     reachable_us,
     rows_of,
@@ -400,7 +401,7 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
         for table in [*versions[::2], events, *versions[1::2]] if len(versions) < 2 else [*versions, events]:
             assert matcher.push(table).num_rows == 0, "no event and no version of a case is late"
         if reach_us is not None:
-            found.append(matcher.advance(reach_us))
+            found.append(advanced(matcher, reach_us))
         if step.restores and restores:
             matcher = Matcher.restore(program, matcher.snapshot(), given_by_name)
     if of_case:

@@ -28,6 +28,7 @@ from cep.program.program import Program
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import event_table
 from tests.oracle.views import Joined, Row, View, changes
+from tests.property.differential import advanced
 
 LAST_US = 9
 """The time of the last version."""
@@ -396,7 +397,7 @@ def _delivered(program: Program, case: ViewCase, *, one_by_one: bool) -> pa.Tabl
             for versions in prepared_versions(program, table, rows):
                 assert matcher.push(versions).num_rows == n_late
         if step < len(case.reached):
-            found.append(matcher.advance(case.reached[step]))
+            found.append(advanced(matcher, case.reached[step]))
             if case.restores[step]:
                 matcher = Matcher.restore(program, matcher.snapshot(), given)
     found.append(matcher.finish())
