@@ -220,11 +220,15 @@ def table_cases(draw: st.DrawFn, max_rules: int = 1, *, has_window_rules: bool =
 
 def with_versions(drawn: TableCase, case: Case, random: Random) -> TableCase:
     """Return a case of the tables of `drawn` with the events of `case` and versions near them."""
+    is_silent = any(rule.windowing is not None and rule.windowing.table is not None for rule in case.rules)
+    known = 0.5 if is_silent else 0.95  # keys without events have windows, too
     versions = [
-        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random))
+        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random, known))
         for table in drawn.tables
         for _ in range(random.randint(0, 14))
     ]
+    if is_silent:
+        _begin_early(versions, case, random)
     return delivered_as(replace(drawn, versions=tuple(versions)), case)
 
 
@@ -261,12 +265,17 @@ def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
         Version("each", draw(st.integers(0, len(case.steps))), _row(table, case, random, 0.6))
         for _ in range(draw(st.integers(0, 14)))
     ]
-    # Most keys are there from the beginning.
+    _begin_early(versions, case, random)
+    return TableCase(case, (table,), tuple(_in_arrival(versions, case, (table,))), frozenset())
+
+
+def _begin_early(versions: Sequence[Version], case: Case, random: Random) -> None:
+    """Let most keys be there from the beginning, and some of them go later."""
+    share = random.choice((0.3, 0.6))
     for version in versions:
-        if random.random() < 0.6:
+        if random.random() < share:
             version.row["at"] = random.choice([0, 1, min(case.events, key=_time_of)["ts"]])
             version.row["op"] = "c"
-    return TableCase(case, (table,), tuple(_in_arrival(versions, case, (table,))), frozenset())
 
 
 def _time_of(event: Mapping[str, Any]) -> int:
@@ -274,7 +283,7 @@ def _time_of(event: Mapping[str, Any]) -> int:
     return time_us
 
 
-def _row(table: Stream, case: Case, random: Random, known: float = 0.95) -> dict[str, Any]:
+def _row(table: Stream, case: Case, random: Random, known: float) -> dict[str, Any]:
     """Return a version, mostly of a key that an event has, at a time near those of events."""
     assert table.table is not None
     columns = [name.removeprefix("k_") for name in table.table.key]  # of events
