@@ -156,6 +156,15 @@ def advanced(matcher: Matcher, time_us: int, emit: Callable[[pa.Table], None] | 
     return found
 
 
+def woken(matcher: Matcher, time_us: int) -> pa.Table:
+    """Let event time reach `time_us` as timers do, from one deadline to the next one; return the matches."""
+    found = []
+    while (deadline_us := matcher.next_deadline_us()) is not None and deadline_us <= time_us:
+        assert deadline_us > matcher.watermark_us, "a timer that is over"
+        found.append(matcher.advance(deadline_us))
+    return pa.concat_tables([*found, advanced(matcher, time_us)])
+
+
 def reachable_us(case: Case, seen: int, newest_us: int, *, ahead: bool) -> int:
     """Return how far the watermark can advance after `seen` events without making a later event late."""
     if not ahead:

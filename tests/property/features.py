@@ -20,6 +20,7 @@ from cep.expression import (
 FEATURES = (
     "windows",
     "window rules",
+    "FOR EACH",
     "tables",
     "views",
     "MATCHES OF",
@@ -44,6 +45,8 @@ def features(rules: Sequence[ir.Rule]) -> set[str]:
 def _of_rule(rule: ir.Rule) -> Iterator[str]:
     if rule.windowing is not None:
         yield "window rules"
+        if rule.windowing.table is not None:
+            yield "FOR EACH"
     if rule.viewing is not None:
         yield "views"
     if rule.matches:

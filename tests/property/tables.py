@@ -36,6 +36,7 @@ from tests.property.differential import (
     rows_of,
     rows_of_matches,
     stream_table,
+    woken,
 )
 from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
@@ -383,7 +384,8 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
 def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Table:
     """Push events and versions, finish, and return the matches.
 
-    In half of the cases rows are moved together whenever most are not there any more, as in large tables.
+    In a third of the cases event time goes on by timers, as on Spark. In half of the cases rows are moved
+    together whenever most are not there any more, as in large tables.
     Snapshots move them together, too, so these cases have none.
     """
     moves = len(case.versions) % 2 == 1
@@ -395,6 +397,7 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
     given_by_name = given_tables(case)
     matcher = Matcher(program, given_by_name)
     found: list[pa.Table] = []
+    advance = woken if len(case.versions) % 3 == 0 else advanced
     seen = 0
     of_case = len(steps) == len(case.case.steps)
     for number, (step, reach_us) in enumerate(zip(steps, watermarks(case.case, steps), strict=True)):
@@ -410,7 +413,7 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
         for table in [*versions[::2], events, *versions[1::2]] if len(versions) < 2 else [*versions, events]:
             assert matcher.push(table).num_rows == 0, "no event and no version of a case is late"
         if reach_us is not None:
-            found.append(advanced(matcher, reach_us))
+            found.append(advance(matcher, reach_us))
         if step.restores and restores:
             matcher = Matcher.restore(program, matcher.snapshot(), given_by_name)
     if of_case:
