@@ -44,11 +44,7 @@ _FEW = 64
 """So many rows that are not there, and texts that no row has, are kept beside as many as are needed."""
 
 _NO_BYTES = np.zeros(1, np.uint8)
-"""Stands for the bytes of texts where there are none. It is read only: what is written to is `_room`."""
-
-
-def _room() -> U8:
-    return np.zeros(1, np.uint8)
+"""Read only: what is written to has bytes of its own."""
 
 
 class KeptRows:
@@ -69,7 +65,7 @@ class KeptRows:
         self._kind = pa.string()  # of the keys
         self._ends = np.zeros(2, np.int64)
         self._records = np.zeros((0, 4), np.int64)
-        self._text = _room()
+        self._text = np.zeros(1, np.uint8)
         self._index = np.full(2, -1, np.int64)
         self._is_there = np.zeros(0, np.bool_)
         self._columns = {name: _column_of(kind) for name, kind in self.types.items()}
@@ -237,7 +233,7 @@ class _Texts:
 
     def __init__(self) -> None:
         self._spans = np.zeros((0, 3), np.int64)
-        self._text = _room()
+        self._text = np.zeros(1, np.uint8)
         self._used = 0
         self._needed = 0  # at most so much of `_text` is of rows
 

@@ -409,7 +409,7 @@ FAULTS = (
     Fault(
         "columns of texts share their room",
         _KEPT,
-        "self._spans = np.zeros((0, 3), np.int64)\n        self._text = _room()",
+        "self._spans = np.zeros((0, 3), np.int64)\n        self._text = np.zeros(1, np.uint8)",
         "self._spans = np.zeros((0, 3), np.int64)\n        self._text = _NO_BYTES",
         only="views",
     ),

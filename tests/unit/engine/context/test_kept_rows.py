@@ -91,9 +91,9 @@ def test_a_key_that_is_stored_twice_is_refused() -> None:
         KeptRows({}).keep(pa.array(["a", "b", "a"]), {})
 
 
-def test_columns_whose_first_text_has_one_byte_do_not_share_it() -> None:
-    rows = KeptRows({"s": Type.STRING, "t": Type.STRING})
-    places = rows.add(pa.array(["key"]))
-    values = {"s": pa.array(["p"]), "t": pa.array(["q"])}
-    rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
-    assert [rows.values(name, places).to_pylist() for name in ("s", "t")] == [["p"], ["q"]]
+def test_tables_do_not_share_their_first_letter() -> None:
+    tables = [KeptRows({"s": Type.STRING}) for _ in range(2)]
+    for table, text in zip(tables, "pq", strict=True):
+        places = table.add(pa.array([1]))
+        table.change(places, np.zeros(1, np.bool_), {"s": pa.array([text])}, np.zeros(1, np.int64))
+    assert [table.values("s", table.places()).to_pylist() for table in tables] == [["p"], ["q"]]
