@@ -1,7 +1,9 @@
 """Typed rules -> typed rules in fewer words: what a pattern says in short becomes variables and conditions.
 
-- ``v->+ DISTINCT BY x``: ``COUNT(DISTINCT v.x) = COUNT(v.*)`` is one more condition of v. It counts the event
-  under test as taken. So this event has a value, and a new one.
+- ``v->+ DISTINCT BY x``: ``x IS NOT NULL AND COUNT(DISTINCT v.x) = COUNT(v.*)`` is one more condition of v.
+  It counts the event under test as taken. So this event has a value, and a new one. The second part says the
+  first as well. But the first is of the event alone: all that an absence at the start of the pattern can ask,
+  which looks at events before there is a run. And events without a value are known before a run is asked.
 - ``^``: all events of a key but the first one are events of the variable `NOT_FIRST`. None is taken as it.
 """
 
@@ -43,13 +45,13 @@ def _with_distinct(rule: ir.Rule, loop: ir.Repeat, number: int) -> ir.Rule:
         subsets = (*subsets, ir.Subset(name, taken))
     n_values = Aggregate("DISTINCT", name, loop.distinct, 0, Type.BIGINT)
     n_events = Aggregate("COUNT", name, None, 0, Type.BIGINT)
+    has_value = Call("is_not_null", (loop.distinct,), Type.BOOLEAN)
     is_new = Call("=", (n_values, n_events), Type.BOOLEAN)
 
     def narrowed(variable: ir.Variable) -> ir.Variable:
         if variable.name not in taken:
             return variable
         parts = () if variable.predicate is None else (variable.predicate,)
-        predicate = Call("and", (*parts, is_new), Type.BOOLEAN) if parts else is_new
-        return replace(variable, predicate=predicate)
+        return replace(variable, predicate=Call("and", (*parts, has_value, is_new), Type.BOOLEAN))
 
     return replace(rule, variables=tuple(map(narrowed, rule.variables)), subsets=subsets)

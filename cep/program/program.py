@@ -8,6 +8,7 @@ pyparsing nor networkx, because it travels to executors.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -291,7 +292,10 @@ class Program:
         return self._sources[column][1].type
 
     def local_predicates(self, stream: Stream) -> tuple[tuple[Expression, ...], ...]:
-        """Return `predicates` as they are for events of `stream`: FALSE where they ask for another's role."""
+        """Return `predicates` as they are for events of `stream`: FALSE where they ask for another's role.
+
+        To an event the columns of other streams are NULL: a value of DISTINCT BY has one of each stream.
+        """
         if self.is_plain:
             return self.predicates
         own = self.roles_of(stream)
@@ -301,7 +305,10 @@ class Program:
             return any(isinstance(part, RoleTest) and part.number not in own for part in walk(predicate))
 
         return tuple(
-            tuple(no if asks_for_another(predicate) else predicate for predicate in word)
+            tuple(
+                no if asks_for_another(predicate) else self._without_others(predicate, stream)
+                for predicate in word
+            )
             for word in self.predicates
         )
 
@@ -311,13 +318,19 @@ class Program:
         None: it has columns of other streams only.
         """
         names = column_names(expression)
-        sources = {name: source for name in names if (source := self.source_of(name)) is not None}
-        others = {name: field.type for name, (other, field) in sources.items() if other != stream}
-        if not others:
-            return expression
-        if len(others) == len(names):
+        if names and len(self._of_others(names, stream)) == len(names):
             return None
-        return substitute(expression, {name: Literal(None, kind) for name, kind in others.items()})
+        return self._without_others(expression, stream)
+
+    def _without_others(self, expression: Expression, stream: Stream) -> Expression:
+        others = self._of_others(column_names(expression), stream)
+        nulls = {name: Literal(None, kind) for name, kind in others.items()}
+        return substitute(expression, nulls) if nulls else expression
+
+    def _of_others(self, names: Iterable[str], stream: Stream) -> dict[str, Type]:
+        """Return the types of those columns that are of other streams."""
+        sources = {name: source for name in names if (source := self.source_of(name)) is not None}
+        return {name: field.type for name, (other, field) in sources.items() if other != stream}
 
     @cached_property
     def event_schema(self) -> pa.Schema:

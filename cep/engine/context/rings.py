@@ -25,7 +25,7 @@ from cep.engine.context.kernels.storage import (
 )
 from cep.engine.context.kernels.sums import (
     CHUNKS,
-    MOST_CHUNKS,
+    MOST_OF_HALVES,
     OF_SQUARES,
     OF_TOTALS,
     sum_by_prefixes,
@@ -255,7 +255,11 @@ class WindowRing:
             )
         self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
         of_sums = functions & _SUMS.keys()
-        self._adds_up = kept == at.WHOLE and of_sums <= {Function.COUNT, Function.SUM, Function.AVG}
+        self._adds_up = kept in (at.WHOLE, at.SUMS) and of_sums <= {
+            Function.COUNT,
+            Function.SUM,
+            Function.AVG,
+        }
         self._adds_up = self._adds_up and "places" not in families
         self.spec = np.zeros(at.N_SPEC, np.int64)
         # When a whole window begins is given. The values of a hopping one are those at its last instant.
@@ -378,7 +382,9 @@ class WindowRing:
         )
         if self._adds_up and n_entries < _MANY_KEPT * n_events:
             of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
-            prefixes = room.more((room.n_entries + 1) * MOST_CHUNKS)
+            prefixes = room.more(room.n_entries + 1, 2)
+            if self.spec[at.KEPT] == at.SUMS:
+                self._make_room((behind - first) * MOST_OF_HALVES)
             if sum_by_prefixes(
                 self._ring(), of_keys, room.frames, room.sums, functions, of_sums, of_known, prefixes
             ):

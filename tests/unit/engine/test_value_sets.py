@@ -101,3 +101,19 @@ DEFINE
   a AS COUNT(DISTINCT a.n + 1) > 0 AND COUNT(DISTINCT a.n * 2) > 0,
   b AS COUNT(DISTINCT a.n {sign}) = 2"""
     assert compiled(form.format(sign="+ 1")).fingerprint != compiled(form.format(sign="* 2")).fingerprint
+
+
+def test_a_loop_over_two_streams_has_the_value_of_each_of_them() -> None:
+    fields = (Field("k", "string"), Field("ts", "timestamp"), Field("x", "bigint"))
+    streams = {name: Stream(name, fields, "ts", ("x",)) for name in ("left", "right")}
+    text = """RULE r FROM left, right PARTITION BY left.k = right.k
+PATTERN (a | b)->{3} DISTINCT BY x WITHIN 1 HOUR
+DEFINE a ON left, b ON right MEASURES COUNT(*) AS events"""
+    (program,) = compile_sources([Source("r.cep", text)], streams).programs
+    matcher = Matcher(program)
+    values = {"left": (1, None, 3), "right": (1, 2, None)}
+    for name, found in values.items():
+        rows = [{"k": "k", "ts": 1000 * place, "x": value} for place, value in enumerate(found)]
+        matcher.push(prepare(program, event_table(streams[name], rows), streams[name]))
+    (match,) = matcher.finish().to_pylist()
+    assert (match["events"], match["match_end"].microsecond) == (3, 2000)

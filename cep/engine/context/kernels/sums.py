@@ -16,8 +16,6 @@ from cep.engine.context.kernels.exact import (
     carry_over,
     digits_of,
     is_special,
-    leading,
-    rounded_to_odd,
     scaled,
     spread,
     total,
@@ -28,13 +26,20 @@ from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
 """Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
 
-MOST_CHUNKS = 8
-"""So many chunks a sum has at most that is a difference of two."""
-
 MOST_KEPT = 5 + at.N_TOTALS + at.N_SQUARES
+MOST_OF_HALVES = 24
+"""Entries that are room enough for a sum of two halves: there and, in the worst case, behind all others."""
+
 _NAN = 0x7FF8 << 48
 _DIGIT = 0xFFFF_FFFF
 _FRACTION = (1 << 52) - 1
+_SPECIAL = 0x7FF
+_GREATEST = 1900
+"""The greatest exponent of doubles of which no sum overflows."""
+_MOST_GROWTH = 24
+"""A sum may have so many bits more than a value: it is of less than 2**24."""
+_BITS_OF_KEPT = 51
+"""Bits of the upper half of a sum that was kept: with one of new values it is a double."""
 
 
 @inlined
@@ -257,19 +262,127 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
     return keys[2]
 
 
+@inlined
+def _bit_length(value: int) -> int:
+    """Return how many bits a whole number from 1 to 2**53 has."""
+    return (bits_of(np.float64(value)) >> 52) - 1022
+
+
+@inlined
+def _power(exponent: int) -> float:
+    """Return a power of two, from 2**-1074 to 2**1000."""
+    return as_double(exponent + 1023 << 52) if exponent > -1023 else as_double(1 << exponent + 1074)
+
+
+@inlined
+def _unit(frames: Frames, n_entries: int) -> tuple[int, int]:
+    """Return the least exponent of the doubles of a block that are not 0, and the greatest one."""
+    least, greatest = _SPECIAL, 1
+    for entry in range(n_entries):
+        value = frames.values[entry]
+        exponent = max(value >> 52 & _SPECIAL, 1)
+        least = min(least, _SPECIAL if value << 1 == 0 else exponent)
+        greatest = max(greatest, exponent)
+    return least, greatest
+
+
+@inlined
+def _lowest_of_kept(ring: Ring, slot: int, least: int) -> int:
+    """Return `least`, or the exponent whose unit is the lowest bit of what a key kept, if that is less."""
+    start = ring.keys[slot, at.START]
+    for entry in range(start, start + ring.keys[slot, at.LENGTH]):
+        chunk, digit = ring.entries[entry, at.WORD] - OF_TOTALS, ring.entries[entry, at.VALUE]
+        if chunk >= 0 and digit != 0:
+            bit = 0
+            while digit >> bit & 1 == 0:
+                bit += 1
+            least = min(least, 32 * chunk + bit + 1)
+    return least
+
+
+@inlined
+def _halves_of_kept(
+    ring: Ring, slot: int, sums: Sums, least: int, low_bits: int
+) -> tuple[int, int, int, bool]:
+    """Return the number of values that a key kept, the halves of their sum, and whether it has halves."""
+    n, low, high = _load(ring, slot, sums)
+    fits = sums.special[0] + sums.special[1] + sums.special[2] == 0
+    upper = lower = 0
+    for chunk in range(high, low - 1, -1):
+        digit = sums.totals[chunk]
+        place = 32 * chunk - (least - 1)  # the bit of the sum that the lowest bit of the digit is
+        if place >= low_bits:
+            fits = fits and abs(upper) < 1 << 30
+            upper = (upper << 32) + digit
+            if place < low_bits + 32:
+                fits = fits and abs(upper) < 1 << _BITS_OF_KEPT - (place - low_bits)
+                upper <<= place - low_bits
+        elif place >= 0:
+            upper += digit >> min(low_bits - place, 63)
+            lower += digit << place & (1 << low_bits) - 1
+        else:  # what is below the unit is 0
+            lower += digit >> min(-place, 63)
+    if high >= 0 and 32 * low - (least - 1) >= low_bits + 32:
+        fits = fits and upper == 0
+    _clear(sums, low, high)
+    return n, upper + (lower >> low_bits), lower & (1 << low_bits) - 1, fits
+
+
+@inlined
+def _keep_halves(
+    ring: Ring, slot: int, sums: Sums, n: int, upper: int, lower: int, least: int, low_bits: int
+) -> None:
+    """Keep a sum that has two halves. Behind the last one there is room for MOST_OF_HALVES entries."""
+    low, high = at.N_TOTALS, -1
+    if upper != 0 or lower != 0:
+        low, shift = least - 1 >> 5, least - 1 & 31
+        sums.totals[low] += lower << shift & _DIGIT
+        sums.totals[low + 1] += lower >> (32 - shift) & _DIGIT
+        sums.totals[low + 2] += lower >> (32 - shift) >> 32
+        place = least - 1 + low_bits
+        high, shift = (place >> 5) + 1, place & 31  # at least the second chunk above `low`
+        sums.totals[high - 1] += upper << shift & _DIGIT
+        upper >>= 32 - shift
+        if abs(upper) > _DIGIT:
+            sums.totals[high] += upper & _DIGIT
+            upper >>= 32
+            high += 1
+        sums.totals[high] += upper
+    _store(ring, slot, sums, n, low, high)
+    _clear(sums, low, high)
+
+
+@inlined
+def _halves(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int, int]:
+    """Return a number as ``upper * 2**low_bits + lower``; both halves have its sign, or `lower` is positive.
+
+    A double counts in units: the lowest bit of a double with the exponent `least`.
+    """
+    if not is_double:
+        return value >> low_bits, value & (1 << low_bits) - 1
+    exponent, number = value >> 52 & _SPECIAL, value & _FRACTION
+    number |= np.int64(exponent != 0) << 52
+    shift = max(exponent, 1) - least if number != 0 else 0
+    sign = value >> 63  # 0 or -1
+    upper, lower = number >> (low_bits - shift), number << shift & (1 << low_bits) - 1
+    return (upper ^ sign) - sign, (lower ^ sign) - sign
+
+
 @kernel
-def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - two kinds of numbers
+def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - what was kept, what comes, what is computed of both
     ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, prefixes: I64
 ) -> bool:
-    """Write sums and averages of windows that slide, as differences of sums that begin with the block.
+    """Write sums and averages of windows, as differences of sums that begin with the block.
 
     For each event there is no loop over what leaves and what comes, of which the processor cannot guess how
-    long it lasts. It is for numbers that are finite and of similar size, so that few chunks hold their sums.
+    long it lasts. It is for numbers that are finite and of similar size. A sum of them has two halves, of
+    which each is a double without rounding, so their sum as doubles is the exact sum, rounded once.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left. Windows have no NULL.
+        What earlier events left. If it keeps sums, they are written; for each key there is room for
+        MOST_OF_HALVES entries. Windows have no NULL.
     batch : Batch
         The events of the keys in `frames` only.
     frames : Frames
@@ -282,78 +395,81 @@ def sum_by_prefixes(  # noqa: C901, PLR0912, PLR0915 - two kinds of numbers
         By event, in order; written.
     known : (columns, n) uint8
         1: no NULL; written.
-    prefixes : (m,) int64
-        Room for `MOST_CHUNKS` numbers of each entry and one more; overwritten.
+    prefixes : (m, 2) int64
+        Room for two numbers of each entry and of one more; overwritten.
 
     Returns
     -------
     Whether the numbers are such ones. Otherwise nothing is written.
     """
-    is_double = ring.spec[at.IS_DOUBLE] != 0
-    values, totals, digits = frames.values, sums.totals, sums.digits
+    is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
-    low, width, scale = 0, 3, 0
-    with_double = False
-    for function in functions:
-        with_double |= function == at.AVG or (is_double and function == at.SUM)
-    if is_double:
-        least, greatest = 0x7FF, 1
-        for entry in range(n_entries):
-            if values[entry] << 1 != 0:
-                exponent = max(values[entry] >> 52 & 0x7FF, 1)
-                least, greatest = min(least, exponent), max(greatest, exponent)
-        if greatest == 0x7FF or (greatest - 1 >> 5) + 3 - (least - 1 >> 5) > MOST_CHUNKS:
-            return False
-        low = least - 1 >> 5
-        width, scale = max((greatest - 1 >> 5) + 3 - low, 3), SCALE + 32 * low
-    # Most numbers of a stream need four chunks: their sums stay in registers.
-    width = 4 if width <= 4 else MOST_CHUNKS
-    for entry in range(n_entries):
-        for chunk in range(width):
-            prefixes[entry * width + chunk] = totals[chunk]
-        if values[entry] << 1 != 0 or (not is_double and values[entry] != 0):
-            chunk, first_digit, second, third, sign = digits_of(values[entry], is_double)
-            add_digits(totals, chunk - low, sign * first_digit, sign * second, sign * third)
-    for chunk in range(width):
-        prefixes[n_entries * width + chunk] = totals[chunk]
-        totals[chunk] = 0
     block = batch.starts[0]
-    for place in range(block, batch.starts[n_keys]):
-        first, last = frames.first[place - block], frames.last[place - block]
-        n = last - first
-        head = exponent = above = 0
-        if width == 4:
-            at_last, at_first = 4 * last, 4 * first
-            a = prefixes[at_last] - prefixes[at_first]
-            b = prefixes[at_last + 1] - prefixes[at_first + 1] + (a >> 32)
-            c = prefixes[at_last + 2] - prefixes[at_first + 2] + (b >> 32)
-            head = prefixes[at_last + 3] - prefixes[at_first + 3] + (c >> 32)
-            above, exponent = head, 96
-            a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
-            digits[0], digits[1], digits[2] = a, b, c
-            if with_double:
-                while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
-                    head, c, b, a = head << 32 | c, b, a, 0
-                    exponent -= 32
-                if exponent > 0:
-                    head, exponent = rounded_to_odd(head, exponent, c, b | a)
+    longest = 1
+    for place in range(batch.starts[n_keys] - block):
+        longest = max(longest, frames.last[place] - frames.first[place])
+    growth = _bit_length(longest) + keeps_sums
+    if growth > _MOST_GROWTH:
+        return False
+    # A sum of lower halves fits into 62 bits, and one of them is a double.
+    low_bits = min(62 - growth, 52)
+    least, unit = 1, 1.0
+    if is_double:
+        least, greatest = _unit(frames, n_entries)
+        if keeps_sums:
+            for key in range(n_keys):
+                least = _lowest_of_kept(ring, batch.slots[key], least)
+        if least == _SPECIAL:  # there is no number but 0, or one that is no number
+            least = 1
+        # A sum of upper halves is a double: it has 53 bits less `low_bits`, and more for greater values.
+        if greatest > _GREATEST or greatest - least + growth >= low_bits:
+            return False
+        unit = _power(least - 1075)
+    above = unit * _power(low_bits)
+    upper = lower = key = 0
+    for entry in range(n_entries):
+        prefixes[entry, 0], prefixes[entry, 1] = upper, lower
+        if keeps_sums and key < n_keys and entry == frames.bases[key]:
+            n, one, other, fits = _halves_of_kept(ring, batch.slots[key], sums, least, low_bits)
+            if not fits:
+                return False
+            frames.words[entry] = n
+            key += 1
         else:
-            for chunk in range(width):
-                value = prefixes[last * width + chunk] - prefixes[first * width + chunk] + above
-                digits[chunk] = value & _DIGIT
-                above = value >> 32
-            head, exponent = leading(digits, 0, width - 1, above)
+            one, other = _halves(frames.values[entry], is_double, least, low_bits)
+        upper += one
+        lower += other
+    prefixes[n_entries, 0], prefixes[n_entries, 1] = upper, lower
+    mask = (1 << low_bits) - 1
+    for key in range(n_keys):
+        base, n_kept = frames.bases[key], 0
+        if keeps_sums:
+            n_kept = frames.words[base] - 1
         for column in range(functions.shape[0]):
-            function, result, is_known = functions[column], n, n > 0
-            if function == at.COUNT:
-                is_known = True
-            elif function == at.SUM and not is_double:
-                result = digits[1] << 32 | digits[0]
-                is_known = is_known and (above << 32 | digits[2]) == -(digits[1] >> 31)
-            else:
-                double_sum = scaled(np.float64(head), exponent + scale)
-                result = bits_of(double_sum / max(n, 1) if function == at.AVG else double_sum)
-            out[column, place] = result
-            known[column, place] = is_known
+            function = functions[column]
+            for place in range(batch.starts[key], batch.starts[key + 1]):
+                first, last = frames.first[place - block], frames.last[place - block]
+                lower = prefixes[last, 1] - prefixes[first, 1]
+                upper = prefixes[last, 0] - prefixes[first, 0] + (lower >> low_bits)
+                lower &= mask
+                n = last - first
+                if keeps_sums and first == base and last > base:
+                    n += n_kept
+                is_known = n > 0
+                if function == at.COUNT:
+                    result, is_known = n, True
+                elif function == at.SUM and not is_double:
+                    result = upper << low_bits | lower
+                    is_known = is_known and upper == result >> low_bits
+                else:
+                    value = np.float64(upper) * above + np.float64(lower) * unit
+                    result = bits_of(value if function == at.SUM else value / np.float64(max(n, 1)))
+                out[column, place], known[column, place] = result, is_known
+        if keeps_sums:
+            first, last = frames.ends[key, 0], frames.ends[key, 1]
+            lower = prefixes[last, 1] - prefixes[first, 1]
+            upper = prefixes[last, 0] - prefixes[first, 0] + (lower >> low_bits)
+            n = last - first + (n_kept if first == base else 0)
+            _keep_halves(ring, batch.slots[key], sums, n, upper, lower & mask, least, low_bits)
     return True
