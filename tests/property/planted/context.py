@@ -45,8 +45,8 @@ FAULTS = (
     Fault(
         "a value that left the window stays in the sum",
         _SUMS,
-        "a = prefixes[at_last] - prefixes[at_first]",
-        "a = prefixes[at_last]",
+        "upper = prefixes[last, 0] - prefixes[first, 0] + (lower >> low_bits)\n                lower &= mask",
+        "upper = prefixes[last, 0] + (lower >> low_bits)\n                lower &= mask",
         only="windowed values",
     ),
     Fault(
