@@ -316,13 +316,6 @@ FAULTS = (
         only="silent windows",
     ),
     Fault(
-        "a timer of hopping windows waits for the one that begins later",
-        _SILENT,
-        "of_begin = -((window.offset_us - since_us) // window.every_us)",
-        "of_begin = (since_us - window.offset_us) // window.every_us + 1",
-        only="silent windows",
-    ),
-    Fault(
         "right before a change is an instant too early",
         _TABLES,
         "at_us = times_us - 1 if column.is_before else times_us",
