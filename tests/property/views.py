@@ -119,7 +119,7 @@ _KEYS: Mapping[str, Sequence[Any]] = {
     "k": (1, 1, 2, 3),
     "s": ("a", "b", "ü"),
     "x": (-1, 0, 1, 2),
-    "f": (1, 2, 3),
+    "f": (1, 2),
     "t": ("p", "q"),
 }
 _VALUES: Mapping[str, Sequence[Any]] = {
@@ -145,7 +145,8 @@ _NUMBER = {"fixed": "y"}
 @st.composite
 def view_cases(draw: st.DrawFn, max_views: int = 2) -> ViewCase:
     """Draw views of one to four tables, and changelogs of few keys, values and times."""
-    random = draw(st.randoms(use_true_random=False))
+    # Hypothesis' own draws are so simple that most views report nothing; `smaller` makes a case small.
+    random = Random(draw(st.integers(0, 2**32)))
     key = random.choice([("k",), ("s",), ("s", "k")])
     of_key = tuple(random.sample(key, len(key)))
     tables = {
@@ -174,7 +175,7 @@ def _view(name: str, key: tuple[str, ...], tables: Mapping[str, Stream], random:
     assert twin is not None
     ways = {"twin": (twin.key,), **_WAYS}
     clauses, joins = [], []
-    for joined in random.sample(sorted(ways), random.randint(0, 3)):
+    for joined in random.sample(sorted(ways), random.choice((0, 1, 1, 1, 2, 3))):
         word, columns = random.choice(sorted(JOINS)), random.choice(ways[joined])
         settings = tables[joined].table
         assert settings is not None
@@ -264,7 +265,7 @@ def with_versions(drawn: ViewCase, random: Random) -> ViewCase:
     versions = []
     for name, table in drawn.tables.items():
         assert table.table is not None
-        for _ in range(random.randint(0, 8)):
+        for _ in range(random.choice((0, 3, 4, 6, 8, 9))):
             row = {field.name: random.choice(_VALUES[field.name]) for field in table.fields}
             row |= {column: random.choice(_KEYS[column]) for column in table.table.key}
             in_time = sum(us < row["at"] for us in reached)
