@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
-from cep.diagnostics.diagnostic import in_order
+from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import MAX_BYTES
 from cep.documents.schema_file import load_streams
 from cep.documents.source_file import read_source
 from cep.errors import Diagnostic, RuleError, Source
-from cep.language.front_ends import SUFFIXES, is_rule_text, rule_files
+from cep.language import ast
+from cep.language.front_ends import SUFFIXES, is_rule_text, read_rules, rule_files
+from cep.language.printer import print_rules
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 
@@ -67,7 +69,9 @@ def load_rulebook(paths: Iterable[str | Path], streams: str | Path | Streams | N
 
 
 def load_rules(
-    rules: str | Path | Sequence[str | Path], streams: str | Path | Stream | Streams | None = None
+    rules: str | Path | Sequence[str | Path],
+    streams: str | Path | Stream | Streams | None = None,
+    only: str | Sequence[str] = (),
 ) -> RuleSet:
     """Return the compiled rules of a text, of a ``.cep`` file, of a directory, or of several of these.
 
@@ -78,11 +82,14 @@ def load_rules(
     streams
         The streams, or the file that declares them. Without it each rule file reads the nearest
         ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is beside it.
+    only
+        Names of rules or views: these, and those whose matches they read. Without names all.
 
     Raises
     ------
     RuleError
-        Rules or streams files are wrong. The error has every problem of all of them.
+        Rules or streams files are wrong, or no rule has a name in `only` (E0897). The error has every
+        problem of all of them.
     """
     given = [rules] if isinstance(rules, str | Path) else list(rules)
     texts = [Source("rules", str(item)) for item in given if is_rules(item)]
@@ -96,7 +103,7 @@ def load_rules(
         advice = "give `streams`: a streams file, or what load_streams returns"
         raise RuleError([Diagnostic("E0612", "a rule text has no streams file beside it", help=advice)])
     book = load_rulebook(paths, declared) if paths else Rulebook((), {})
-    return compile_sources([*texts, *book.sources], declared or book.streams).rule_set
+    return compile_texts([*texts, *book.sources], declared or book.streams, only).rule_set
 
 
 def is_rules(item: str | Path) -> bool:
@@ -104,9 +111,41 @@ def is_rules(item: str | Path) -> bool:
     return isinstance(item, str) and is_rule_text(item)
 
 
-def compile_rulebook(rulebook: Rulebook) -> Compiled:
-    """Return the compiled rules. Raises RuleError with every problem of all files."""
-    return compile_sources(rulebook.sources, rulebook.streams)
+def compile_rulebook(rulebook: Rulebook, only: str | Sequence[str] = ()) -> Compiled:
+    """Return the compiled rules, or `only` some. Raises RuleError with every problem of all files."""
+    return compile_texts(rulebook.sources, rulebook.streams, only)
+
+
+def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Sequence[str] = ()) -> Compiled:
+    """Return the rules in `sources`, compiled: all, or those called `only` and those whose matches they read.
+
+    Raises
+    ------
+    RuleError
+        With every problem of all sources, or with every name that no rule has (E0897).
+    """
+    names = [only] if isinstance(only, str) else list(only)
+    known = {rule.name.text for source in sources for rule in read_rules(source)[0]} if names else set()
+    if known and (unknown := [name for name in names if name not in known]):
+        raise RuleError(
+            [
+                Diagnostic(
+                    "E0897",
+                    f"there is no rule and no view `{name}`",
+                    help=did_you_mean(name, known, "rules and views"),
+                )
+                for name in unknown
+            ]
+        )
+    return compile_sources(sources, streams, names)
+
+
+def texts_of(compiled: Compiled) -> tuple[Source, ...]:
+    """Return the texts of the rules, one for each file: as they are printed, without the others."""
+    trees: dict[str, list[ast.Rule]] = {}
+    for rule in compiled.rules:
+        trees.setdefault(rule.tree.source.name, []).append(rule.tree)
+    return tuple(Source(name, print_rules(of_file)) for name, of_file in trees.items())
 
 
 def check_rules(paths: Iterable[str | Path], streams: str | Path | Streams | None = None) -> Checked:

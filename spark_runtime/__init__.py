@@ -53,6 +53,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
     deduplicate: bool = False,
     key_groups: int | None = None,
     correct_within: str | None = None,
+    only: str | Sequence[str] = (),
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
@@ -88,6 +89,8 @@ def detect(  # noqa: PLR0913 - all but two have a default
     correct_within
         How late an event may come and still be counted, such as ``"1 hour"``; for a stream. Matches that
         were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
+    only
+        Names of rules or views: these, and those whose matches they read. Default: all.
 
     Returns
     -------
@@ -115,6 +118,7 @@ def detect(  # noqa: PLR0913 - all but two have a default
         deduplicate=deduplicate,
         key_groups=key_groups,
         correct_within=correct_within,
+        only=only,
     )
     return detect_matches(call)
 
@@ -130,6 +134,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     deduplicate: bool = False,
     key_groups: int | None = None,
     correct_within: str | None = None,
+    only: str | Sequence[str] = (),
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, and all that did not become part of one for a reason.
 
@@ -163,6 +168,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         deduplicate=deduplicate,
         key_groups=key_groups,
         correct_within=correct_within,
+        only=only,
     )
     return detect_findings(call)
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from cep.compiler.compile import compile_sources
 from cep.documents.schema_file import load_streams
 from cep.errors import InputError, RuleError, Source
 from cep.language import ast
 from cep.language.clauses.sources import stream_names
 from cep.language.front_ends import read_rules
 from cep.rule_set import Corrections, RuleSet
-from cep.rulebook import compile_rulebook, is_rules, load_rulebook
+from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from spark_runtime.operator.output import DEAD, MATCH, late_kind
@@ -50,6 +49,7 @@ class Call:
     deduplicate: bool
     key_groups: int | None
     correct_within: str | None = None
+    only: str | Sequence[str] = ()
 
 
 def detect_matches(call: Call) -> DataFrame:
@@ -242,15 +242,20 @@ def _rules(call: Call) -> RuleSet:
         raise InputError("E0822", "a RuleSet and rule texts cannot be mixed", "compile the texts, too")
     if compiled:
         _require_none_beside(call, "a RuleSet has it in it")
+        if call.only:
+            raise InputError(
+                "E0828", "only cannot be given here", "give it to load_rules, or rule texts here"
+            )
         programs = tuple(program for rules in compiled for program in rules.programs)
         return RuleSet(programs, compiled[0].corrections)
     told = _streams_of_messages(call)
     if call.streams is None and told:
         _require_none_beside(call, "the stream of `messages` says it")
-        return compile_sources(_sources(texts, told), told).rule_set
+        return compile_texts(_sources(texts, told), told, call.only).rule_set
     if call.streams is not None:
         _require_none_beside(call, "`streams` says it already")
-        return compile_sources(_sources(texts, declared := _declared(call.streams)), declared).rule_set
+        declared = _declared(call.streams)
+        return compile_texts(_sources(texts, declared), declared, call.only).rule_set
     return _compile_for_frames(call, texts)
 
 
@@ -307,7 +312,7 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
     if call.event_time is None:
         if not any(is_rules(item) for item in items):
             _require_none_beside(call, "the streams file beside the rules says it")
-            return compile_rulebook(load_rulebook(items)).rule_set
+            return compile_rulebook(load_rulebook(items), call.only).rule_set
         raise InputError(
             "E0820",
             "nothing says which column is the event time",
@@ -336,7 +341,7 @@ def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
         )
         for name, frame in events.items()
     }
-    return compile_sources(sources, streams).rule_set
+    return compile_texts(sources, streams, call.only).rule_set
 
 
 def _of_stream(value: Any, name: str) -> Any:

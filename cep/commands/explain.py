@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from cep.commands.group import show
-from cep.commands.options import streams_option
+from cep.commands.options import only_option, streams_option
 
 
 @click.command()
 @click.argument("rules", nargs=-1, required=True, type=click.Path(path_type=Path))
 @streams_option
+@only_option
 @click.option(
     "--stage",
     type=click.Choice(["ast", "ir", "nfa", "program", "all"]),
@@ -26,11 +27,13 @@ from cep.commands.options import streams_option
     default="text",
     help="dot, mermaid: a picture of the automata, for Graphviz or Mermaid.",
 )
-def explain(rules: Sequence[Path], streams: Path | None, stage: str | None, picture: str) -> None:
+def explain(
+    rules: Sequence[Path], streams: Path | None, only: Sequence[str], stage: str | None, picture: str
+) -> None:
     """Show what RULES compile to: predicates, automaton, bounds, what a run remembers."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(rules, streams))
+    compiled = compile_rulebook(load_rulebook(rules, streams), only)
     show(compiled.warnings)
     if picture != "text":
         if stage is not None:

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cep.commands.group import EXIT_PASSED_OVER, show
-from cep.commands.options import progress_option, quiet_option, streams_option
+from cep.commands.options import only_option, progress_option, quiet_option, streams_option
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
 from cep.errors import InputError
@@ -51,6 +51,7 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     "several streams, or with tables: NAME=FILE, once for each.",
 )
 @streams_option
+@only_option
 @click.option(
     "--stream",
     "chosen",
@@ -98,6 +99,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     rules: Sequence[Path],
     inputs: Sequence[str],
     streams: Path | None,
+    only: Sequence[str],
     chosen: Sequence[str],
     file_format: str | None,
     output: str | None,
@@ -123,7 +125,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         writer_of(path)
     if file_format is not None:
         FORMATS.get(file_format)
-    rule_set = _chosen(compile_files(rules, streams), chosen).with_corrections(corrections)
+    rule_set = _chosen(compile_files(rules, streams, only), chosen).with_corrections(corrections)
     events = _inputs(rule_set, inputs)
     with_windows = any(program.windows for program in rule_set.programs)
     watched = _Reading(progress_line(quiet, progress), quiet, with_windows)
@@ -196,11 +198,11 @@ class _Reading:
         self.line.show(f"events read: {self._n:,}")
 
 
-def compile_files(paths: Sequence[Path], streams: Path | None) -> Compiled:
-    """Compile the rules in `paths`, show their warnings and return the result."""
+def compile_files(paths: Sequence[Path], streams: Path | None, only: Sequence[str] = ()) -> Compiled:
+    """Compile the rules in `paths`, or `only` some, show their warnings and return the result."""
     from cep.rulebook import compile_rulebook, load_rulebook
 
-    compiled = compile_rulebook(load_rulebook(paths, streams))
+    compiled = compile_rulebook(load_rulebook(paths, streams), only)
     show(compiled.warnings)
     return compiled
 

@@ -14,6 +14,13 @@ progress_option = click.option(
     default=None,
     help="Show progress on standard error. Without this option, only a terminal shows it.",
 )
+only_option = click.option(
+    "--only",
+    metavar="NAME",
+    multiple=True,
+    help="Only the rule or view of this name, and the rules whose matches it reads; several times: these.",
+)
+
 streams_option = click.option(
     "--streams",
     type=click.Path(path_type=Path),

@@ -60,8 +60,19 @@ class Compiled:
         return self.rule_set.programs
 
 
-def compile_sources(sources: Sequence[Source], streams: Mapping[str, Stream]) -> Compiled:
+def compile_sources(
+    sources: Sequence[Source], streams: Mapping[str, Stream], only: Sequence[str] = ()
+) -> Compiled:
     """Return all rules in `sources`, compiled.
+
+    Parameters
+    ----------
+    sources
+        Files or texts of rules.
+    streams
+        The streams and tables that they may read.
+    only
+        Names of rules: these, and those whose matches they read. Without names all.
 
     Raises
     ------
@@ -69,6 +80,7 @@ def compile_sources(sources: Sequence[Source], streams: Mapping[str, Stream]) ->
         With every problem of all sources, when one of them is an error.
     """
     trees, syntax = _parse(sources)
+    trees = _only(trees, only) if only else trees
     typed, meaning = analyze(trees, streams)
     warnings = _without_errors(*syntax, *meaning)
     rewritten = tuple(rewrite(rule) for rule in typed)
@@ -114,6 +126,18 @@ def _parse(sources: Iterable[Source]) -> tuple[tuple[ast.Rule, ...], tuple[Diagn
     parsed = [read_rules(source) for source in sources]
     trees = tuple(tree for trees, _ in parsed for tree in trees)
     return trees, tuple(problem for _, problems in parsed for problem in problems)
+
+
+def _only(trees: Sequence[ast.Rule], names: Iterable[str]) -> tuple[ast.Rule, ...]:
+    """Return the rules called so, and those whose matches they read, as they stand."""
+    by_name = {tree.name.text: tree for tree in trees}
+    chosen, left = set[str](), list(names)
+    while left:
+        name = left.pop()
+        if name in by_name and name not in chosen:
+            chosen.add(name)
+            left += (by_name[name].streams[number].text for number in by_name[name].matches)
+    return tuple(tree for tree in trees if tree.name.text in chosen)
 
 
 def _without_errors(*problems: Diagnostic) -> tuple[Diagnostic, ...]:

@@ -336,6 +336,15 @@ class Windowing:
         return () if self.table is None else (self.table,)
 
 
+class JoinKind(StrEnum):
+    """Which rows of two sides a view has without a row of the other side."""
+
+    INNER = "inner"  # none
+    LEFT = "left"  # of what stands before
+    RIGHT = "right"  # of the table
+    FULL = "full"  # of both
+
+
 @dataclass(frozen=True, slots=True)
 class Viewing:
     """What makes a rule a view: a row for each change of a row of a join.
@@ -344,8 +353,8 @@ class Viewing:
     ----------
     changes
         The stream of the rule.
-    left
-        The tables of LEFT JOIN: a row is there without a row of theirs.
+    kinds
+        The joined tables in the order in which they are written, with how they are joined.
     where
         Which rows are there; None: all.
     selected
@@ -353,7 +362,7 @@ class Viewing:
     """
 
     changes: ChangeStream
-    left: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, JoinKind], ...] = ()
     where: Expression | None = None
     selected: tuple[Measure, ...] = ()
 

@@ -100,7 +100,7 @@ PATTERNS: dict[str, str] = {
     "E0324": "FOR EACH where there are no windows without events",
     "E0325": "FOR EACH with a table that is no changelog",
     "E0326": "FOR EACH with a table of another key",
-    "E0328": "a view of something else than the rows of one changelog",
+    "E0328": "a view of something else than the rows of changelogs under one key",
     "E0329": "an aggregate or a value of other events in a view",
     "E0330": "a clause of rules in a view",
     "E0331": "ON TIMEOUT where nothing limits a wait",
@@ -319,6 +319,7 @@ SPARK: dict[str, str] = {
     "E0894": "a registry of schemas failed",
     "E0895": "a variable for a registry of schemas that the environment does not have",
     "E0896": "corrections of the rows of a view",
+    "E0897": "a rule is chosen that is not there",
 }
 """E08. Spark: what it needs, calls of `detect`, pipeline files."""
 

@@ -306,14 +306,27 @@ class JoinPair:
     span: Span = field(compare=False)
 
 
+class JoinKind(StrEnum):
+    """Which rows of two sides are there without a row of the other side."""
+
+    INNER = "JOIN"  # none
+    LEFT = "LEFT JOIN"  # of what stands before
+    RIGHT = "RIGHT JOIN"  # of the table
+    FULL = "FULL JOIN"  # of both
+
+
+OUTER = (JoinKind.RIGHT, JoinKind.FULL)
+"""The joins that keep rows of their table without a row of what stands before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
-    """``[LEFT] JOIN table ON pair AND pair ...``; only a view tells LEFT from a plain JOIN."""
+    """``[LEFT | RIGHT | FULL] JOIN table ON pair AND pair ...``; only a view tells the kinds apart."""
 
     table: Name
     pairs: tuple[JoinPair, ...]
     span: Span = field(compare=False)
-    is_left: bool = False
+    kind: JoinKind = JoinKind.INNER
 
 
 @dataclass(frozen=True, slots=True)

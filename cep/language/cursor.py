@@ -11,6 +11,7 @@ from cep.language import ast
 from cep.language.foreign import Foreign, Syntax, foreign_piece
 from cep.language.grammar import (
     HEAD_CLAUSES,
+    JOIN_WORDS,
     PAIRED_CLAUSES,
     RESERVED,
     RESERVED_CLAUSES,
@@ -259,8 +260,9 @@ class Cursor:
                 return after.kind is Lexeme.QUOTED or (
                     after.kind is Lexeme.WORD and after.word not in RESERVED
                 )
-            case "LEFT":
-                return after.word == "JOIN"
+            case word if word in JOIN_WORDS:
+                is_outer = after.word == "OUTER" and word != "INNER"
+                return (self.ahead(2) if is_outer else after).word == "JOIN"
             case word:
                 return word in VIEW_CLAUSES
 

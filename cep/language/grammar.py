@@ -53,7 +53,10 @@ WINDOW_KINDS = frozenset(("TUMBLING", "HOPPING", "SESSION", "EVERY"))
 WINDOW_CLAUSES = frozenset(("WHERE", "HAVING"))
 """Words that begin a clause in a rule that has a WINDOW: in other rules they are names."""
 
-VIEW_CLAUSES = frozenset(("KEY", "SELECT", "WHERE", "LEFT"))
+JOIN_WORDS = frozenset(("INNER", "LEFT", "RIGHT", "FULL"))
+"""Words that begin a clause in a view before JOIN, those but INNER before OUTER JOIN, too."""
+
+VIEW_CLAUSES = frozenset(("KEY", "SELECT", "WHERE")) | JOIN_WORDS
 """Words that begin a clause in a view: in rules they are names."""
 
 CLAUSE_WORDS = (

@@ -112,7 +112,7 @@ def _join(join: ast.Join) -> str:
         " = ".join(print_expression(column) for column in (pair.left, pair.right) if column is not None)
         for pair in join.pairs
     ]
-    return f"{'LEFT ' if join.is_left else ''}JOIN {_name(join.table)} ON {' AND '.join(pairs)}"
+    return f"{join.kind} {_name(join.table)} ON {' AND '.join(pairs)}"
 
 
 def _key_part(part: ast.KeyPart) -> str:

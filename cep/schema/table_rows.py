@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from cep.arrays import Mask
 from cep.schema.stream import Stream
 
-UPSERTS = ("c", "r", "u", "create", "insert", "read", "update", "upsert")
+UPSERTS = ("c", "r", "u", "create", "insert", "read", "update", "upsert", "match")
 """Words in the column `op` of a row that is valid from its time on, in lower case."""
 
-DELETES = ("d", "delete")
+DELETES = ("d", "delete", "retract")
 """Words in the column `op` of a row that is gone from its time on."""
 
 

@@ -22,7 +22,7 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema
 from cep.formats.registry import FORMATS
 from cep.rule_set import Corrections, RuleSet
-from cep.rulebook import compile_rulebook, load_rulebook
+from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
 from spark_runtime.operator.output import DEAD, LATE, MATCH, late_kind
@@ -42,6 +42,7 @@ _SETTINGS = (
     "streams",
     "tables",
     "rules",
+    "only",
     "source",
     "sources",
     "sinks",
@@ -494,18 +495,19 @@ class _Reader:
     ) -> tuple[RuleSet, tuple[Source, ...], tuple[Diagnostic, ...]] | None:
         paths = self._rule_paths(found["rules"])
         streams = self._streams(found)
-        if paths is None or self.document.diagnostics:
+        only = self.document.texts(found["only"], "`only`") if "only" in found else []
+        if paths is None or only is None or self.document.diagnostics:
             return None
         try:
             rulebook = load_rulebook(paths, streams)
-            compiled = compile_rulebook(rulebook)
+            compiled = compile_rulebook(rulebook, [name for name, _ in only])
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return None
         if sources is not None:
             place = found.get("sources") or found["source"]
             check_entries(self.document, compiled.rule_set, sources, place)
-        return compiled.rule_set, rulebook.sources, compiled.warnings
+        return compiled.rule_set, texts_of(compiled) if only else rulebook.sources, compiled.warnings
 
     def _rule_paths(self, node: yaml.Node) -> list[Path] | None:
         texts = self.document.texts(node, "`rules`")
@@ -530,12 +532,12 @@ class _Reader:
         if "streams" not in found and "tables" not in found:
             return None
         node = found.get("streams")
-        if isinstance(node, yaml.MappingNode):
+        if node is None or isinstance(node, yaml.MappingNode):  # views read tables only
             return read_streams(self.document, node, found.get("tables"))
-        if node is None or "tables" in found:
+        if "tables" in found:
             self.document.problem(
                 "E0843",
-                "`tables` without streams beside it",
+                "`tables` beside a streams file",
                 found["tables"],
                 "declared apart from the streams",
                 "declare the tables in the streams file; or the streams here, too: streams: {...}",

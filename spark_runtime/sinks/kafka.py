@@ -59,16 +59,19 @@ class TopicSpec:
 
         columns = self._columns(output, context)
         if self.has_tombstones:
-            self._require_corrections(output, columns)
+            self._require_corrections(output, columns, context)
         return TopicSink(output, self.connection, self.topic, columns, self.has_tombstones)
 
-    def _require_corrections(self, output: Output, columns: tuple[str, ...]) -> None:
-        """Raise InputError unless rows withdraw others and both have the same key."""
-        if columns != (_MATCH_ID,):
+    def _require_corrections(self, output: Output, columns: tuple[str, ...], context: SinkContext) -> None:
+        """Raise InputError unless rows withdraw others and both have a key that only they have."""
+        rules = [rule for program in context.rules.programs for rule in program.rules]
+        is_one_view = output.kind == MATCH and len(rules) == 1 and rules[0].is_view
+        if columns != (_MATCH_ID,) and not is_one_view:
             raise InputError(
                 "E0843",
                 f"the sink of topic `{self.topic}` has `retract: tombstone`, and no `match_id` as its key",
-                "a tombstone removes the message with its key: remove `key`, or remove `retract`",
+                "a tombstone removes the message with its key: remove `key`, or remove `retract`; "
+                "`key: key` is possible where one view runs alone: only: [the_view]",
             )
         if REVISION not in output.schema.names:
             raise InputError(

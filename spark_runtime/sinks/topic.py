@@ -152,8 +152,8 @@ class TopicSink:
             return
         # A match may be withdrawn and found again in one micro-batch: what comes last holds.
         table = pa.concat_tables(rows.tables()).sort_by(REVISION)
-        columns = (value_texts(table.column(self.key[0])), table.column(KIND).to_pylist(), json_rows(table))
-        for key, kind, value in zip(*columns, strict=True):
+        columns = (table.column(KIND).to_pylist(), json_rows(table))
+        for key, kind, value in zip(self._keys_of(table), *columns, strict=True):
             yield key, None if kind == RETRACT else value
 
     def _keys(self, rows: Collected) -> Iterator[str | None]:
@@ -162,11 +162,14 @@ class TopicSink:
             yield from repeat(None, rows.n_rows)
             return
         for table in rows.tables():
-            columns = [value_texts(table.column(name)) for name in self.key]
-            if len(columns) == 1:
-                yield from columns[0]
-            else:
-                yield from map(_array, zip(*columns, strict=True))
+            yield from self._keys_of(table)
+
+    def _keys_of(self, table: pa.Table) -> Iterator[str | None]:
+        columns = [value_texts(table.column(name)) for name in self.key]
+        if len(columns) == 1:
+            yield from columns[0]
+        else:
+            yield from map(_array, zip(*columns, strict=True))
 
     def commit(self, batch: Batch) -> None:
         """Commit the transaction, with the number of the micro-batch in it."""

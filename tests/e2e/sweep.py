@@ -29,7 +29,7 @@ from tests.kills.feeds import Feed, feed_of, running_spool
 from tests.kills.pipelines import KilledPipeline
 from tests.kills.points import MOMENT, OF_SINKS, OF_SOURCES, Call, File, points_of
 from tests.kills.runs import Kill
-from tests.kills.ticks import Row, compared
+from tests.kills.ticks import PAIR, VIEW, Row, Running, compared, standing
 from tests.kills.written import sink_of
 from tests.servers.kafka_broker import running_broker
 from tests.servers.kinesis_server import CREDENTIALS, running_kinesis
@@ -38,6 +38,9 @@ from tests.servers.postgres_server import running_postgres
 from tests.servers.rabbitmq_server import running_rabbit
 
 SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
+PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW}
+OF_VIEWS = ("files", "kafka")
+"""Sources that two tables of a view may read at the same time."""
 KILLS_OF_A_ROUND = 10
 LONGEST_MS = 4_000
 
@@ -86,7 +89,7 @@ class Round:
     Parameters
     ----------
     source
-        Its source, by name.
+        Its source, by name, and what runs if it is no rule.
     """
 
     source: str
@@ -111,7 +114,7 @@ class Round:
         for name, sink in self.pipeline.sinks.items():
             found = self.seen[-1][name]
             tally.n_matches += len(set(found))
-            what = compared(expected, found)
+            what = compared(standing(expected) if sink.is_current else expected, found)
             self._blame(tally, name, what.lost)
             if what.lost or what.foreign or (sink.is_once and what.n_twice):
                 tally.faults.append(
@@ -168,6 +171,7 @@ class Sweep:
 
     sources: tuple[str, ...]
     sinks: tuple[str, ...]
+    programs: tuple[str, ...]
     drawn: random.Random
     out: Path
     tally: Tally = field(default_factory=Tally)
@@ -178,20 +182,30 @@ class Sweep:
         """Kill so often; sources take turns."""
         number = 0
         while self.tally.n_kills < n_kills:
-            source = self.sources[number % len(self.sources)]
+            turn, place = divmod(number, len(self.sources))
+            source = self.sources[place]
+            program = self.programs[turn % len(self.programs)]
+            if program == "view" and source not in OF_VIEWS:
+                program = "rule"
             sinks = list(self.sinks)
             self.drawn.shuffle(sinks)
-            if number // len(self.sources) % 3 == 1:  # few: the last one, and the only one, are special
+            if turn % 3 == 1:  # few: the last one, and the only one, are special
                 sinks = sinks[: self.drawn.randint(1, 2)]
             folder = self.out / f"round-{number}"
             folder.mkdir()
-            if self._round(folder, source, sinks, servers, n_kills):
+            if self._round(folder, source, program, sinks, servers, n_kills):
                 shutil.rmtree(folder)
             (self.out / "found.json").write_text(self.as_json())
             number += 1
 
     def _round(
-        self, folder: Path, source: str, sinks: list[str], servers: Mapping[str, Any], n_kills: int
+        self,
+        folder: Path,
+        source: str,
+        program: str,
+        sinks: list[str],
+        servers: Mapping[str, Any],
+        n_kills: int,
     ) -> bool:
         """Run a pipeline to its end; return whether it was right."""
         tally, n_faults = self.tally, len(self.tally.faults)
@@ -200,25 +214,27 @@ class Sweep:
                 feed: Feed = stack.enter_context(running_spool(folder / "spool"))
             else:
                 feed = feed_of(source, servers, folder)
-            made_sinks = {name: sink_of(name, servers, folder) for name in sinks}
-            made = Round(source, KilledPipeline(folder, feed, made_sinks))
-            click.echo(f"{source} -> {', '.join(sinks)}")
+            is_view = program == "view"
+            made_sinks = {name: sink_of(name, servers, folder, is_current=is_view) for name in sinks}
+            named = f"{source}, a view" if is_view else source
+            made = Round(named, KilledPipeline(folder, feed, made_sinks, PROGRAMS[program]))
+            click.echo(f"{named} -> {', '.join(sinks)}")
             try:
                 made.pipeline.send(60)
                 for _ in range(KILLS_OF_A_ROUND):
                     if tally.n_kills >= n_kills:
                         break
-                    self._kill(made)
+                    self._kill(made, source)
                     made.pipeline.send(self.drawn.randint(20, 60))
                 made.finish(tally)
             except AssertionError as error:
-                tally.faults.append(f"{source}, killed at {', '.join(made.points)}: {error}; see {folder}")
+                tally.faults.append(f"{named}, killed at {', '.join(made.points)}: {error}; see {folder}")
         what = "FAULT" if len(tally.faults) > n_faults else "right"
         click.echo(f"  {what}; {tally.n_kills} kills, {time.monotonic() - self.began:,.0f} s")
         return len(tally.faults) == n_faults
 
-    def _kill(self, made: Round) -> None:
-        points = points_of(made.source, tuple(made.pipeline.sinks))
+    def _kill(self, made: Round, source: str) -> None:
+        points = points_of(source, tuple(made.pipeline.sinks))
         names = [*points, MOMENT]
         self.drawn.shuffle(names)
         name = min(names, key=lambda name: self.tried[made.source, name])
@@ -243,11 +259,19 @@ class Sweep:
 @click.option("--kills", type=click.IntRange(min=1), default=200, show_default=True)
 @click.option("--seed", type=int, default=None, help="By default another one each time; it is printed.")
 @click.option("--source", "sources", type=click.Choice(SOURCES), multiple=True, help="Only these.")
+@click.option("--program", "programs", type=click.Choice(list(PROGRAMS)), multiple=True, help="Only these.")
 @click.option("--sink", "sinks", type=click.Choice(SINKS), multiple=True, help="Only these.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("out/sweep"), show_default=True
 )
-def main(kills: int, seed: int | None, sources: tuple[str, ...], sinks: tuple[str, ...], out: Path) -> None:
+def main(
+    kills: int,
+    seed: int | None,
+    sources: tuple[str, ...],
+    programs: tuple[str, ...],
+    sinks: tuple[str, ...],
+    out: Path,
+) -> None:
     """Kill and compare."""
     os.environ.update(CREDENTIALS)
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background a shell lets the first be ignored
@@ -257,7 +281,7 @@ def main(kills: int, seed: int | None, sources: tuple[str, ...], sinks: tuple[st
     out = out.resolve()
     shutil.rmtree(out, ignore_errors=True)
     (out / "servers").mkdir(parents=True)
-    sweep = Sweep(sources or SOURCES, sinks or SINKS, random.Random(seed), out)
+    sweep = Sweep(sources or SOURCES, sinks or SINKS, programs or tuple(PROGRAMS), random.Random(seed), out)
     with running_servers(out / "servers", {*sweep.sources, *sweep.sinks}) as servers:
         try:
             sweep.run(kills, servers)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kills.feeds import Feed
 from tests.kills.runs import Kill, killed
-from tests.kills.ticks import Row, Tick, expected_rows, write_rules
+from tests.kills.ticks import PAIR, Row, Running, Tick, expected_rows, write_rules
 from tests.kills.written import MadeSink
 
 
@@ -24,19 +24,22 @@ class KilledPipeline:
         Its source.
     sinks
         Its sinks, by name, in their order.
+    running
+        What it runs.
     """
 
     folder: Path
     feed: Feed
     sinks: Mapping[str, MadeSink]
+    running: Running = PAIR
     ticks: list[Tick] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        write_rules(self.folder)
+        write_rules(self.folder, self.running)
         sinks = "".join(f"  - {{{sink.settings}}}\n" for sink in self.sinks.values())
+        sources = "".join(f"  - {{{of}, {self.feed.settings}}}\n" for of in self.running.inputs)
         self.file.write_text(
-            f"rules: [rules.cep]\nsource: {{stream: ticks, {self.feed.settings}}}\n"
-            f"checkpoint: checkpoint\nsinks:\n{sinks}"
+            f"rules: [rules.cep]\nsources:\n{sources}checkpoint: checkpoint\nsinks:\n{sinks}"
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Events for pipelines that are killed, the rule over them, and what is right in the end."""
+"""Events for pipelines that are killed, the rules over them, and what is right in the end."""
 
 from __future__ import annotations
 
@@ -10,23 +10,68 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cep.local.match_file import match_file
+from cep.rule_set import RETRACT
 from cep.rulebook import compile_rulebook, load_rulebook
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
-STREAMS = """
-streams:
-  ticks: {event_time: ts, tie_break: [id], lateness: 1 second,
-          schema: {id: bigint, k: string, ts: timestamp}}
-"""
-RULES = """
-RULE pair FROM ticks PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
-DEFINE a AS id >= 0, b AS id >= 0 MEASURES a.id AS first, b.id AS second
-"""
 N_KEYS = 5
 
 Row = tuple[str, int, int]
-"""A match: its identifier, the first and the second event."""
+"""A match: its identifier, the first and the second event.
+
+A row of a view: its identifier, its value, and the event that changed it. A row that is withdrawn has the
+value `GONE`.
+"""
+
+GONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a pipeline runs.
+
+    Parameters
+    ----------
+    rules
+        The text of its rules.
+    streams
+        The streams file.
+    inputs
+        The streams or tables that read the source, each as a pipeline file names it.
+    """
+
+    rules: str
+    streams: str
+    inputs: tuple[str, ...]
+
+
+PAIR = Running(
+    """
+RULE pair FROM ticks PARTITION BY k PATTERN a -> b WITHIN 1 HOUR
+DEFINE a AS id >= 0, b AS id >= 0 MEASURES a.id AS first, b.id AS second
+""",
+    """
+streams:
+  ticks: {event_time: ts, tie_break: [id], lateness: 1 second,
+          schema: {id: bigint, k: string, ts: timestamp}}
+""",
+    ("stream: ticks",),
+)
+VIEW = Running(
+    """
+VIEW joined KEY k FROM ticks LEFT JOIN marks ON k = marks.m WHERE ticks.id % 3 <> 0 AND marks.id % 7 <> 0
+SELECT ticks.id * 10000 + marks.id AS first
+""",
+    """
+tables:
+  ticks: {key: [k], event_time: ts, tie_break: [id], lateness: 1 second,
+          schema: {id: bigint, k: string, ts: timestamp}}
+  marks: {key: [m], replicated: true, event_time: ts, tie_break: [id], lateness: 1 second,
+          schema: {id: bigint, m: string, ts: timestamp}}
+""",
+    ("table: ticks", "table: marks"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +93,14 @@ class Tick:
     @property
     def text(self) -> str:
         """The event as JSON."""
-        return json.dumps({"id": self.number, "k": self.key, "ts": self.time})
+        other = f"k{self.number // 2 % N_KEYS}"
+        return json.dumps({"id": self.number, "k": self.key, "ts": self.time, "m": other})
 
 
-def write_rules(folder: Path) -> None:
-    """Write the rule and its stream."""
-    (folder / "rules.cep").write_text(RULES)
-    (folder / "streams.yaml").write_text(STREAMS)
+def write_rules(folder: Path, running: Running = PAIR) -> None:
+    """Write the rules and their streams."""
+    (folder / "rules.cep").write_text(running.rules)
+    (folder / "streams.yaml").write_text(running.streams)
 
 
 def expected_rows(folder: Path, ticks: Iterable[Tick]) -> list[Row]:
@@ -62,14 +108,23 @@ def expected_rows(folder: Path, ticks: Iterable[Tick]) -> list[Row]:
     file = folder / "all.json"
     file.write_text("".join(f"{tick.text}\n" for tick in ticks))
     rules = compile_rulebook(load_rulebook([folder / "rules.cep"])).rule_set
-    rows = match_file(rules, file).matches.select(["match_id", "first", "second"]).to_pylist()
+    rows = match_file(rules, dict.fromkeys(rules.inputs, file)).matches.to_pylist()
     return sorted(map(row_of, rows), key=lambda row: row[2])
 
 
+def standing(rows: Iterable[Row]) -> list[Row]:
+    """Return what is there in the end: of each identifier the last row, unless it is withdrawn."""
+    last = {row[0]: row for row in sorted(rows, key=lambda row: row[2])}
+    return [row for row in last.values() if row[1] != GONE]
+
+
 def row_of(found: Mapping[str, object]) -> Row:
-    """Return a match that a sink has."""
-    first, second = found["first"], found["second"]
-    return str(found["match_id"]), int(str(first)), int(str(second))
+    """Return a match, or a row of a view, that a sink has."""
+    if found.get("revision") is not None:
+        seconds = int(str(found["revision"])) // 1_000_000 - int(START.timestamp())
+        first = GONE if found["kind"] == RETRACT else int(str(found["first"]))
+        return str(found["match_id"]), first, seconds
+    return str(found["match_id"]), int(str(found["first"])), int(str(found["second"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,14 @@ class MadeSink:
         Returns what it has.
     is_once
         Whether it must not have a row twice.
+    is_current
+        Whether it has of each match, or row of a view, the last one that stands. Else it has all.
     """
 
     settings: str
     rows: Callable[[], list[Row]]
     is_once: bool = True
+    is_current: bool = False
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -83,8 +86,7 @@ def in_table(server: Any, database: str) -> list[Row]:
     """Return what a table of PostgreSQL has."""
     if not server.run(database, "SELECT 1 FROM pg_tables WHERE tablename = 'found'"):
         return []
-    found = server.run(database, "SELECT match_id, first, second FROM found")
-    return [(str(match), int(first), int(second)) for match, first, second in found]
+    return [row_of(row) for (row,) in server.run(database, "SELECT to_jsonb(found) FROM found")]
 
 
 @dataclass
@@ -109,8 +111,8 @@ class TakenQueue:
             self.taken.append(row)
 
 
-def sink_of(name: str, servers: Mapping[str, Any], folder: Path) -> MadeSink:
-    """Return a new sink of a kind, without rows."""
+def sink_of(name: str, servers: Mapping[str, Any], folder: Path, *, is_current: bool = False) -> MadeSink:
+    """Return a new sink of a kind, without rows; PostgreSQL may keep the rows that stand only."""
     place = folder / name
     match name:
         case "json":
@@ -130,7 +132,8 @@ def sink_of(name: str, servers: Mapping[str, Any], folder: Path) -> MadeSink:
             server = servers["postgres"]
             database = server.database()
             settings = f"format: postgres, {server.yaml(database)}, table: found"
-            return MadeSink(settings, lambda: in_table(server, database))
+            settings += ", mode: upsert" if is_current else ""
+            return MadeSink(settings, lambda: in_table(server, database), is_current=is_current)
         case "webhook":
             web = servers["web"]
             n_before = len(web.rows)

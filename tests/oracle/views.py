@@ -18,11 +18,14 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A table of a JOIN: by which columns of the table in FROM, in the order of its key."""
+    """A table of a JOIN: by which columns of the table in FROM, in the order of its key.
+
+    `kind` is the word before JOIN. The columns are those of the view, if they are its key: never NULL.
+    """
 
     table: str
     columns: tuple[str, ...]
-    is_left: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,22 @@ def _state(table: Stream, rows: Sequence[Row], at_us: int) -> dict[Key, Row]:
 
 
 def _rows(view: View, states: Mapping[str, Mapping[Key, Row]]) -> dict[Key, tuple[Any, ...]]:
-    found = {}
-    for row in states[view.base].values():
-        rows: dict[str, Row] = {view.base: row}
-        is_there = True
-        for join in view.joins:
-            other = states[join.table].get(tuple(row[name] for name in join.columns))
-            rows[join.table] = other or {}
-            is_there &= other is not None or join.is_left
-        if is_there and view.where(rows):
-            found[tuple(row[name] for name in view.key)] = view.select(rows)
-    return found
+    """Return the rows that are there: SQL's joins, one after the other."""
+    found: dict[Key, dict[str, Row]] = {
+        tuple(row[name] for name in view.key): {view.base: row} for row in states[view.base].values()
+    }
+    for join in view.joins:
+        of_table = states[join.table]
+        joined: dict[Key, dict[str, Row]] = {}
+        for key, rows in found.items():
+            of_view = dict(zip(view.key, key, strict=True))
+            asked = tuple(of_view.get(name, rows[view.base].get(name)) for name in join.columns)
+            if asked in of_table or join.kind in ("LEFT", "FULL"):
+                joined[key] = rows | {join.table: of_table.get(asked, {})}
+        if join.kind in ("RIGHT", "FULL"):
+            of_none: dict[str, Row] = {name: {} for name in (view.base, *(of.table for of in view.joins))}
+            for asked, row in of_table.items():
+                named = dict(zip(join.columns, asked, strict=True))
+                joined.setdefault(tuple(named[name] for name in view.key), of_none | {join.table: row})
+        found = joined
+    return {key: view.select(rows) for key, rows in found.items() if view.where(rows)}

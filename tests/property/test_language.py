@@ -288,7 +288,7 @@ _views = st.builds(
             _names,
             st.lists(_pairs, min_size=1, max_size=2).map(tuple),
             st.just(_AT),
-            st.booleans(),
+            st.sampled_from(list(ast.JoinKind)),
         ),
         max_size=2,
     ).map(tuple),

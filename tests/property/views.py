@@ -33,8 +33,8 @@ from tests.property.differential import advanced
 LAST_US = 9
 """The time of the last version."""
 
-JOINS: Mapping[str, Mapping[str, Any]] = {"JOIN": {}, "LEFT JOIN": {"is_left": True}}
-"""The kinds of joins that are drawn, and what the oracle calls each (`tests.oracle.views.Joined`)."""
+KINDS = ("", "LEFT", "RIGHT", "FULL")
+"""The words before JOIN of a changelog that is joined by the key of the view; of others the first two."""
 
 Change: TypeAlias = tuple[Any, ...]
 """View, time, key, kind, values; what has the `match_id`, and whether this is the id that it had before."""
@@ -152,6 +152,8 @@ def view_cases(draw: st.DrawFn, max_views: int = 2) -> ViewCase:
     tables = {
         "base": _table("base", key, _without(key, "x", "f", "t", "d"), TableKind.CHANGELOG, random),
         "twin": _table("twin", of_key, ("x", "t"), TableKind.CHANGELOG, random),
+        "third": _table("third", key, ("x",), TableKind.CHANGELOG, random),
+        "rates": _table("rates", of_key, ("x",), TableKind.REPLICATED, random),
         "many": _table("many", ("f",), ("x", "t"), TableKind.REPLICATED, random),
         "pair": _table("pair", ("t", "f"), ("x",), TableKind.REPLICATED, random),
         "fixed": _table("fixed", ("x",), ("y",), TableKind.STATIC, random),
@@ -171,20 +173,23 @@ def _without(key: Sequence[str], *names: str) -> list[str]:
 
 
 def _view(name: str, key: tuple[str, ...], tables: Mapping[str, Stream], random: Random) -> DrawnView:
-    twin = tables["twin"].table
-    assert twin is not None
-    ways = {"twin": (twin.key,), **_WAYS}
     clauses, joins = [], []
-    for joined in random.sample(sorted(ways), random.choice((0, 1, 1, 1, 2, 3))):
-        word, columns = random.choice(sorted(JOINS)), random.choice(ways[joined])
+    others = [other for other in tables if other != "base"]
+    for joined in random.sample(others, random.choice((0, 1, 1, 1, 2, 3))):
         settings = tables[joined].table
         assert settings is not None
+        columns = random.choice(_WAYS.get(joined, (settings.key,)))
+        of_key = joined not in _WAYS
+        kind = random.choice(KINDS if of_key and settings.kind is TableKind.CHANGELOG else KINDS[:2])
+        # The key of a row may be that of a row of this table alone: it is written without a table.
         pairs = [
-            column if column == of_table and random.random() < 0.5 else f"base.{column} = {joined}.{of_table}"
+            column
+            if column == of_table and (of_key or random.random() < 0.5)
+            else f"base.{column} = {joined}.{of_table}"
             for column, of_table in zip(columns, settings.key, strict=True)
         ]
-        clauses.append(f"{word} {joined} ON {' AND '.join(random.sample(pairs, len(pairs)))}")
-        joins.append(Joined(joined, columns, **JOINS[word]))
+        clauses.append(f"{kind} JOIN {joined} ON {' AND '.join(random.sample(pairs, len(pairs)))}")
+        joins.append(Joined(joined, columns, kind))
     names = ["base", *(join.table for join in joins)]
     condition, where = _condition(names, random)
     items = [_item(names, random) for _ in range(random.randint(1, 3))]

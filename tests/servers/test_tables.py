@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.errors import CepError
+from cep.local.match_file import match_file
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
 from tests.servers.kafka_broker import Broker
 from tests.servers.postgres_server import PostgresServer
+from tests.spark import test_views as views
 
 pytestmark = pytest.mark.spark
 
@@ -135,3 +137,46 @@ def test_messages_without_a_value_delete_rows_of_a_compacted_topic(
     with pytest.raises(CepError) as caught:
         quiet_run(file)
     assert caught.value.code == "E0843"
+
+
+def test_a_compacted_topic_has_the_rows_of_a_view_under_its_key_and_is_a_table_again(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = broker.topic("owned", 2, **{"cleanup.policy": "compact"})
+    rules, _ = views.compiled(tmp_path)
+    paths = views.written(tmp_path, views.drawn(5, 60), 1)
+    last = {
+        row["account"]: row
+        for row in match_file(rules, {name: str(path) for name, path in paths.items()}).matches.to_pylist()
+        if row["rule"] == "owned"
+    }
+    assert {row["kind"] for row in last.values()} == {"match", "retract"}
+    file = tmp_path / "pipeline.yaml"
+    sink = f"{{format: kafka, brokers: '{broker.address}', topic: {topic}, key: key, retract: tombstone}}"
+    sources = "".join(f"  - {{table: {name}, format: json, path: {name}}}\n" for name in views.NAMES)
+    file.write_text(f"rules: [rules.cep]\nonly: [owned]\nsources:\n{sources}sinks: [{sink}]\nmode: batch\n")
+    quiet_run(file)
+    messages = broker.messages(topic)
+    assert {message.key().decode() for message in messages} == set(last)
+    kept = {message.key().decode(): message.value() for message in messages}  # as compaction does
+    assert {key for key, value in kept.items() if value is not None} == {
+        key for key, row in last.items() if row["kind"] == "match"
+    }
+    (tmp_path / "copy.cep").write_text("VIEW copied KEY account FROM owned SELECT name, balance, cap")
+    file.write_text(
+        "tables:\n  owned: {key: [account], event_time: sent, tie_break: [number], op: kind, schema: "
+        "{account: string, sent: timestamp, number: bigint, kind: string, name: string, balance: double, "
+        "cap: bigint}}\n"
+        f"rules: [copy.cep]\nsources:\n  - {{table: owned, format: kafka, brokers: '{broker.address}', "
+        f"topic: {topic}, tombstones: delete, columns: {{key: account, timestamp: sent, offset: number}}}}\n"
+        "sinks: [{format: json, path: copied}]\nmode: batch\n"
+    )
+    summary = quiet_run(file)
+    assert summary.counts.malformed == 0
+    parts = [part.read_text() for part in (tmp_path / "copied").rglob("part-*")]
+    rows = [json.loads(line) for part in parts for line in part.splitlines()]
+    copied = {row["account"]: row for row in sorted(rows, key=lambda row: row["revision"])}
+    names = ("name", "balance", "cap")
+    assert {
+        key: [row.get(name) for name in names] for key, row in copied.items() if row["kind"] == "match"
+    } == {key: [row[name] for name in names] for key, row in last.items() if row["kind"] == "match"}

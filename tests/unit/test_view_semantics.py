@@ -12,10 +12,12 @@ import pytest
 from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.versions import prepared_versions
-from cep.errors import InputError, Source
+from cep.errors import InputError, RuleError, Source
+from cep.explain.explain import explain
 from cep.output.rows import match_rows
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import compile_texts, texts_of
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import event_table, find_matches
 from tests.oracle.views import Joined, Row, View, changes
@@ -52,10 +54,11 @@ def _versions(text: str, key: dict[str, int]) -> list[Row]:
     return found
 
 
-def _example(text: str) -> tuple[list[Row], list[Row], str, str]:
+def _example(text: str) -> tuple[list[Row], list[Row], dict[str, list[str]]]:
     lines = dict(line.split(": ") for line in text.strip().splitlines())
-    accounts = _versions(lines["a"], {"k": 1, "f": 5})
-    return accounts, _versions(lines["c"], {"k": 1, "f": 5}), lines["JOIN"], lines["LEFT JOIN"]
+    a, c = (_versions(lines.pop(table), {"k": 1, "f": 5}) for table in "ac")
+    assert list(lines) == ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
+    return a, c, {kind: [] if told == "none" else told.split("; ") for kind, told in lines.items()}
 
 
 def _shown(at_us: int, is_there: bool, values: tuple[Any, ...]) -> str:
@@ -68,26 +71,32 @@ EXAMPLES = [_example(text) for text in BLOCK.split("\n\n")]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("is_left", [False, True])
-@pytest.mark.parametrize("customers", [CUSTOMERS, BY_VALUE], ids=["by key", "by value"])
+@pytest.mark.parametrize(
+    ("kind", "customers"),
+    [
+        *((f"{word} JOIN".strip(), CUSTOMERS) for word in ("", "LEFT", "RIGHT", "FULL")),
+        *((f"{word} JOIN".strip(), BY_VALUE) for word in ("", "LEFT")),
+    ],
+    ids=lambda of: of if isinstance(of, str) else of.table.kind,
+)
 def test_an_example_has_the_rows_of_the_page(
-    example: tuple[list[Row], list[Row], str, str], is_left: bool, customers: Stream
+    example: tuple[list[Row], list[Row], dict[str, list[str]]], kind: str, customers: Stream
 ) -> None:
-    accounts, of_customer, inner, left = example
+    accounts, of_customer, told = example
     (key,) = () if customers.table is None else customers.table.key
     known = {field.name for field in customers.fields}
     rows = [{name: value for name, value in row.items() if name in known} for row in of_customer]
     view = View(
         "a",
         ("k",),
-        (Joined("c", (key,), is_left),),
+        (Joined("c", (key,), kind.removesuffix("JOIN").strip()),),
         lambda of: True,
         lambda of: (of["a"].get("x"), of["c"].get("y")),
     )
-    expected = [] if (left if is_left else inner) == "none" else (left if is_left else inner).split("; ")
+    expected = told[kind]
     found = changes(view, {"a": (ACCOUNTS, accounts), "c": (customers, rows)})
     assert [_shown(change.at_us, change.is_there, change.values) for change in found] == expected
-    text = f"VIEW v KEY k FROM a {'LEFT ' * is_left}JOIN c ON {key} SELECT a.x, c.y"
+    text = f"VIEW v KEY k FROM a {kind} c ON {key} SELECT a.x, c.y"
     matches = find_matches(text, {"a": ACCOUNTS, "c": customers}, {"a": accounts, "c": rows})
     assert [
         _shown(row["revision"], row["kind"] == "match", (row["x"], row["y"])) for row in matches
@@ -97,9 +106,9 @@ def test_an_example_has_the_rows_of_the_page(
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("customers", [CUSTOMERS, BY_VALUE], ids=["by key", "by value"])
 def test_an_example_has_them_instant_by_instant_restored_after_each(
-    example: tuple[list[Row], list[Row], str, str], customers: Stream
+    example: tuple[list[Row], list[Row], dict[str, list[str]]], customers: Stream
 ) -> None:
-    accounts, of_customer, inner, _ = example
+    accounts, of_customer, told = example
     (key,) = () if customers.table is None else customers.table.key
     streams = {"a": ACCOUNTS, "c": customers}
     text = f"VIEW v KEY k FROM a JOIN c ON {key} SELECT a.x, c.y"
@@ -116,7 +125,7 @@ def test_an_example_has_them_instant_by_instant_restored_after_each(
         found += matcher.advance(at_us).to_pylist()
         matcher = Matcher.restore(program, matcher.snapshot())
     shown = [_shown(row["revision"], row["kind"] == "match", (row["x"], row["y"])) for row in found]
-    assert shown == ([] if inner == "none" else inner.split("; "))
+    assert shown == told["JOIN"]
 
 
 VIEW = """
@@ -217,3 +226,68 @@ DEFINE l AS c.f IS NOT NULL MEASURES l.c.f AS f"""
         "c": [{"f": 5, "at": 1, "op": "c"}],
     }
     assert [row["f"] for row in find_matches(text, streams, rows)] == [5]
+
+
+def _rows_of_key(text: str, rows: dict[str, list[dict[str, Any]]], **more: Stream) -> list[dict[str, Any]]:
+    found = find_matches(text, {"a": ACCOUNTS, "c": CUSTOMERS, **more}, rows)
+    of_all = ("rule", "match_id", "match_start", "match_end")
+    return [{name: value for name, value in row.items() if name not in of_all} for row in found]
+
+
+ALONE: dict[str, list[dict[str, Any]]] = {"c": [{"k": 1, "y": 7, "at": 2, "op": "c"}]}
+
+
+def test_the_key_of_a_full_join_is_never_null_and_that_of_a_table_is() -> None:
+    text = "VIEW v KEY k FROM a FULL JOIN c ON k WHERE k > 0 SELECT k, a.k AS a_k, k + c.y AS n"
+    expected = {"k": 1, "revision": 2, "kind": "match", "a_k": None, "n": 8}
+    assert _rows_of_key(text, ALONE) == [expected]
+    written = text.replace("SELECT k,", "SELECT COALESCE(a.k, c.k) AS k,")
+    assert _rows_of_key(written, ALONE) == [expected]
+    assert _rows_of_key(text.replace("FULL JOIN", "RIGHT OUTER JOIN"), ALONE) == [expected]
+
+
+def test_a_join_behind_a_full_join_is_by_the_key_of_the_view_or_of_the_table() -> None:
+    rates = _table("r", "z", kind=TableKind.REPLICATED)
+    rows = ALONE | {"r": [{"k": 1, "z": 3, "at": 5, "op": "c"}]}
+    text = "VIEW v KEY k FROM a FULL JOIN c ON k LEFT JOIN r ON k SELECT r.z"
+    assert [row["z"] for row in _rows_of_key(text, rows, r=rates)] == [None, 3]
+    by_table = text.replace("r ON k", "r ON a.k = r.k")
+    assert [row["z"] for row in _rows_of_key(by_table, rows, r=rates)] == [None]
+
+
+def test_what_an_inner_join_leaves_out_is_not_in_a_full_join_behind_it() -> None:
+    other = _table("d", "w")
+    rows = {
+        "a": [{"k": 1, "x": 2, "at": 1, "op": "c"}],
+        "d": [{"k": 1, "w": 9, "at": 2, "op": "c"}],
+        "c": [{"k": 1, "y": 7, "at": 3, "op": "c"}],
+    }
+    text = "VIEW v KEY k FROM a JOIN c ON k FULL JOIN d ON k SELECT a.x, c.y, d.w"
+    assert [(row["x"], row["y"], row["w"]) for row in _rows_of_key(text, rows, d=other)] == [
+        (None, None, 9),
+        (2, 7, 9),
+    ]
+
+
+def test_explain_says_which_rows_a_view_has_and_what_it_does_not_report() -> None:
+    names = _table("names", "z", kind=TableKind.STATIC)
+    streams = {"a": ACCOUNTS, "c": CUSTOMERS, "names": replace(names, event_time="")}
+    text = "VIEW v KEY k FROM a FULL JOIN c ON k JOIN names ON k WHERE c.y > 0 SELECT c.y, names.z"
+    shown = explain(compile_sources([Source("v.cep", text)], streams).rules[0])
+    assert "of the rows of a and c, with the key k\n" in shown
+    assert "is there while it is (in a or in c) and in names and where c.y > 0\n" in shown
+    assert "its columns of a, c are NULL where there is no row of it\n" in shown
+    assert "a new file of names changes no row that was reported" in shown
+
+
+def test_a_view_of_many_rules_runs_alone_and_a_rule_over_it_with_it() -> None:
+    source = [Source("rules.cep", VIEW + RULES)]
+    of_view = compile_texts(source, STREAMS, "v")
+    assert [rule.name for rule in of_view.rules] == ["v"]
+    assert list(of_view.rule_set.inputs) == ["a", "c"]
+    (text,) = texts_of(of_view)
+    assert compile_sources([text], STREAMS).programs[0].fingerprint == of_view.programs[0].fingerprint
+    assert [rule.name for rule in compile_texts(source, STREAMS, ["many"]).rules] == ["v", "many"]
+    assert len(compile_texts(source, STREAMS).rules) == 3
+    with pytest.raises(RuleError, match="E0897"):
+        compile_texts(source, STREAMS, ["v", "mani"])

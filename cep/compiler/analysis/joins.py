@@ -143,13 +143,16 @@ class _Join:
         assert self.stream is not None
         ordered = [columns[name] for name in self.settings.key]
         key = self._key_order([field.name for field in ordered])
-        if self.settings.kind is TableKind.CHANGELOG and key is None:
+        is_everywhere = self.settings.kind is not TableKind.CHANGELOG
+        if self.join.kind in ast.OUTER and (is_everywhere or key is None):
+            self._refuse_outer(is_of_key=key is not None)
+            return None
+        if not is_everywhere and key is None:
             self._refuse_key(ordered)
             return None
         several = self.partitioning.has_several_streams
         names = (qualified(self.stream.name, f.name) if several else f.name for f in ordered)
         keys = tuple(Column(name, field.type) for name, field in zip(names, ordered, strict=True))
-        is_everywhere = self.settings.kind is not TableKind.CHANGELOG
         return RuleJoin(self.table, keys, None if is_everywhere else key, self.stream.name)
 
     def _pair(self, pair: ast.JoinPair) -> tuple[Field, Field] | None:
@@ -262,6 +265,24 @@ class _Join:
                     tuple(self.settings.key[columns.index(name)] for name in role.key) if is_same else None
                 )
         return orders.pop() if len(orders) == 1 else None
+
+    def _refuse_outer(self, *, is_of_key: bool) -> None:
+        """Refuse a join that keeps rows of a table which are no rows of the view's key, or are everywhere."""
+        name, key = self.table.name, ", ".join(self.settings.key)
+        kind = self.settings.kind.value
+        alone = f"rows of `{name}` without a partner have no {_names(self.partitioning.key)}"
+        self.report(
+            "E0328",
+            f"{self.join.kind} of a table that is {kind}"
+            if is_of_key
+            else f"{self.join.kind} by another key than the view's",
+            self.join.span,
+            "its rows are everywhere, so each would be reported again and again" if is_of_key else alone,
+            f"leave `{kind}: true` of `{name}` out"
+            if is_of_key
+            else "write LEFT JOIN"
+            + (f"; or, for all rows of `{name}`, a view KEY {key} FROM {name}" * (kind == "changelog")),
+        )
 
     def _refuse_key(self, ordered: list[Field]) -> None:
         columns = ", ".join(field.name for field in ordered)

@@ -12,6 +12,15 @@ from cep.compiler.analysis.joins import resolve_joins
 from cep.compiler.analysis.names import resolve_names
 from cep.compiler.analysis.outputs import DEFAULT_SEVERITY, type_measures
 from cep.compiler.analysis.partitioning import Partitioning
+from cep.compiler.analysis.view_rows import (
+    Presence,
+    all_of,
+    any_of,
+    check_outer,
+    has_outer,
+    presence,
+    tables_with_rows,
+)
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
 from cep.compiler.typing.joins import RuleJoin
@@ -125,6 +134,10 @@ def typed_view(
     joins = {name: join and _by_rows(join, base) for name, join in joined.items()}
     names = resolve_names(rule, partitioning, report)
     tables = tuple(name for name, stream in streams.items() if stream.table is not None)
+    check_outer(rule, report)
+    found = [(join, resolved) for join in rule.joins if (resolved := joins.get(join.table.text)) is not None]
+    is_outer = has_outer(rule)
+    there = presence(base, found)
     scope = Scope(
         rule.source,
         table,
@@ -135,12 +148,12 @@ def typed_view(
         joins={table.name: base, **joins},
         tables=tables,
     )
-    inference = _ViewInference(scope, report.add, base)
+    inference = _ViewInference(scope, report.add, base, there, partitioning.key if is_outer else ())
     where = None
     if rule.where is not None and is_of_bounded_size(rule.where, names, report):
         where = inference.condition(rule.where)
     # A row has its key anyway.
-    is_key = [_is_key(measure, table, partitioning.key) for measure in rule.measures]
+    is_key = [_is_key(measure, tables_with_rows(rule), base, joins) for measure in rule.measures]
     kept = tuple(measure for measure, known in zip(rule.measures, is_key, strict=True) if not known)
     selected = type_measures(
         replace(names, rule=replace(rule, measures=kept)),
@@ -151,8 +164,8 @@ def typed_view(
     if any(join is None for join in joins.values()) or (rule.where is not None and where is None):
         return None
     known = [join for join in joins.values() if join is not None]
-    left = tuple(join.table.text for join in rule.joins if join.is_left)
-    row = _Row(base, [join for join in known if join.table.name not in left], where)
+    kinds = tuple((join.table.text, ir.JoinKind[join.kind.name]) for join in rule.joins)
+    row = _Row(there, where)
     kind = Call("case", (row.is_there, _text(MATCH), _text(RETRACT)), Type.STRING)
     measures = [
         ir.Measure(REVISION, Column(CHANGE_US, Type.BIGINT)),
@@ -174,7 +187,7 @@ def typed_view(
         skip=ir.Skip(ir.SkipKind.PAST_LAST),
         origin=ir.Origin(rule.source, rule.name.span, rule.pattern.span),
         tables=(table, *(join.table for join in known)),
-        viewing=ir.Viewing(change_stream(table, partitioning.key), left, where, selected),
+        viewing=ir.Viewing(change_stream(table, partitioning.key), kinds, where, selected),
     )
 
 
@@ -200,16 +213,36 @@ def _column(join: RuleJoin, name: str, kind: Type) -> Joined:
     return Joined(join.table.name, join.keys, name, join.order, kind)
 
 
-def _is_key(measure: ast.Measure, table: Stream, key: tuple[str, ...]) -> bool:
-    """Return whether a column of a view is a column of its key, under its own name."""
-    column = measure.expression
-    return (
-        isinstance(column, ast.Column)
+def _is_key(
+    measure: ast.Measure,
+    tables: Sequence[str],
+    base: RuleJoin,
+    joins: Mapping[str, RuleJoin | None],
+) -> bool:
+    """Return whether a column of a view is a column of its key, under its own name.
+
+    It may be written as the first that is not NULL of the columns of all `tables` whose rows make rows of the
+    view: COALESCE(a.k, b.k) AS k.
+    """
+    value, name = measure.expression, measure.name.text
+    assert base.order is not None
+    if name not in base.order:
+        return False
+    if isinstance(value, ast.Column) and value.variable is None:
+        return value.table is None and value.name.text == name
+    columns = value.args if isinstance(value, ast.Function) and value.name.text == "COALESCE" else (value,)
+    place = base.order.index(name)
+    orders = {of: join.order for of, join in (*joins.items(), (base.table.name, base)) if join is not None}
+    named = {
+        column.variable.text
+        for column in columns
+        if isinstance(column, ast.Column)
         and column.table is None
-        and (column.variable is None or column.variable.text == table.name)
-        and measure.name.text == column.name.text
-        and column.name.text in key
-    )
+        and column.variable is not None
+        and (order := orders.get(column.variable.text)) is not None
+        and column.name.text == order[place]
+    }
+    return len(named) == len(columns) and named >= set(tables)
 
 
 def _text(value: str) -> Literal:
@@ -235,27 +268,18 @@ def _before(value: Expression) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of a view at a change, made of rows of the table in FROM and of each table that it needs."""
+    """The row of a view at a change, made of rows of its tables."""
 
-    base: RuleJoin
-    needed: Sequence[RuleJoin]
+    there: Presence
     where: Expression | None
 
     @property
     def is_there(self) -> Expression:
         """Whether there is a row, TRUE or FALSE."""
-        # Of the table in FROM all of the key is asked for: its rows are searched, so their keys are kept.
-        columns = [(self.base, name) for name in self.base.order or ()]
-        columns += [(join, join.table.table.key[0]) for join in self.needed if join.table.table is not None]
-        found: list[Expression] = []
-        for join, name in columns:
-            field = join.table.field(name)
-            assert field is not None
-            found.append(Call("is_not_null", (_column(join, field.name, field.type),), Type.BOOLEAN))
-        if self.where is not None:
-            no = Literal(value=False, type=Type.BOOLEAN)
-            found.append(Call("coalesce", (self.where, no), Type.BOOLEAN))
-        return _all(found)
+        if self.where is None:
+            return self.there.is_there
+        no = Literal(value=False, type=Type.BOOLEAN)
+        return all_of([self.there.is_there, Call("coalesce", (self.where, no), Type.BOOLEAN)])
 
     def value(self, value: Expression) -> Expression:
         """Return a column of the row, or of the one that is gone."""
@@ -264,11 +288,11 @@ class _Row:
     def differs(self, values: Sequence[Expression]) -> Expression:
         """Return whether the row is another one than right before."""
         now, before = self.is_there, _before(self.is_there)
-        ways = [_all([now, _not(before)]), _all([before, _not(now)])]
+        ways = [all_of([now, _not(before)]), all_of([before, _not(now)])]
         changed = [part for value in values for part in _distinct(value, _before(value))]
         if changed:
-            ways.append(_all([now, before, _any(changed)]))
-        return _any(ways)
+            ways.append(all_of([now, before, any_of(changed)]))
+        return any_of(ways)
 
 
 def _distinct(now: Expression, before: Expression) -> list[Expression]:
@@ -278,27 +302,33 @@ def _distinct(now: Expression, before: Expression) -> list[Expression]:
     null = [Call("is_null", (value,), Type.BOOLEAN) for value in (now, before)]
     known = [Call("is_not_null", (value,), Type.BOOLEAN) for value in (now, before)]
     other = Call("<>", (now, before), Type.BOOLEAN)
-    return [_all([null[0], known[1]]), _all([known[0], null[1]]), other]
+    return [all_of([null[0], known[1]]), all_of([known[0], null[1]]), other]
 
 
 def _not(part: Expression) -> Expression:
     return Call("not", (part,), Type.BOOLEAN)
 
 
-def _all(parts: Sequence[Expression]) -> Expression:
-    return Call("and", tuple(parts), Type.BOOLEAN) if len(parts) > 1 else parts[0]
-
-
-def _any(parts: Sequence[Expression]) -> Expression:
-    return Call("or", tuple(parts), Type.BOOLEAN) if len(parts) > 1 else parts[0]
-
-
 class _ViewInference(Inference):
-    """Types the expressions of a view: they read one row of each of its tables."""
+    """Types the expressions of a view: they read one row of each of its tables.
 
-    def __init__(self, scope: Scope, report: Callable[[Diagnostic], None], base: RuleJoin) -> None:
+    `own` are the columns of its key that it has itself, because the table in FROM may have no row.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        report: Callable[[Diagnostic], None],
+        base: RuleJoin,
+        there: Presence,
+        own: Sequence[str],
+    ) -> None:
         super().__init__(scope, report)
         self._base = ast.Name(base.table.name, Span(0, 0))
+        self._there = there
+        self._own = {
+            column.name: column for column in base.keys if isinstance(column, Column) and column.name in own
+        }
 
     def infer_any(self, node: ast.Expression) -> Expression | None:
         """Return `node` typed."""
@@ -321,9 +351,12 @@ class _ViewInference(Inference):
         if table.text not in self.scope.joins:
             self._no_table(table)
             return None
-        return super().of_table(table, column)
+        found = super().of_table(table, column)
+        return self._there.column(found) if isinstance(found, Joined) else found
 
     def _bare_column(self, node: ast.Column) -> Expression | None:
+        if node.name.text in self._own:
+            return self._own[node.name.text]
         return self.of_table(self._base, node.name)
 
     def _column_of(self, variable: ast.Name, node: ast.Column) -> Expression | None:

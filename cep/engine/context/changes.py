@@ -1,6 +1,6 @@
 """The changes of views: which keys a version of a table may give another row, and when.
 
-    changes = changes_of(program, rows, held)
+    changes = Changes(program).of(rows, held)
 
 A version of a table that has the key of the view may change the row of its own key. A version of any other
 table may change the rows that are joined with it. Their keys are found in the table of FROM, as it was before
@@ -37,9 +37,20 @@ class Changes:
     def __init__(self, program: Program) -> None:
         self.program = program
         joins = program.joins
-        self.base = next(
+        self._base = [
             number for number, joined in enumerate(joins.tables) if joined.table.name == program.stream.name
-        )
+        ]
+        """The table in FROM; behind a RIGHT JOIN a view may read nothing of it."""
+        columns = [
+            {column.column for column in joins.columns if column.table == number}
+            for number in range(len(joins.tables))
+        ]
+        self._searched = [
+            number
+            for number, joined in enumerate(joins.tables)
+            if joined.is_co_partitioned and columns[number].issuperset(joined.key)
+        ]
+        """The tables whose rows make rows of the view: all of their key is kept, to be searched."""
         by_name = {column.name: column.column for column in joins.columns}
         self._by_rows: dict[int, list[tuple[str, ...]]] = {}
         """Table -> the ways in which it is joined: columns of the table in FROM, in the order of its key."""
@@ -51,7 +62,7 @@ class Changes:
                 if way not in ways:
                     ways.append(way)
 
-    def of(self, rows: pa.Table, held: Callable[[], pa.Table]) -> pa.Table:
+    def of(self, rows: pa.Table, held: Callable[[int], pa.Table]) -> pa.Table:
         """Return the changes as prepared events, one for each key and instant, in no order.
 
         Parameters
@@ -59,8 +70,8 @@ class Changes:
         rows
             Versions that are due, prepared (`Program.event_schema`).
         held
-            Returns what was kept of the table in FROM before: its columns, the key among them. It costs time
-            for each row, so it is only asked where another table has changed.
+            Returns what was kept of a table before, given its number: its columns, the key among them. It
+            costs time for each row, so it is only asked where a table with another key has changed.
         """
         numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
         found = [
@@ -84,25 +95,37 @@ class Changes:
         self,
         rows: pa.Table,
         numbers: I64,
-        held: Callable[[], pa.Table],
+        held: Callable[[int], pa.Table],
     ) -> Iterator[pa.Table]:
         """Yield the changes of rows by tables that have another key than the view."""
         changed = [number for number in self._by_rows if (numbers == number).any()]
         if not changed:
             return
-        base = self.program.joins.tables[self.base]
-        prepared = dict(base.values)
-        prepared |= dict(zip(self.program.key_columns, self.program.key_columns, strict=True))
-        own, kept = rows.filter(pa.array(numbers == self.base)), held()
+        known: dict[int, tuple[pa.Table, pa.Table]] = {}  # table -> its versions that are due, what was kept
         for number in changed:
             versions = rows.filter(pa.array(numbers == number))
             keys = key_values(versions, self.program.joins.tables[number].key_columns)
             times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
             for way in self._by_rows[number]:
-                columns = dict.fromkeys((*self.program.key_columns, *way))
-                parts = [_renamed(own, {name: prepared[name] for name in columns})]
-                parts.append(kept.select(list(columns)))
-                yield self._joined(pa.concat_tables(parts), way, keys, times_us)
+                # A row without one of the table in FROM is joined by the key of the view, if at all.
+                is_of_key = set(way) <= set(self.program.key_columns)
+                for searched in self._searched if is_of_key else self._base:
+                    if searched not in known:
+                        known[searched] = (rows.filter(pa.array(numbers == searched)), held(searched))
+                    yield self._joined(self._rows_of(searched, way, *known[searched]), way, keys, times_us)
+
+    def _rows_of(self, number: int, way: tuple[str, ...], due: pa.Table, kept: pa.Table) -> pa.Table:
+        """Return the key of the view and the columns `way` of all rows of a table, due and kept."""
+        joined, key = self.program.joins.tables[number], self.program.key_columns
+        in_kept = dict(zip(key, joined.key, strict=True))
+        in_due = dict(joined.values) | dict(zip(key, key, strict=True))
+        columns = dict.fromkeys((*key, *way))
+        return pa.concat_tables(
+            [
+                _renamed(due, {name: in_due[name] for name in columns}),
+                _renamed(kept, {name: in_kept.get(name, name) for name in columns}),
+            ]
+        )
 
     def _joined(
         self,

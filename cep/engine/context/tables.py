@@ -319,7 +319,7 @@ class Tables:
                 kept.take_in(rows.filter(pa.array(is_of_table)))
         if self._changes is None:
             return None
-        return self._changes.of(rows, self._kept[self._changes.base].held)
+        return self._changes.of(rows, lambda number: self._kept[number].held())
 
     def extend(self, events: pa.Table, order: OrderedEvents) -> pa.Table:
         """Return prepared events, whose order is known, with their joined columns (`Joins.columns`)."""

@@ -27,12 +27,13 @@ FORMS = {
     **WINDOW_FORMS,
     "VIEW": "VIEW name",
     "KEY": "KEY column",
-    "LEFT": "LEFT JOIN customers ON customer_id",
+    **{word: f"{word} JOIN customers ON customer_id" for word in ("INNER", "LEFT")},
+    **{word: f"{word} JOIN limits ON account_id" for word in ("RIGHT", "FULL")},
     "SELECT": "SELECT accounts.balance, customers.name AS name",
 }
 """First word of a clause -> how it is written."""
 
-VIEW_CLAUSES_SHOWN = "TITLE, SEVERITY, TAGS, KEY, FROM, JOIN, LEFT JOIN, WHERE, SELECT"
+VIEW_CLAUSES_SHOWN = "TITLE, SEVERITY, TAGS, KEY, FROM, JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, WHERE, SELECT"
 """The clauses of a view, for a help."""
 
 CLAUSES_SHOWN = (

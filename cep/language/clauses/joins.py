@@ -17,8 +17,8 @@ class JoinClauses:
         self.cursor = cursor
         self.joins: list[ast.Join] = []
 
-    def read(self, *, is_left: bool = False) -> None:
-        """Read ``JOIN table ON column [= column] [AND ...]``."""
+    def read(self, kind: ast.JoinKind = ast.JoinKind.INNER) -> None:
+        """Read ``table ON column [= column] [AND ...]``."""
         cursor = self.cursor
         start = cursor.tokens[cursor.at - 1].start
         table = cursor.name("the name of a table")
@@ -26,7 +26,7 @@ class JoinClauses:
         pairs = [self._pair()]
         while cursor.accept_word("AND"):
             pairs.append(self._pair())
-        self.joins.append(ast.Join(table, tuple(pairs), cursor.span_from(start), is_left))
+        self.joins.append(ast.Join(table, tuple(pairs), cursor.span_from(start), kind))
 
     def _pair(self) -> ast.JoinPair:
         start = self.cursor.now.start

@@ -21,7 +21,7 @@ from cep.language.clauses.sources import read_sources
 from cep.language.clauses.window import WindowClauses
 from cep.language.cursor import goes_on, text_of
 from cep.language.foreign import Syntax, foreign_piece
-from cep.language.grammar import RESERVED, Lexeme, Token
+from cep.language.grammar import JOIN_WORDS, RESERVED, Lexeme, Token
 from cep.language.patterns import PatternReader
 from cep.schema.time_literals import SHORT_UNITS
 
@@ -469,7 +469,7 @@ _NECESSARY = {"FROM", "PARTITION", "PATTERN"}
 _REPEATED = {"JOIN"}
 """Clauses that a rule may have several of."""
 
-_SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE", "LEFT": "JOIN"}
+_SAME_CLAUSE = {"NO": "AFTER", "ALL": "ONE", **dict.fromkeys(JOIN_WORDS, "JOIN")}
 
 _SKIP_HELP = "write AFTER MATCH NO SKIP, or SKIP PAST LAST EVENT, TO NEXT EVENT, TO FIRST v, TO LAST v"
 

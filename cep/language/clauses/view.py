@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NoReturn
 
 from cep.errors import Span
 from cep.language import ast
 from cep.language.clauses.forms import FORMS, VIEW_CLAUSES_SHOWN
 from cep.language.clauses.rule_reader import RuleReader
-from cep.language.grammar import Token
+from cep.language.grammar import JOIN_WORDS, Token
 from cep.language.patterns import PatternReader
 
 _OF_RULES = frozenset(FORMS) - {"RULE", "VIEW"}
@@ -30,7 +31,7 @@ class ViewReader(RuleReader):
         self.clauses = {word: read for word, read in self.clauses.items() if word in shared}
         self.clauses |= {
             "KEY": self._read_columns,
-            "LEFT": self._read_left_join,
+            **{word: partial(self._read_join_of, word) for word in JOIN_WORDS},
             "WHERE": self._read_where,
             "SELECT": self._read_select,
         }
@@ -53,9 +54,11 @@ class ViewReader(RuleReader):
         self.key = tuple(ast.KeyPart((ast.Column(None, name, name.span),), name.span) for name in names)
         self.may_follow = "`,`"
 
-    def _read_left_join(self) -> None:
+    def _read_join_of(self, word: str) -> None:
+        if word != "INNER":
+            self.parser.accept_word("OUTER")
         self.parser.expect_word("JOIN")
-        self.joins.read(is_left=True)
+        self.joins.read(ast.JoinKind[word])
         self.may_follow = "AND"
 
     def _read_where(self) -> None:

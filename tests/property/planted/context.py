@@ -11,7 +11,7 @@ _SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/extremes.py"
 _ENDS = f"{_CONTEXT}/ends.py"
 _SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
 _CHANGES, _TABLES, _KEPT = f"{_CONTEXT}/changes.py", f"{_CONTEXT}/tables.py", f"{_CONTEXT}/kept_rows.py"
-_VIEWS = "cep/compiler/analysis/views.py"
+_VIEWS, _VIEW_ROWS = "cep/compiler/analysis/views.py", "cep/compiler/analysis/view_rows.py"
 
 FAULTS = (
     Fault(
@@ -325,15 +325,15 @@ FAULTS = (
     Fault(
         "rows of the same step are not looked for",
         _CHANGES,
-        "parts = [_renamed(own, {name: prepared[name] for name in columns})]",
-        "parts = []",
+        "_renamed(due, {name: in_due[name] for name in columns})",
+        "_renamed(due.slice(0, 0), {name: in_due[name] for name in columns})",
         only="views",
     ),
     Fault(
         "rows of earlier steps are not looked for",
         _CHANGES,
-        "parts.append(kept.select(list(columns)))",
-        "pass",
+        "_renamed(kept, {name: in_kept.get(name, name) for name in columns})",
+        "_renamed(kept.slice(0, 0), {name: in_kept.get(name, name) for name in columns})",
         only="views",
     ),
     Fault(
@@ -360,8 +360,8 @@ FAULTS = (
     Fault(
         "a value that becomes NULL is no change",
         _VIEWS,
-        "return [_all([null[0], known[1]]), _all([known[0], null[1]]), other]",
-        "return [_all([known[0], null[1]]), other]",
+        "return [all_of([null[0], known[1]]), all_of([known[0], null[1]]), other]",
+        "return [all_of([known[0], null[1]]), other]",
         only="views",
     ),
     Fault(
@@ -374,15 +374,15 @@ FAULTS = (
     Fault(
         "a WHERE that is not known is not FALSE",
         _VIEWS,
-        'found.append(Call("coalesce", (self.where, no), Type.BOOLEAN))',
-        "found.append(self.where)",
+        'return all_of([self.there.is_there, Call("coalesce", (self.where, no), Type.BOOLEAN)])',
+        "return all_of([self.there.is_there, self.where])",
         only="views",
     ),
     Fault(
         "a row of a LEFT JOIN needs its partner",
-        _VIEWS,
-        "[join for join in known if join.table.name not in left]",
-        "known",
+        _VIEW_ROWS,
+        "case ast.JoinKind.LEFT:\n                pass",
+        "case ast.JoinKind.LEFT:\n                ways = [all_of([any_of(ways), alone[name]])]",
         only="views",
     ),
     Fault(
@@ -404,6 +404,41 @@ FAULTS = (
         _KEPT,
         "self._spans = np.zeros((0, 3), np.int64)\n        self._text = np.zeros(1, np.uint8)",
         "self._spans = np.zeros((0, 3), np.int64)\n        self._text = _NO_BYTES",
+        only="views",
+    ),
+    Fault(
+        "a FULL JOIN has no rows of the other table alone",
+        _VIEW_ROWS,
+        "ways.append(alone[name])",
+        "pass",
+        only="views",
+    ),
+    Fault(
+        "a RIGHT JOIN has the rows of the table in FROM",
+        _VIEW_ROWS,
+        "ways = [alone[name]]",
+        "ways.append(alone[name])",
+        only="views",
+    ),
+    Fault(
+        "a row that a join left out has its columns in one of an outer join",
+        _VIEW_ROWS,
+        "shown[other] = (*shown[other], any_of(ways))",
+        "pass",
+        only="views",
+    ),
+    Fault(
+        "a column that is NULL finds rows behind an outer join",
+        _VIEW_ROWS,
+        "needed = (of_base, *shown[base.table.name])",
+        "needed = (of_base,)",
+        only="views",
+    ),
+    Fault(
+        "rows of an outer join alone are not looked for",
+        _CHANGES,
+        "self._searched if is_of_key else self._base",
+        "self._base",
         only="views",
     ),
 )

@@ -62,13 +62,23 @@ def test_the_commands_print_what_the_page_of_joins_shows(folder: Path) -> None:
     for name in ("inner", "outer", "anti"):
         Path(f"{name}.cep").write_text(blocks(JOINS, f"cep {name}")[0])
         assert check_rules([f"{name}.cep"]).problems == ()
-    *shown, (of_view, changes) = shown_commands(JOINS)
+    *shown, (of_view, changes), (of_full, rows) = shown_commands(JOINS)
     assert [len(output.splitlines()) for _, output in shown] == [3, 3, 1]
     for command, output in shown:
         assert cep_prints(command) == output
     write_view(Path())
     assert cep_prints(of_view) == changes
     assert len(changes.splitlines()) == 5
+    with Path("customer_accounts.cep").open("a") as file:
+        file.write("\nVIEW other KEY account_id FROM accounts SELECT balance\n")
+    assert cep_prints(of_view) != changes
+    assert cep_prints(f"{of_view} --only customer_accounts") == changes
+    Path("streams.yaml").write_text(blocks(JOINS, "yaml stock")[0])
+    Path("stock_and_price.cep").write_text(blocks(JOINS, "cep stock_and_price")[0])
+    for name in ("stock", "prices"):
+        Path(f"{name}.jsonl").write_text(blocks(JOINS, f"json {name}")[0])
+    assert cep_prints(of_full) == rows
+    assert len(rows.splitlines()) == 5
 
 
 def write_view(folder: Path) -> None:
