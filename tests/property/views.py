@@ -158,7 +158,13 @@ def view_cases(draw: st.DrawFn, max_views: int = 2) -> ViewCase:
         "pair": _table("pair", ("t", "f"), ("x",), TableKind.REPLICATED, random),
         "fixed": _table("fixed", ("x",), ("y",), TableKind.STATIC, random),
     }
-    views = tuple(_view(f"v{number}", key, tables, random) for number in range(random.randint(1, max_views)))
+    others = [name for name in tables if name != "base"]
+    views: tuple[DrawnView, ...] = ()
+    for number in range(random.randint(1, max_views)):
+        views += (_view(f"v{number}", key, tables, others, random),)
+        # Views that join the same tables share more: what one finds in a table, another one may need.
+        if random.random() < 0.7:
+            others = [join.table for join in views[0].view.joins] or others
     names = {"base", *(join.table for drawn in views for join in drawn.view.joins)}
     tables = {name: table for name, table in tables.items() if name in names}
     text = "\n".join(drawn.text for drawn in views)
@@ -172,10 +178,11 @@ def _without(key: Sequence[str], *names: str) -> list[str]:
     return [name for name in names if name not in key]
 
 
-def _view(name: str, key: tuple[str, ...], tables: Mapping[str, Stream], random: Random) -> DrawnView:
+def _view(
+    name: str, key: tuple[str, ...], tables: Mapping[str, Stream], others: Sequence[str], random: Random
+) -> DrawnView:
     clauses, joins = [], []
-    others = [other for other in tables if other != "base"]
-    for joined in random.sample(others, random.choice((0, 1, 1, 1, 2, 3))):
+    for joined in random.sample(others, min(random.choice((0, 1, 1, 1, 2, 3)), len(others))):
         settings = tables[joined].table
         assert settings is not None
         columns = random.choice(_WAYS.get(joined, (settings.key,)))
