@@ -122,6 +122,9 @@ class Window:
         HOPPING: a window begins every so many microseconds.
     most_us
         SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
+    step_us
+        TIME: the window begins at a multiple of so many microseconds since 1970, the last one that is at
+        least `length` before the event; 0: exactly `length` before the event. The length is a multiple of it.
     """
 
     frame: Frame
@@ -132,6 +135,7 @@ class Window:
     is_whole: bool = False
     every_us: int = 0
     most_us: int = 0
+    step_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ PATTERNS: dict[str, str] = {
     "E0324": "FOR EACH where there are no windows without events",
     "E0325": "FOR EACH with a table that is no changelog",
     "E0326": "FOR EACH with a table of another key",
+    "E0327": "steps that a window cannot move in",
     "E0328": "a view of something else than the rows of changelogs under one key",
     "E0329": "an aggregate or a value of other events in a view",
     "E0330": "a clause of rules in a view",

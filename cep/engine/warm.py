@@ -155,6 +155,8 @@ def _run_window_kernels() -> None:
     sliding = Window(Frame.TIME, 1)
     columns.append(dataclasses.replace(columns[0], name="sliding", window=sliding))
     columns.append(dataclasses.replace(columns[1], name="sum", window=sliding, argument="y"))
+    stepping = Window(Frame.TIME, 2, step_us=1)
+    columns.append(dataclasses.replace(columns[1], name="panes", window=stepping))
     one = np.zeros(2, np.int64)
     order = OrderedEvents(
         rows=np.array([1, 0]),
@@ -169,7 +171,7 @@ def _run_window_kernels() -> None:
     windows = Windows(columns)
     windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known)
     windows.expire(9)
-    windows.stored()
+    Windows(columns).restore(windows.stored(), 1)
     _run_table_kernels()
 
 

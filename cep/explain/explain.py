@@ -237,6 +237,8 @@ def _kept(windowed: Windowed) -> str:
     frame, length = windowed.window.frame, windowed.window.length
     is_set = windowed.function in ("DISTINCT", "SEEN")
     events = "each value's last event" if is_set else "events"
+    if windowed.window.step_us:
+        return _kept_in_panes(windowed)
     if frame is Frame.ALL and windowed.function == "LAG" and windowed.parameter > 1:
         return f"the values of {windowed.parameter:,.0f} events, for ever"
     if frame in (Frame.ALL, Frame.TUMBLING, Frame.SESSION) and windowed.function != "PERCENTILE":
@@ -256,6 +258,33 @@ def _kept(windowed: Windowed) -> str:
             raise ValueError("percentiles have no OVER ALL")
         case _:
             assert_never(frame)
+
+
+def _kept_in_panes(windowed: Windowed) -> str:
+    window = windowed.window
+    panes = f"{window.length // window.step_us + 1:,} panes of {show_duration(window.step_us)}"
+    match windowed.function:
+        case "COUNT":
+            return f"the counts of at most {panes}, 16 bytes each"
+        case "SUM" | "AVG":
+            return f"the sums of at most {panes}, 32 bytes each for values of similar size"
+        case "STDDEV" | "VARIANCE":
+            return f"the sums of at most {panes}, 64 bytes each for values of similar size"
+        case "MIN" | "MAX":
+            return f"the values of at most {panes} that can still be the {windowed.function}, 16 bytes each"
+        case "DISTINCT" | "SEEN":
+            return f"each value's last pane, of at most {panes}, 16 bytes each"
+        case "FIRST_VALUE":
+            return f"the first values of at most {panes}, 16 bytes each"
+        case "LAST_VALUE" | "LAG":
+            n_values = max(windowed.parameter, 1)
+            return (
+                "the last value, 16 bytes"
+                if n_values == 1
+                else f"the last {n_values:,.0f} values, 16 bytes each"
+            )
+        case _:
+            raise ValueError(f"{windowed.function} has no BY")
 
 
 def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:

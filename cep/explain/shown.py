@@ -178,7 +178,8 @@ def show_over(window: Window) -> str:
         case Frame.EVENTS:
             length = f"{window.length} EVENTS" if window.length > 1 else "1 EVENT"
         case Frame.TIME | Frame.HOPPING:
-            length = show_duration(window.length)
+            step = f" BY {show_duration(window.step_us)}" if window.step_us else ""
+            length = show_duration(window.length) + step
         case _:
             assert_never(window.frame)
     return f"{'PREVIOUS' if window.previous else 'LAST'} {length}"

@@ -186,7 +186,8 @@ class Over:
     """What is written after OVER.
 
     `length_us` is its time, or `count` its number of events; ALL has neither. TUMBLING may have `offset_us`
-    and `zone`.
+    and `zone`. `step_us` is the time behind BY, at `step_span`: LAST and PREVIOUS may have it, if they have a
+    time.
     """
 
     kind: OverKind
@@ -195,6 +196,8 @@ class Over:
     count: int | None = None
     offset_us: int | None = None
     zone: Text | None = None
+    step_us: int | None = None
+    step_span: Span = field(default=Span(0, 0), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -416,7 +416,12 @@ class ExpressionReader(Cursor):
             if self.now.kind is not Lexeme.TEXT:
                 self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
             zone = text_of(self.take())
-        return ast.Over(kind, self.span_from(start), length_us, count, offset_us, zone)
+        step_us, step_span = None, Span(0, 0)
+        if by := self.accept_word("BY"):  # which windows cannot have it is said when they are checked
+            step_us = self.duration()
+            step_span = self.span_from(by.start)
+        span = self.span_from(start)
+        return ast.Over(kind, span, length_us, count, offset_us, zone, step_us=step_us, step_span=step_span)
 
     def skip_parentheses(self) -> None:
         """Take everything up to the parenthesis that closes the one that is next."""

@@ -325,6 +325,8 @@ def print_over(over: ast.Over) -> str:
         text += f" OFFSET {print_duration(over.offset_us)}"
     if over.zone is not None:
         text += f" ZONE {_quote(over.zone.text)}"
+    if over.step_us is not None:
+        text += f" BY {print_duration(over.step_us)}"
     return text
 
 

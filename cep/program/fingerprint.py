@@ -472,6 +472,8 @@ def _rests(program: Program, place: tuple[int, int]) -> list[Expression]:
 def _told_window(window: Window) -> list[_Value]:
     """Return what a window is."""
     told: list[_Value] = [window.frame.name, window.length, window.previous, window.offset_us, window.zone]
+    if window.step_us:
+        told += ["by", window.step_us]
     return [*told, "whole", window.every_us, window.most_us] if window.is_whole else told
 
 

@@ -53,6 +53,9 @@ MEAN_US = 1_000
 PER_WINDOW = 100
 """Events of a key in a window on average; a tenth of all of them, if that is less."""
 
+PER_STEP, STEPS = 10, 720
+"""Of windows that move in steps: events of a key in a step on average, as many steps as a month has hours."""
+
 
 @numba.njit(cache=True)
 def read_and_write(rows: I64, time_us: I64, values: I64, out: I64) -> None:
@@ -92,8 +95,8 @@ class Events:
         """Return a time in which a key has so many events."""
         return n_events * MEAN_US * self.n_keys
 
-    def compute(self, function: Function, window: Window) -> I64:
-        """Return a column of windows."""
+    def compute(self, function: Function, window: Window) -> Windows:
+        """Compute a column of windows; return what is kept then."""
         column = WindowColumn(
             name="c",
             type=Type.DOUBLE,
@@ -105,10 +108,11 @@ class Events:
         )
         cells = self.values.view(np.int64)
         slots = np.arange(len(self.order.keys), dtype=np.int32)
-        found = Windows([column]).compute(
+        windows = Windows([column])
+        windows.compute(
             self.order, slots, len(slots), self.n, lambda name: (cells, None), lambda place: np.zeros(0, bool)
         )
-        return found["c"][0]
+        return windows
 
     def frame(self) -> pd.DataFrame:
         """Return the events for pandas, in order."""
@@ -189,6 +193,61 @@ def lengths(events: Events, repeats: int, chosen: Sequence[Function]) -> list[Fi
     return figures
 
 
+def steps(events: Events, repeats: int) -> list[Figure]:
+    """Return what a long window costs, and what a key keeps of it, with each event and by steps."""
+    step_us = events.span_us(PER_STEP)
+    n_steps = min(STEPS, events.n // events.n_keys // PER_STEP * 3 // 4)
+    windows = {
+        f"LAST {n_steps} HOURS": Window(Frame.TIME, n_steps * step_us),
+        f"LAST {n_steps} HOURS BY 1 HOUR": Window(Frame.TIME, n_steps * step_us, step_us=step_us),
+    }
+    figures = []
+    for function, target in TARGETS.items():
+        for name, window in windows.items():
+            if function is Function.PERCENTILE:
+                continue
+            case = f"{function.name}, {events.n_keys:,} keys, {PER_STEP} events an hour"
+            cost = least_ns(lambda f=function, w=window: events.compute(f, w), events.n, repeats)  # type: ignore[misc]
+            kept = 16 * events.compute(function, window).n_entries / events.n_keys
+            figures.append(Figure(name, case, cost, "ns/event", target=target))
+            figures.append(Figure(name, case, kept, "bytes/key"))
+    return figures
+
+
+def small_batches(n_keys: int, n_batches: int) -> list[Figure]:
+    """Return what an event of a long window costs if a key has two in a batch, with each and by steps."""
+    step_us, slots = PER_STEP * MEAN_US, np.arange(n_keys, dtype=np.int32)
+    values = np.round(np.random.default_rng(7).lognormal(3, 1, n_keys * PER_STEP * STEPS), 2).view(np.int64)
+
+    def push(windows: Windows, first: int, per_key: int) -> None:
+        n = per_key * n_keys
+        order = OrderedEvents(
+            rows=np.arange(n),
+            codes=np.repeat(slots, per_key),
+            time_us=np.tile(np.arange(first, first + per_key) * MEAN_US, n_keys),
+            identity=np.zeros(n, np.uint64),
+            keys=pa.array(slots),
+            first_rows=np.zeros(n_keys, np.int64),
+            n_duplicates=(0,),
+        )
+        cells = values[:n]
+        windows.compute(order, slots, n_keys, n, lambda name: (cells, None), lambda place: np.zeros(0, bool))
+
+    figures = []
+    for function in (Function.COUNT, Function.SUM, Function.MAX, Function.STDDEV):
+        for name, step in ((f"LAST {STEPS} HOURS", 0), (f"LAST {STEPS} HOURS BY 1 HOUR", step_us)):
+            window = Window(Frame.TIME, STEPS * step_us, step_us=step)
+            windows = Windows([WindowColumn("c", Type.DOUBLE, function, "x", Type.DOUBLE, window)])
+            push(windows, 0, PER_STEP * STEPS)
+            start = time.process_time()
+            for number in range(n_batches):
+                push(windows, PER_STEP * STEPS + 2 * number, 2)
+            cost = (time.process_time() - start) / (2 * n_keys * n_batches) * 1e9
+            case = f"{function.name}, {n_keys:,} keys, 2 events of a key in a batch"
+            figures.append(Figure(name, case, cost, "ns/event"))
+    return figures
+
+
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help="a tenth of the events")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench/windows.json"))
@@ -197,6 +256,7 @@ def main(quick: bool, out: Path) -> None:
     n, repeats = (100_000, 3) if quick else (1_000_000, 5)
     few, many = Events(n, 100), Events(n, n // 100)
     figures = functions(few, repeats) + functions(many, repeats) + frames(few, repeats)
+    figures += steps(few, repeats) + small_batches(100, 20 * repeats)
     figures += lengths(few, repeats, [of for of in TARGETS if of is not Function.PERCENTILE])
     report("windows", figures, {"events": n, "repeats": repeats}, out)
 

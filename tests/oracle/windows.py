@@ -76,7 +76,10 @@ def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) 
         case Frame.EVENTS:
             return before[-window.length :]
         case Frame.TIME:
-            return [number for number in before if times[at] - times[number] <= window.length]
+            begin_us = times[at] - window.length
+            if window.step_us:
+                begin_us -= begin_us % window.step_us
+            return [number for number in before if times[number] >= begin_us]
         case Frame.TUMBLING:
             return [number for number in before if times[number] >= start_of(window, times[at])]
         case Frame.HOPPING:

@@ -19,6 +19,7 @@ from cep.expression import (
 
 FEATURES = (
     "windows",
+    "windows BY",
     "window rules",
     "FOR EACH",
     "tables",
@@ -80,6 +81,8 @@ def _of_part(part: Expression) -> Iterator[str]:
             yield "IN"
         case Windowed(window=window, function=function) if not window.is_whole:
             yield "windows"
+            if window.step_us:
+                yield "windows BY"
             if function == "LAG" and window.frame is Frame.ALL:
                 yield "PREV"
             if function == "SEEN":

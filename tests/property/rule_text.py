@@ -143,7 +143,8 @@ def _windowed(windowed: Windowed) -> str:
         case Frame.SESSION:
             return f"{text} OVER SESSION {length}"
         case _:
-            return f"{text} OVER {'PREVIOUS' if window.previous else 'LAST'} {length}"
+            step = f" BY {window.step_us} MICROSECONDS" if window.step_us else ""
+            return f"{text} OVER {'PREVIOUS' if window.previous else 'LAST'} {length}{step}"
 
 
 def _is_bound(rule: ir.Rule) -> bool:

@@ -66,6 +66,12 @@ _overs = st.one_of(
     st.builds(ast.Over, st.just(ast.OverKind.ALL), st.just(_AT)),
     st.builds(ast.Over, st.sampled_from([ast.OverKind.LAST, ast.OverKind.PREVIOUS]), st.just(_AT), _lengths),
     st.builds(
+        lambda kind, length_us, step_us: ast.Over(kind, _AT, length_us, step_us=step_us),
+        st.sampled_from([ast.OverKind.LAST, ast.OverKind.PREVIOUS]),
+        _lengths,
+        _lengths,
+    ),
+    st.builds(
         lambda kind, count: ast.Over(kind, _AT, count=count),
         st.sampled_from([ast.OverKind.LAST, ast.OverKind.PREVIOUS]),
         st.integers(0, 10**12),

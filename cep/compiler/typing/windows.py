@@ -11,7 +11,7 @@ from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
 from cep.expression import Expression, Frame, Type, Window, Windowed, is_windowed
 from cep.language import ast
-from cep.schema.time_literals import MAX_DURATION_US
+from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
 MAX_EVENTS = 1_000_000
 """Of LAST n EVENTS, PREVIOUS n EVENTS and of LAG: a key may have to remember so many."""
@@ -98,6 +98,15 @@ class WindowChecker(Checker):
                 (node.over or node).span,
                 "every value of the key would have to be kept for ever",
                 f"write {name}(x) OVER LAST 30 DAYS, or OVER PREVIOUS 1000 EVENTS",
+            )
+            return None
+        if function.function == "PERCENTILE" and window.step_us and node.over is not None:
+            self.problem(
+                "E0327",
+                f"{name} of a window with BY",
+                node.over.step_span,
+                "it needs every value, not a few numbers for each step",
+                f"leave BY out: OVER {node.over.kind.value} {print_duration(window.length)}",
             )
             return None
         kind = function.gives or (argument.type if argument is not None else Type.BIGINT)
@@ -189,6 +198,8 @@ class WindowChecker(Checker):
 
     def _window(self, over: ast.Over | None) -> Window | None:
         assert over is not None, "only window rules have windowed values without OVER"
+        if over.step_us is not None and not self._steps_fit(over, over.step_us):
+            return None
         previous = over.kind is ast.OverKind.PREVIOUS
         if over.kind is ast.OverKind.ALL:
             return Window(Frame.ALL)
@@ -204,7 +215,7 @@ class WindowChecker(Checker):
                 return None
             return Window(Frame.EVENTS, over.count, previous)
         length_us, offset_us = over.length_us or 0, over.offset_us or 0
-        if max(length_us, offset_us) > MAX_DURATION_US:
+        if max(length_us, offset_us, over.step_us or 0) > MAX_DURATION_US:
             self.report(too_long(self.scope.source, over.span))
             return None
         if length_us == 0 and over.kind in (ast.OverKind.TUMBLING, ast.OverKind.SESSION):
@@ -226,7 +237,34 @@ class WindowChecker(Checker):
                     return None
                 return Window(Frame.TUMBLING, length_us, offset_us=offset_us % length_us, zone=zone)
             case _:
-                return Window(Frame.TIME, length_us, previous)
+                return Window(Frame.TIME, length_us, previous, step_us=over.step_us or 0)
+
+    def _steps_fit(self, over: ast.Over, step_us: int) -> bool:
+        """Check that a window can move in the steps behind BY."""
+        length_us, kind = over.length_us or 0, over.kind.value
+        step, length = print_duration(step_us), print_duration(length_us)
+        if over.kind not in (ast.OverKind.LAST, ast.OverKind.PREVIOUS):
+            title, label = f"OVER {kind} has no BY", "this window does not move"
+            help_text = "leave BY out, or write a window that moves: OVER LAST 30 DAYS BY 1 HOUR"
+        elif over.count is not None:
+            title, label = f"OVER {kind} {over.count} EVENTS has no BY", "steps are of time"
+            help_text = f"leave BY out, or write a time: OVER {kind} 30 DAYS BY 1 HOUR"
+        elif step_us == 0:
+            title, label = "steps of no time", "no time at all"
+            help_text = f"leave BY out: OVER {kind} {length} moves with each event"
+        elif step_us > length_us:
+            title = f"steps of {step}, longer than the window of {length}"
+            label = "longer than the window"
+            help_text = f"write shorter steps, or OVER TUMBLING {step}: the events since the step began"
+        elif length_us % step_us:
+            title = f"{length} does not divide into steps of {step}"
+            label = f"{length_us // step_us} steps, and something is left"
+            whole = print_duration((length_us // step_us + 1) * step_us)
+            help_text = f"write a multiple: OVER {kind} {whole} BY {step}"
+        else:
+            return True
+        self.problem("E0327", title, over.step_span, label, help_text)
+        return False
 
 
 def is_zone(name: str) -> bool:

@@ -47,7 +47,7 @@ _FRAMES = {
     Frame.ALL: at.ALL,
     Frame.HOPPING: at.TIME,
 }
-_SUMS = {
+SUMS = {
     Function.COUNT: at.COUNT,
     Function.SUM: at.SUM,
     Function.AVG: at.AVG,
@@ -76,7 +76,7 @@ _FURTHEST = 1 << 61
 
 def family(function: Function) -> str:
     """Return which functions are computed of the same of what is kept, where that is not the whole window."""
-    if function in _SUMS:
+    if function in SUMS:
         return "sums"
     if function in _SETS:
         return "sets"
@@ -86,8 +86,30 @@ def family(function: Function) -> str:
 
 
 def is_sliding(window: Window) -> bool:
-    """Return whether events leave the window one by one. Any other one ends as a whole, or never."""
-    return window.frame in (Frame.TIME, Frame.EVENTS, Frame.HOPPING)
+    """Return whether events leave the window one by one. Any other ends as a whole, by panes, or never."""
+    return window.frame in (Frame.TIME, Frame.EVENTS, Frame.HOPPING) and window.step_us == 0
+
+
+def empty_sums() -> Sums:
+    """Return room for the sums of a key."""
+    return Sums(
+        totals=np.zeros(at.N_TOTALS, np.int64),
+        squares=np.zeros(at.N_SQUARES, np.int64),
+        digits=np.zeros(at.N_SQUARES, np.int64),
+        product=np.zeros(at.N_SQUARES, np.int64),
+        special=np.zeros(3, np.int64),
+    )
+
+
+def in_panes(window: Window, batch: Batch) -> Batch:
+    """Return a batch whose events have the times at which their panes begin, if the window moves in steps.
+
+    The window of such an event is as long as written: from the begin of a pane to the begin of another one.
+    """
+    if not window.step_us:
+        return batch
+    panes = Window(Frame.TUMBLING, window.step_us)
+    return batch._replace(time_us=window_begins(panes, batch.time_us))
 
 
 class Room:
@@ -96,13 +118,7 @@ class Room:
     def __init__(self) -> None:
         self._n_entries = self._n_events = self._n_keys = 0
         self.make(0, 0, 0)
-        self.sums = Sums(
-            totals=np.zeros(at.N_TOTALS, np.int64),
-            squares=np.zeros(at.N_SQUARES, np.int64),
-            digits=np.zeros(at.N_SQUARES, np.int64),
-            product=np.zeros(at.N_SQUARES, np.int64),
-            special=np.zeros(3, np.int64),
-        )
+        self.sums = empty_sums()
 
     def make(self, n_entries: int, n_events: int, n_keys: int) -> None:
         """Make room for so many entries, events and keys of a block."""
@@ -234,7 +250,7 @@ class WindowRing:
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
-        self.columns = tuple(sorted(columns, key=lambda column: column.function not in _SUMS))
+        self.columns = tuple(sorted(columns, key=lambda column: column.function not in SUMS))
         one = self.columns[0]
         self.window = one.window
         families = {family(column.function) for column in self.columns}
@@ -253,8 +269,12 @@ class WindowRing:
             n_last = max(
                 [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
             )
+        if self.window.step_us:
+            firsts = at.PANE_FIRSTS if Function.FIRST_VALUE in functions else at.LAST
+            of_panes = {at.SUMS: at.PANE_SUMS, at.EXTREMES: at.PANE_EXTREMES, at.LAST: firsts}
+            kept = of_panes.get(kept, kept)
         self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
-        of_sums = functions & _SUMS.keys()
+        of_sums = functions & SUMS.keys()
         self._adds_up = kept in (at.WHOLE, at.SUMS) and of_sums <= {
             Function.COUNT,
             Function.SUM,
@@ -296,6 +316,7 @@ class WindowRing:
         reads = self._reads(table)
         if self.window.frame is Frame.TUMBLING and not self._is_given:
             batch = batch._replace(begins_us=window_begins(self.window, batch.time_us))
+        batch = in_panes(self.window, batch)
         n = len(batch.time_us)
         n_out = 2 if self.is_set else len(self.columns)
         out, known = np.empty((n_out, n), np.int64), np.empty((n_out, n), np.uint8)
@@ -348,7 +369,7 @@ class WindowRing:
             set_windows(self._ring(), batch, reads, frames, table, out, known, keys)
             return
         frame_events(self._ring(), batch, reads, frames, first, behind)
-        sums = [number for number, column in enumerate(self.columns) if column.function in _SUMS]
+        sums = [number for number, column in enumerate(self.columns) if column.function in SUMS]
         if self._counts_entries:
             start, end = batch.starts[first], batch.starts[behind]
             n = end - start
@@ -373,7 +394,7 @@ class WindowRing:
     def _compute_sums(
         self, batch: Batch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
     ) -> None:
-        functions = np.array([_SUMS[self.columns[number].function] for number in numbers], np.int64)
+        functions = np.array([SUMS[self.columns[number].function] for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]  # they come first
         first, behind = keys.tolist()
         n_entries, n_events = (
@@ -427,7 +448,10 @@ class WindowRing:
             return at.NEVER  # such keys are closed
         match self.window.frame:
             case Frame.TIME | Frame.SESSION | Frame.HOPPING:
-                return max(watermark_us + 1 - int(self.spec[at.SPAN]), at.NEVER)
+                first_us = watermark_us + 1
+                if self.window.step_us:
+                    first_us -= first_us % self.window.step_us
+                return max(first_us - int(self.spec[at.SPAN]), at.NEVER)
             case Frame.TUMBLING:
                 if not _FIRST_US < watermark_us < _LAST_US:
                     return at.NEVER if watermark_us < 0 else _LAST_US
@@ -499,7 +523,7 @@ class WindowRing:
         if (lengths < 0).any() or int(lengths.sum()) != stored.entries.n_rows:
             raise ValueError("the entries of a window do not fit its keys")
         entries = stored.entries.matrix()
-        if self.spec[at.KEPT] == at.SUMS and not _are_sums(entries):
+        if not self._are_ours(lengths, entries):
             raise ValueError("what a window holds are no sums")
         self._keys = np.zeros((n_slots, at.KEY_WIDTH), np.int64)
         self._keys[:, at.LENGTH] = self._keys[:, at.CAPACITY] = lengths
@@ -507,6 +531,10 @@ class WindowRing:
         self._keys[:, at.MARK] = np.where(lengths > 0, keys[:, 1], self._first_mark)
         self._entries = entries
         self._meta[0] = len(entries)
+
+    def _are_ours(self, lengths: I64, entries: I64) -> bool:
+        """Return whether the entries of all keys can be read."""
+        return self.spec[at.KEPT] != at.SUMS or _are_sums(entries)
 
     def string_cells(self) -> tuple[I64, Mask]:
         """Return the cells of the entries, in place, and which of them hold the code of a text."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from cep.arrays import I32, I64, Mask
 from cep.engine.context.kernels.layout import Batch
-from cep.engine.context.rings import OrderedTable, Room, StoredRing, WindowRing, family, is_sliding
+from cep.engine.context.panes import ring_of
+from cep.engine.context.rings import OrderedTable, Room, StoredRing, family, is_sliding
 from cep.engine.kernels.columns.order import count_keys
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
@@ -39,7 +40,7 @@ class Windows:
             kind = "all" if is_sliding(column.window) and of != "sets" else of
             key = (column.window, column.within, column.counts, column.argument, kind)
             groups.setdefault(key, []).append(column)
-        self._rings = [WindowRing(group) for group in groups.values()]
+        self._rings = [ring_of(group) for group in groups.values()]
         self._room = Room()
 
     def compute(

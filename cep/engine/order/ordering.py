@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I32, I64, U64
+from cep.arrays import I32, I64, U8, U64
 from cep.engine.kernels.columns.order import (
     count_keys,
     gather,
@@ -20,6 +20,7 @@ from cep.engine.kernels.columns.order import (
     list_codes,
     mark_same,
     number_keys,
+    number_texts,
     sort_digits,
 )
 from cep.engine.prepare.columns import lent, whole
@@ -96,6 +97,8 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
 
 _MAX_SPREAD = 4
 """Integer keys are numbered through a table if it has at most so many places for each event."""
+_TOGETHER = 128
+"""So many texts are looked up together."""
 
 
 def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
@@ -110,6 +113,12 @@ def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
             n_keys = number_keys(lent(np.asarray(keys)), lowest, codes, first_rows, places)
             first_rows = first_rows[:n_keys]
             return codes, keys.take(pa.array(first_rows)), first_rows
+    if pa.types.is_string(keys.type) and len(keys) and not keys.null_count:
+        first_rows = np.empty(len(keys), np.int64)
+        index = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
+        n_keys = number_texts(*_texts(keys), codes, first_rows, index, np.empty(_TOGETHER, np.uint64))
+        first_rows = first_rows[:n_keys].copy()
+        return codes, keys.take(pa.array(first_rows)), first_rows
     encoded = keys.dictionary_encode()
     codes[:] = np.asarray(encoded.indices)
     first_rows = np.empty(len(encoded.dictionary), np.int64)
@@ -235,14 +244,18 @@ def _identities(
     return identity
 
 
+def _texts(column: pa.Array) -> tuple[I32, U8]:
+    """Return where each text of an Arrow array begins, and the texts."""
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return lent(starts), lent(np.frombuffer(data if data is not None and data.size else b"\0", np.uint8))
+
+
 def hash_column(column: pa.Array, seeds: U64) -> None:
     """Mix the values of an Arrow column of `cep.program.program.ARROW_TYPES` into `seeds`, in place."""
     valid = np.asarray(pc.is_valid(column)).astype(np.uint8)
     if pa.types.is_string(column.type):
-        _, offsets, data = column.buffers()
-        starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-        text = np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
-        hash_bytes(lent(starts), lent(text), valid, seeds)
+        hash_bytes(*_texts(column), valid, seeds)
         return
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))

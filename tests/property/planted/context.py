@@ -8,6 +8,7 @@ _CONTEXT = "cep/engine/context"
 _WINDOWS = f"{_CONTEXT}/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
 _SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/extremes.py"
+_PANES = f"{_WINDOWS}/panes.py"
 _ENDS = f"{_CONTEXT}/ends.py"
 _SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
 _CHANGES, _TABLES, _KEPT = f"{_CONTEXT}/changes.py", f"{_CONTEXT}/tables.py", f"{_CONTEXT}/kept_rows.py"
@@ -52,7 +53,7 @@ FAULTS = (
     Fault(
         "a value that left the window stays in the running sum",
         _SUMS,
-        "_change(sums, frames.values[begin], is_double, with_squares, -1)",
+        "add_value(sums, frames.values[begin], is_double, with_squares, -1)",
         "pass",
         only="windowed values",
     ),
@@ -89,6 +90,34 @@ FAULTS = (
         _EXTREMES,
         "while head < tail and queue[0, head] < first:",
         "while head < tail and queue[0, head] + 1 < first:",
+        only="windowed values",
+    ),
+    Fault(
+        "a window that moves in steps begins a pane too late",
+        _PANES,
+        "entries[slots[slot, at.START], at.WORD] >> 1 < pane - span",
+        "entries[slots[slot, at.START], at.WORD] >> 1 <= pane - span",
+        only="windowed values",
+    ),
+    Fault(
+        "an event at the edge of two panes is in the first one",
+        "cep/engine/context/rings.py",
+        "return batch._replace(time_us=window_begins(panes, batch.time_us))",
+        "return batch._replace(time_us=window_begins(panes, batch.time_us - 1))",
+        only="windowed values",
+    ),
+    Fault(
+        "a pane that goes on over a batch begins anew",
+        _PANES,
+        "n_of_pane, value_of_pane = 1, entries[header, at.VALUE]",
+        "n_of_pane, value_of_pane = 0, entries[header, at.VALUE]",
+        only="windowed values",
+    ),
+    Fault(
+        "a value that is greater than the ones of a pane behind it is forgotten with its own",
+        _FRAMES,
+        "is_greatest = greatest_entry < 0 or high_key > greatest",
+        "is_greatest = greatest_entry < 0",
         only="windowed values",
     ),
     Fault(

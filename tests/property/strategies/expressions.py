@@ -59,6 +59,9 @@ def _overs(draw: st.DrawFn) -> Window:
     match frame:
         case Frame.TIME:
             length_us = draw(st.sampled_from([0, 1, 2, 3, 5, 9])) * SECOND_US
+            if length_us and draw(st.booleans()):
+                step_us = draw(st.sampled_from([1, 1, 2, 3])) * SECOND_US
+                return Window(frame, -(-length_us // step_us) * step_us, previous, step_us=step_us)
             return Window(frame, length_us - draw(st.sampled_from([0, 0, 1])) * (length_us > 0), previous)
         case Frame.EVENTS:
             return Window(frame, draw(st.integers(1, 5)), previous)
@@ -101,7 +104,7 @@ def windowed(draw: st.DrawFn, kind: Type, approximate: bool = False) -> Expressi
     column = draw(st.sampled_from(columns))
     condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if draw(st.booleans()) else None
     over = draw(_overs())
-    if function == "PERCENTILE" and over.frame is Frame.ALL:
+    if function == "PERCENTILE" and (over.frame is Frame.ALL or over.step_us):
         over = Window(Frame.EVENTS, 3)
     parameter = {
         "LAG": float(draw(st.integers(1, 3))),

@@ -34,10 +34,10 @@ def test_the_command_prints_what_the_page_shows(folder: Path) -> None:
     assert len(shown[1].splitlines()) == 4
 
 
-def test_the_other_rule_of_the_page_is_a_rule(folder: Path) -> None:
-    _, jump = blocks(PAGE, "cep")
-    Path("jump.cep").write_text(jump)
-    assert check_rules(["jump.cep"]).problems == ()
+def test_the_other_rules_of_the_page_are_rules(folder: Path) -> None:
+    for number, text in enumerate(blocks(PAGE, "cep")[1:]):
+        Path(f"{number}.cep").write_text(text)
+        assert check_rules([f"{number}.cep"]).problems == ()
 
 
 def test_python_computes_the_same_values(folder: Path) -> None:
@@ -61,8 +61,27 @@ def test_python_computes_the_same_values(folder: Path) -> None:
 
 
 def test_explain_says_what_the_page_shows(folder: Path) -> None:
-    (shown,) = blocks(PAGE, "explain")
-    assert shown in cep_prints("explain windows.cep")
+    of_steps, of_burst = blocks(PAGE, "explain")
+    assert of_burst in cep_prints("explain windows.cep")
+    Path("steps.cep").write_text(blocks(PAGE, "cep")[1])
+    assert of_steps in cep_prints("explain steps.cep")
+
+
+def test_explain_says_of_each_function_what_a_key_keeps_of_its_steps(folder: Path) -> None:
+    kept = {
+        "COUNT(*)": "the counts of at most 25 panes of 1 HOUR, 16 bytes each",
+        "STDDEV(amount)": "the sums of at most 25 panes of 1 HOUR, 64 bytes each for values of similar size",
+        "MAX(amount)": "the values of at most 25 panes of 1 HOUR that can still be the MAX, 16 bytes each",
+        "SEEN(merchant)": "each value's last pane, of at most 25 panes of 1 HOUR, 16 bytes each",
+        "FIRST_VALUE(amount)": "the first values of at most 25 panes of 1 HOUR, 16 bytes each",
+        "LAST_VALUE(amount)": "the last value, 16 bytes",
+        "LAG(amount, 3)": "the last 3 values, 16 bytes each",
+    }
+    values = ", ".join(f"{call} OVER LAST 1 DAY BY 1 HOUR AS m{n}" for n, call in enumerate(kept))
+    Path("r.cep").write_text(f"RULE r FROM payments PARTITION BY card PATTERN a MEASURES {values}")
+    printed = cep_prints("explain r.cep")
+    for call, what in kept.items():
+        assert f"  {call} OVER LAST 1 DAY BY 1 HOUR: a key keeps {what}\n" in printed
 
 
 def test_the_page_has_every_function_and_every_kind_of_frame() -> None:

@@ -8,6 +8,10 @@ from cep.arrays import I64
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
 from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring
+from cep.kernels.memory import prefetch
+
+_AHEAD = 12
+"""So many keys ahead what a key kept is fetched: it lies anywhere."""
 
 _GREATEST = (1 << 63) - 1
 _INFINITY = 0x7FF << 52
@@ -103,6 +107,65 @@ def keep_entry(ring: Ring, frames: Frames, target: int, entry: int) -> int:
 
 
 @inlined
+def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: int) -> int:
+    """Return how many entries can be the least or the greatest one of a window that begins with some pane.
+
+    Of equal ones the first counts. If `target` is not negative, the last entry is written there, the others
+    before it.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    n, entry = 0, size - 1
+    least_entry = greatest_entry = -1  # of all panes behind this one
+    least = greatest = 0
+    while entry >= low:
+        pane = frames.words[entry] >> 1
+        low_entry = high_entry = entry
+        low_key = high_key = sort_key(frames.values[entry], is_double)
+        entry -= 1
+        while entry >= low and frames.words[entry] >> 1 == pane:
+            key = sort_key(frames.values[entry], is_double)
+            if key <= low_key:
+                low_entry, low_key = entry, key
+            if key >= high_key:
+                high_entry, high_key = entry, key
+            entry -= 1
+        # One that is the same in all its bits is reported by itself until it leaves.
+        is_least = least_entry < 0 or low_key < least
+        is_least |= low_key == least and frames.values[low_entry] != frames.values[least_entry]
+        is_greatest = greatest_entry < 0 or high_key > greatest
+        is_greatest |= high_key == greatest and frames.values[high_entry] != frames.values[greatest_entry]
+        if is_least:
+            least_entry, least = low_entry, low_key
+        if is_greatest:
+            greatest_entry, greatest = high_entry, high_key
+        for later in range(2):
+            kept = max(low_entry, high_entry) if later == 0 else min(low_entry, high_entry)
+            is_kept = (kept == low_entry and is_least) or (kept == high_entry and is_greatest)
+            if is_kept and (later == 0 or low_entry != high_entry):
+                if target >= 0:
+                    keep_entry(ring, frames, target - n, kept)
+                n += 1
+    return n
+
+
+@inlined
+def _keep_of_panes(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> None:
+    """Keep what later events may see of a window that moves in steps."""
+    if ring.spec[at.KEPT] == at.PANE_EXTREMES:
+        n = _extremes_of_panes(ring, frames, low, size, -1)
+        _extremes_of_panes(ring, frames, low, size, make_segment(ring, slot, n) + n - 1)
+        return
+    start = max(size - ring.spec[at.N_LAST], low)
+    n = size - start
+    for entry in range(low, start):
+        n += np.int64(entry == low or frames.words[entry] >> 1 != frames.words[entry - 1] >> 1)
+    target = make_segment(ring, slot, n)
+    for entry in range(low, size):
+        if entry >= start or entry == low or frames.words[entry] >> 1 != frames.words[entry - 1] >> 1:
+            target = keep_entry(ring, frames, target, entry)
+
+
+@inlined
 def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> None:
     """Keep what later events may see of the entries `low` to `size`.
 
@@ -119,6 +182,9 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
     """
     kept = ring.spec[at.KEPT]
     start, n_last = low, ring.spec[at.N_LAST]
+    if kept == at.PANE_EXTREMES or kept == at.PANE_FIRSTS:
+        _keep_of_panes(ring, frames, slot, low, size)
+        return
     if kept == at.EXTREMES and low < size:
         least = greatest = low
         is_double = ring.spec[at.IS_DOUBLE] != 0
@@ -146,7 +212,7 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
 
 
 @kernel
-def frame_events(  # noqa: C901, PLR0912 - the steps of a window
+def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
     ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_key: int, last_key: int
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.
@@ -173,6 +239,10 @@ def frame_events(  # noqa: C901, PLR0912 - the steps of a window
     block = batch.starts[first_key]
     size = 0
     for key in range(first_key, last_key):
+        if key + 2 * _AHEAD < last_key:
+            prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
+            if not keeps_sums:
+                prefetch(ring.entries, ring.keys[batch.slots[key + _AHEAD], at.START])
         slot = batch.slots[key]
         mark, low = ring.keys[slot, at.MARK], size
         frames.bases[key - first_key] = size

@@ -22,8 +22,9 @@ N_SPEC = 8
 TIME, EVENTS, TUMBLING, SESSION, ALL = range(5)
 
 # What is kept of the window behind the last event of a batch: all of it; its last events, and its first one;
-# its least and its greatest value; sums.
-WHOLE, LAST, EXTREMES, SUMS = range(4)
+# its least and its greatest value; sums. Of windows that move in steps: sums of each pane; the values that
+# can be the least or the greatest one of a later window; the last events, and the first one of each pane.
+WHOLE, LAST, EXTREMES, SUMS, PANE_SUMS, PANE_EXTREMES, PANE_FIRSTS = range(7)
 
 # What is computed of sums and of positions.
 COUNT, SUM, AVG, VARIANCE, STDDEV = range(5)

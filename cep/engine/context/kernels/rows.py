@@ -10,6 +10,7 @@ import numpy as np
 
 from cep.arrays import I32, I64, U8
 from cep.engine.context.kernels.compiled import inlined, kernel
+from cep.kernels.memory import prefetch
 
 NUMBER, NULL = -1, -2
 """Lengths of keys that are no texts."""
@@ -89,12 +90,16 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
     for first in range(0, keys.shape[0], _AHEAD):
         last = min(first + _AHEAD, keys.shape[0])
         for key in range(first, last):
+            prefetch(index, keys[key, 0] & mask)
+        for key in range(first, last):
             place = keys[key, 0] & mask
             entry = index[place]
             while entry >= 0 and entry >> 32 != _tag(keys[key, 0]):
                 place = (place + 1) & mask
                 entry = index[place]
             rows[key] = place if entry >= 0 else -1
+            if entry >= 0:
+                prefetch(records, entry & _ROW)
         for key in range(first, last):
             if rows[key] >= 0:
                 place = rows[key]

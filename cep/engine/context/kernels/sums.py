@@ -43,7 +43,16 @@ _BITS_OF_KEPT = 51
 
 
 @inlined
-def _clear(sums: Sums, low: int, high: int) -> None:
+def clear_sums(sums: Sums, low: int, high: int) -> None:
+    """Set sums to zero.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`.
+    """
     for chunk in range(low, high + 1):
         sums.totals[chunk] = 0
     for chunk in range(2 * low, 2 * high + 2):
@@ -110,8 +119,22 @@ def _store(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> No
 
 
 @inlined
-def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
-    """Add a value (`step` is 1) or remove it (-1); return its chunk, or -1 if it has none."""
+def add_value(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
+    """Add a value or remove it; return its chunk, or -1 if it has none.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    value : int
+        The cell.
+    is_double : bool
+        Whether the cell has the bits of a double.
+    with_squares : bool
+        Whether sums of squares are needed.
+    step : int
+        1: it is added; -1: it is removed.
+    """
     if is_double:
         if is_special(value):
             kind = 0 if value & _FRACTION != 0 else 1 if value > 0 else 2
@@ -130,8 +153,18 @@ def _change(sums: Sums, value: int, is_double: bool, with_squares: bool, step: i
 
 
 @inlined
-def _sum(sums: Sums, low: int, high: int, scale: int) -> float:
-    """Return the sum as a double."""
+def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
+    """Return the sum as a double.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+    scale : int
+        What their bits are worth.
+    """
     nans, positive, negative = sums.special[0], sums.special[1], sums.special[2]
     if nans + positive + negative > 0:
         if nans > 0 or (positive > 0 and negative > 0):
@@ -149,8 +182,22 @@ def _integer_sum(totals: I64) -> tuple[int, bool]:
 
 
 @inlined
-def _variance(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bool) -> float:
-    """Return the variance of at least two values, or its root."""
+def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bool) -> float:
+    """Return the variance of at least two values, or its root.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+    scale : int
+        What their bits are worth.
+    n : int
+        The number of values.
+    is_root : bool
+        Whether the root is asked for.
+    """
     if sums.special[0] + sums.special[1] + sums.special[2] > 0:
         return as_double(_NAN)
     if high < 0:
@@ -216,14 +263,14 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
             else:
                 first, last = frames.first[place - block], frames.last[place - block]
             if first >= end:
-                _clear(sums, low, high)
+                clear_sums(sums, low, high)
                 n, low, high = 0, at.N_TOTALS, -1
                 begin = end = first
             while begin < first:
                 if frames.words[begin] & 1 != 0:
                     n -= 1
                     if with_totals:
-                        _change(sums, frames.values[begin], is_double, with_squares, -1)
+                        add_value(sums, frames.values[begin], is_double, with_squares, -1)
                 begin += 1
             while end < last:
                 if keeps_sums and end == base:
@@ -231,13 +278,13 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
                 elif frames.words[end] & 1 != 0:
                     n += 1
                     if with_totals:
-                        chunk = _change(sums, frames.values[end], is_double, with_squares, 1)
+                        chunk = add_value(sums, frames.values[end], is_double, with_squares, 1)
                         if chunk >= 0:
                             low, high = min(low, chunk), max(high, chunk + 2)
                 end += 1
             if place == behind:
                 break
-            double_sum = _sum(sums, low, high, scale) if with_double and n > 0 else 0.0
+            double_sum = sum_of(sums, low, high, scale) if with_double and n > 0 else 0.0
             for column in range(functions.shape[0]):
                 function, result, is_known = functions[column], n, n > 0
                 if function == at.COUNT:
@@ -253,12 +300,12 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
                 else:
                     is_known = n > 1
                     if is_known:
-                        result = bits_of(_variance(sums, low, high, scale, n, function == at.STDDEV))
+                        result = bits_of(variance_of(sums, low, high, scale, n, function == at.STDDEV))
                 out[column, place] = result
                 known[column, place] = is_known
         if keeps_sums:
             _store(ring, batch.slots[key], sums, n, low, high)
-        _clear(sums, low, high)
+        clear_sums(sums, low, high)
     return keys[2]
 
 
@@ -324,7 +371,7 @@ def _halves_of_kept(
             lower += digit >> min(-place, 63)
     if high >= 0 and 32 * low - (least - 1) >= low_bits + 32:
         fits = fits and upper == 0
-    _clear(sums, low, high)
+    clear_sums(sums, low, high)
     return n, upper + (lower >> low_bits), lower & (1 << low_bits) - 1, fits
 
 
@@ -349,7 +396,7 @@ def _keep_halves(
             high += 1
         sums.totals[high] += upper
     _store(ring, slot, sums, n, low, high)
-    _clear(sums, low, high)
+    clear_sums(sums, low, high)
 
 
 @inlined
@@ -361,7 +408,8 @@ def _halves(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int
     if not is_double:
         return value >> low_bits, value & (1 << low_bits) - 1
     exponent, number = value >> 52 & _SPECIAL, value & _FRACTION
-    number |= np.int64(exponent != 0) << 52
+    if exponent != 0:
+        number |= 1 << 52
     shift = max(exponent, 1) - least if number != 0 else 0
     sign = value >> 63  # 0 or -1
     upper, lower = number >> (low_bits - shift), number << shift & (1 << low_bits) - 1

@@ -53,6 +53,11 @@ def _framed(window: Window, events: Sequence[Event], at: int) -> list[int]:
     now = events[at].time_us
     end = at if window.previous else at + 1
     seen = [number for number in range(end) if events[number].within]
+    if window.frame is Frame.TIME and window.step_us:
+        begin = now - window.length
+        while begin % window.step_us:
+            begin -= 1
+        return [number for number in seen if events[number].time_us >= begin]
     if window.frame is Frame.TIME:
         return [number for number in seen if now - events[number].time_us <= window.length]
     if window.frame is Frame.EVENTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,13 +162,16 @@ def drawn_window(draw: random.Random, frame: Frame) -> Window:
     if frame is Frame.TUMBLING:
         length = draw.choice((1, 10, 60))
         return Window(frame, length, previous, offset_us=draw.choice((0, 3, -7)))
-    return Window(frame, draw.choice((0, 1, 5, 30, 100)), previous)
+    step = draw.choice((0, 1, 5, 30)) if frame is Frame.TIME else 0
+    return Window(frame, draw.choice((0, 1, 5, 30, 100)) * max(step, 1), previous, step_us=step)
 
 
-def drawn_columns(draw: random.Random, kind: Type) -> list[WindowColumn]:
+def drawn_columns(
+    draw: random.Random, kind: Type, drawn: Callable[[random.Random, Frame], Window] = drawn_window
+) -> list[WindowColumn]:
     columns = []
     of_events = [frame for frame in Frame if frame is not Frame.HOPPING]  # which window rules alone have
-    windows = [drawn_window(draw, draw.choice(of_events)) for _ in range(2)]
+    windows = [drawn(draw, draw.choice(of_events)) for _ in range(2)]
     functions = [*PLACES, *SETS, Function.COUNT]
     if kind is not Type.STRING:
         functions += ORDERED
