@@ -270,9 +270,15 @@ class RuleSet:
                         f"give the events of `{stream.name}`, too, or leave the rule out",
                     )
 
+    @property
+    def read_from(self) -> frozenset[str]:
+        """The names in FROM: streams, and the tables of views."""
+        of_views = (program.stream.name for program in self.programs if program.has_views)
+        return frozenset((*self.streams, *of_views))
+
     def of_streams(self, names: Iterable[str]) -> RuleSet:
-        """Return the rules that read no other streams than these."""
-        known = set(names) & self.streams.keys()
+        """Return the rules that read no other streams than these; a view, if its table in FROM is one."""
+        known = set(names) & self.read_from
         programs: list[Program] = []
         for program in self.programs:  # behind those whose matches it reads
             if known.issuperset(stream.name for stream in program.streams):

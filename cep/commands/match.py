@@ -56,7 +56,7 @@ def _formats(context: click.Context, parameter: click.Parameter, begun: str) -> 
     "--stream",
     "chosen",
     multiple=True,
-    help="Run only the rules of this stream; several times: of these streams.",
+    help="Run only the rules of this stream, or the views of this table; several times: of these.",
 )
 @click.option(
     "--format",
@@ -214,8 +214,8 @@ def _chosen(compiled: Compiled, streams: Sequence[str]) -> RuleSet:
         return rules
     chosen = rules.of_streams(streams)
     for stream in streams:
-        if stream not in rules.streams or not chosen.programs:
-            known = ", ".join(sorted(rules.streams))
+        if stream not in rules.read_from or not chosen.programs:
+            known = ", ".join(sorted(rules.read_from))
             raise InputError(
                 "E0610", f"no rule reads a stream `{stream}`", f"streams of these rules: {known}"
             )

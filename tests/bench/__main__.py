@@ -16,6 +16,7 @@ BENCHMARKS = (
     "context",
     "window_rules",
     "tables",
+    "views",
     "reading",
     "state",
     "state_on_spark",

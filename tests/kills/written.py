@@ -106,9 +106,10 @@ class TakenQueue:
             if method is None:
                 connection.close()
                 return list(self.taken)
-            row = row_of(json.loads(body))
-            assert properties.message_id == row[0]
-            self.taken.append(row)
+            found = json.loads(body)
+            of_view = f"-r{found['revision']}" if found.get("revision") is not None else ""
+            assert properties.message_id == f"{found['match_id']}{of_view}"
+            self.taken.append(row_of(found))
 
 
 def sink_of(name: str, servers: Mapping[str, Any], folder: Path, *, is_current: bool = False) -> MadeSink:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -24,6 +26,7 @@ from cep.errors import CepError, InputError, RuleError, StateError
 from cep.local.match_file import match_file
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
+from tests.pages import DOCS, blocks
 from tests.spark.events import (
     EVENTS_RULE,
     LATENESS_SECONDS,
@@ -349,6 +352,23 @@ def test_the_console_shows_the_first_matches_and_how_many_there_are(
     expected = match_file(compiled(RULES), tmp_path / "events").matches.to_pylist()
     times = {row["match_id"]: row["match_end"] for row in expected}
     assert {row["match_id"]: datetime.fromisoformat(row["match_end"]) for row in rows} == times
+
+
+def test_the_example_over_the_rule_library_runs(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "rules").symlink_to(DOCS.parent / "rules")
+    (file := tmp_path / "pipeline.yaml").write_text(blocks((DOCS / "pipeline.md").read_text(), "yaml")[0])
+    for name in ("logins", "transactions"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+    failed = [(number, f"2024-05-01T09:00:{number:02}Z", False) for number in range(5)]
+    rows = [
+        {"login_id": number, "at": at, "account": "a", "device": "d", "success": success}
+        for number, at, success in [*failed, (5, "2024-05-01T09:01:00Z", True)]
+    ]
+    (tmp_path / "in/logins/l.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    at = pa.array([datetime(2024, 5, 1, 9, 2, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    paid = {"transaction_id": [1], "ts": at, "card_id": ["a"], "amount": [950.0], "device": ["d"]}
+    pq.write_table(pa.table(paid), tmp_path / "in/transactions/t.parquet")
+    assert quiet_run(file).counts.matches == {"guessing": 1, "takeover_then_drain": 1}
 
 
 def test_every_sink_takes_lists_events_and_timeouts(spark: SparkSession, tmp_path: Path) -> None:

@@ -288,6 +288,9 @@ def test_a_view_of_many_rules_runs_alone_and_a_rule_over_it_with_it() -> None:
     (text,) = texts_of(of_view)
     assert compile_sources([text], STREAMS).programs[0].fingerprint == of_view.programs[0].fingerprint
     assert [rule.name for rule in compile_texts(source, STREAMS, ["many"]).rules] == ["v", "many"]
-    assert len(compile_texts(source, STREAMS).rules) == 3
+    every = compile_texts(source, STREAMS)
+    assert len(every.rules) == 3
+    of_table = every.rule_set.of_streams(["a"])
+    assert [rule.name for program in of_table.programs for rule in program.rules] == ["v", "many"]
     with pytest.raises(RuleError, match="E0897"):
         compile_texts(source, STREAMS, ["v", "mani"])
