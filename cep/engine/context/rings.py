@@ -9,11 +9,11 @@ import numpy as np
 
 from cep.arrays import I64, U8, Mask
 from cep.engine.context.kernels import layout as at
-from cep.engine.context.kernels.extremes import extreme_windows
+from cep.engine.context.kernels.chosen import extreme_windows, window_places
 from cep.engine.context.kernels.frames import frame_events
 from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring, Sums
 from cep.engine.context.kernels.percentiles import N_ROOM, percentile_windows
-from cep.engine.context.kernels.positions import window_places
+from cep.engine.context.kernels.prefixes import MOST_OF_HALVES, spread_by_prefixes, sum_by_prefixes
 from cep.engine.context.kernels.sets import set_windows
 from cep.engine.context.kernels.storage import (
     gather_marks,
@@ -25,10 +25,8 @@ from cep.engine.context.kernels.storage import (
 )
 from cep.engine.context.kernels.sums import (
     CHUNKS,
-    MOST_OF_HALVES,
     OF_SQUARES,
     OF_TOTALS,
-    sum_by_prefixes,
     sum_windows,
 )
 from cep.engine.context.tumbling import window_begins
@@ -54,6 +52,7 @@ SUMS = {
     Function.VARIANCE: at.VARIANCE,
     Function.STDDEV: at.STDDEV,
 }
+_ORDER = {function: int(code >= at.VARIANCE) for function, code in SUMS.items()}
 _EXTREMES = (Function.MIN, Function.MAX)
 _PLACES = {
     Function.FIRST_VALUE: at.FIRST_VALUE,
@@ -250,7 +249,7 @@ class WindowRing:
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
-        self.columns = tuple(sorted(columns, key=lambda column: column.function not in SUMS))
+        self.columns = tuple(sorted(columns, key=lambda column: _ORDER.get(column.function, 2)))
         one = self.columns[0]
         self.window = one.window
         families = {family(column.function) for column in self.columns}
@@ -274,13 +273,10 @@ class WindowRing:
             of_panes = {at.SUMS: at.PANE_SUMS, at.EXTREMES: at.PANE_EXTREMES, at.LAST: firsts}
             kept = of_panes.get(kept, kept)
         self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
-        of_sums = functions & SUMS.keys()
-        self._adds_up = kept in (at.WHOLE, at.SUMS) and of_sums <= {
-            Function.COUNT,
-            Function.SUM,
-            Function.AVG,
-        }
-        self._adds_up = self._adds_up and "places" not in families
+        has_spread = any(_ORDER.get(function) == 1 for function in functions)
+        self._adds_up = "places" not in families and (
+            kept == at.WHOLE or (kept == at.SUMS and not has_spread)
+        )
         self.spec = np.zeros(at.N_SPEC, np.int64)
         # When a whole window begins is given. The values of a hopping one are those at its last instant.
         self._is_given = self.window.is_whole and not is_sliding(self.window)
@@ -394,8 +390,9 @@ class WindowRing:
     def _compute_sums(
         self, batch: Batch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
     ) -> None:
+        # They come first: COUNT, SUM and AVG, then what is computed of squares.
         functions = np.array([SUMS[self.columns[number].function] for number in numbers], np.int64)
-        of_sums, of_known = out[: len(numbers)], known[: len(numbers)]  # they come first
+        of_sums, of_known = out[: len(numbers)], known[: len(numbers)]
         first, behind = keys.tolist()
         n_entries, n_events = (
             room.frames.ends[behind - first - 1, 1],
@@ -403,12 +400,27 @@ class WindowRing:
         )
         if self._adds_up and n_entries < _MANY_KEPT * n_events:
             of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
-            prefixes = room.more(room.n_entries + 1, 2)
             if self.spec[at.KEPT] == at.SUMS:
                 self._make_room((behind - first) * MOST_OF_HALVES)
-            if sum_by_prefixes(
-                self._ring(), of_keys, room.frames, room.sums, functions, of_sums, of_known, prefixes
+            n_sums = int((functions < at.VARIANCE).sum())
+            if n_sums and sum_by_prefixes(
+                self._ring(),
+                of_keys,
+                room.frames,
+                room.sums,
+                functions[:n_sums],
+                of_sums[:n_sums],
+                of_known[:n_sums],
+                room.more(room.n_entries + 1, 2),
             ):
+                functions, of_sums, of_known = functions[n_sums:], of_sums[n_sums:], of_known[n_sums:]
+            if len(functions) and functions[0] >= at.VARIANCE:
+                prefixes = room.more(room.n_entries + 1, 5)
+                if spread_by_prefixes(
+                    self._ring(), of_keys, room.frames, functions, of_sums, of_known, prefixes
+                ):
+                    return
+            if not len(functions):
                 return
         done = first
         while True:

@@ -1,0 +1,140 @@
+"""Whole numbers of up to 256 bits in kernels, for exact sums of squares. They are passed as words of 64 bits.
+
+A number x comes in two halves: ``x = upper * 2**low_bits + lower``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_WORD, _TWO, _FOUR = ir.IntType(64), ir.IntType(128), ir.IntType(256)
+_MASK = (1 << 64) - 1
+
+
+def _whole(builder: Any, words: Sequence[Any], form: Any) -> Any:
+    """Return a number of its words, the lowest first."""
+    found = builder.zext(words[0], form)
+    for number, word in enumerate(words[1:], 1):
+        found = builder.or_(found, builder.shl(builder.zext(word, form), form(64 * number)))
+    return found
+
+
+def _tuple_of(n: int) -> Any:
+    return types.UniTuple(types.int64, n)  # type: ignore[no-untyped-call]
+
+
+def _words(context: Any, builder: Any, number: Any, n: int) -> Any:
+    """Return the lowest words of a number as a tuple."""
+    parts = [builder.trunc(builder.lshr(number, number.type(64 * word)), _WORD) for word in range(n)]
+    return context.make_tuple(builder, _tuple_of(n), parts)
+
+
+def _magnitude(builder: Any, upper: Any, lower: Any, low_bits: Any) -> tuple[Any, Any]:
+    """Return the two words of the magnitude of a number of two halves."""
+    number = builder.shl(builder.sext(upper, _TWO), builder.zext(low_bits, _TWO))
+    number = builder.add(number, builder.sext(lower, _TWO))
+    is_negative = builder.icmp_signed("<", number, _TWO(0))
+    number = builder.select(is_negative, builder.neg(number), number)
+    return builder.trunc(number, _WORD), builder.trunc(builder.lshr(number, _TWO(64)), _WORD)
+
+
+def _product(builder: Any, one: Any, other: Any, place: int) -> Any:
+    """Return the product of two words, of which the lowest bit is the bit `place` of the result."""
+    product = builder.mul(builder.zext(one, _TWO), builder.zext(other, _TWO))  # one instruction
+    return builder.shl(builder.zext(product, _FOUR), _FOUR(place))
+
+
+def _square(builder: Any, upper: Any, lower: Any, low_bits: Any) -> Any:
+    low, high = _magnitude(builder, upper, lower, low_bits)
+    outer = builder.add(_product(builder, low, low, 0), _product(builder, high, high, 128))
+    return builder.add(outer, _product(builder, low, high, 65))
+
+
+@intrinsic
+def _add_square(context: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        number = _square(builder, given[0], given[1], given[2])
+        return _words(context, builder, builder.add(number, _whole(builder, given[3:], _FOUR)), 3)
+
+    return _tuple_of(3)(*[types.int64] * 6), generate
+
+
+@intrinsic
+def _less(context: Any, a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        form = ir.IntType(192)
+        difference = builder.sub(_whole(builder, given[:3], form), _whole(builder, given[3:], form))
+        return _words(context, builder, difference, 3)
+
+    return _tuple_of(3)(*[types.int64] * 6), generate
+
+
+@intrinsic
+def _spread(
+    context: Any, n: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        n, upper, lower, low_bits, *squares = given
+        total = _FOUR(0)
+        for number, word in enumerate(squares):
+            total = builder.add(total, _product(builder, word, n, 64 * number))
+        return _words(context, builder, builder.sub(total, _square(builder, upper, lower, low_bits)), 4)
+
+    return _tuple_of(4)(*[types.int64] * 7), generate
+
+
+@intrinsic
+def _leading_zeros(context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        form = ir.FunctionType(_WORD, [_WORD, ir.IntType(1)])
+        function = cgutils.get_or_insert_function(builder.module, form, "llvm.ctlz.i64")  # type: ignore[no-untyped-call]
+        return builder.call(function, [given[0], ir.IntType(1)(0)])
+
+    return types.int64(types.int64), generate
+
+
+def _signed(number: int, n: int) -> tuple[int, ...]:
+    words = [number >> 64 * word & _MASK for word in range(n)]
+    return tuple(word - (word >> 63 << 64) for word in words)
+
+
+def _joined(*words: int) -> int:
+    return sum((int(word) & _MASK) << 64 * number for number, word in enumerate(words))
+
+
+def _plain_add_square(upper: int, lower: int, low_bits: int, *sums: int) -> tuple[int, ...]:
+    return _signed(((int(upper) << int(low_bits)) + int(lower)) ** 2 + _joined(*sums), 3)
+
+
+def _plain_less(*words: int) -> tuple[int, ...]:
+    return _signed(_joined(*words[:3]) - _joined(*words[3:]), 3)
+
+
+def _plain_spread(n: int, upper: int, lower: int, low_bits: int, *squares: int) -> tuple[int, ...]:
+    number = (int(upper) << int(low_bits)) + int(lower)
+    return _signed(int(n) * _joined(*squares) - number**2, 4)
+
+
+def _plain_leading_zeros(word: int) -> int:
+    return 64 - (int(word) & _MASK).bit_length()
+
+
+_IS_PLAIN: bool = config.DISABLE_JIT  # type: ignore[attr-defined]
+
+add_square: Any = _plain_add_square if _IS_PLAIN else _add_square
+"""``add_square(upper, lower, low_bits, s0, s1, s2)``: the three words of s and the square of x."""
+
+less: Any = _plain_less if _IS_PLAIN else _less
+"""``less(a0, a1, a2, b0, b1, b2)``: the three words of a - b."""
+
+spread: Any = _plain_spread if _IS_PLAIN else _spread
+"""``spread(n, upper, lower, low_bits, s0, s1, s2)``: the four words of n times s less the square of x."""
+
+leading_zeros: Any = _plain_leading_zeros if _IS_PLAIN else _leading_zeros
+"""``leading_zeros(word)``: how many of the uppermost bits of a word are 0."""
