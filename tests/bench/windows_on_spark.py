@@ -73,7 +73,9 @@ def write(folder: Path, n: int, n_keys: int) -> None:
         start, end = number * size * EVENT_US, (number + 1) * size * EVENT_US
         with (folder / "events" / f"{number}.jsonl").open("w") as file:
             keys, shops = draw.integers(0, n_keys, (2, size)).tolist()
-            for at, (key, shop, amount) in enumerate(zip(keys, shops, draw.random(size).tolist(), strict=True)):
+            for at, (key, shop, amount) in enumerate(
+                zip(keys, shops, draw.random(size).tolist(), strict=True)
+            ):
                 row = {
                     "id": f"key{key:07}",
                     "shop": f"key{shop:07}",

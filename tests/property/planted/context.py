@@ -7,7 +7,7 @@ from tests.property.planted.fault import Fault
 _CONTEXT = "cep/engine/context"
 _WINDOWS = f"{_CONTEXT}/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
-_SETS, _EXTREMES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/extremes.py"
+_SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
 _PANES = f"{_WINDOWS}/panes.py"
 _ENDS = f"{_CONTEXT}/ends.py"
 _SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
@@ -45,9 +45,9 @@ FAULTS = (
     ),
     Fault(
         "a value that left the window stays in the sum",
-        _SUMS,
-        "upper = prefixes[last, 0] - prefixes[first, 0] + (lower >> low_bits)\n                lower &= mask",
-        "upper = prefixes[last, 0] + (lower >> low_bits)\n                lower &= mask",
+        _PREFIXES,
+        "upper = halves.prefixes[last, 0] - halves.prefixes[first, 0] + (lower >> halves.low_bits)",
+        "upper = halves.prefixes[last, 0] + (lower >> halves.low_bits)",
         only="windowed values",
     ),
     Fault(
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "the least value stays for one event too long",
-        _EXTREMES,
+        _CHOSEN,
         "while head < tail and queue[0, head] < first:",
         "while head < tail and queue[0, head] + 1 < first:",
         only="windowed values",
