@@ -21,6 +21,7 @@ from cep.program.program import (
     widened,
 )
 from cep.program.views import KIND, REVISION
+from cep.program.windows import Window
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 
@@ -147,6 +148,16 @@ class RuleSet:
     def has_silent_windows(self) -> bool:
         """Whether a program has windows without events (`Program.has_silent_windows`)."""
         return any(program.has_silent_windows for program in self.programs)
+
+    @property
+    def silent_windows(self) -> frozenset[Window]:
+        """The windows that are there without events, too."""
+        return frozenset(
+            rule.windowed.window
+            for program in self.programs
+            for rule in program.rules
+            if rule.windowed is not None and rule.windowed.table is not None
+        )
 
     @property
     def counted_us(self) -> int:

@@ -210,7 +210,8 @@ class _Call:
         self.found = Found(Matches(self.schema))
         self.late = [np.zeros(len(program.streams), np.int64) for program in self.layout.programs]
         self.late_versions: Counter[str] = Counter()  # by table
-        self.extents: dict[str, tuple[int, int]] = {}  # of the events that all key groups got, by stream
+        # Of the events that all key groups got, by stream: when they may begin, and the last time.
+        self.extents: dict[str, tuple[list[int], int]] = {}
 
     def push(self, number: int, text: str | None, data: bytes | pa.Buffer | None) -> None:
         """Take in one parcel."""
@@ -222,9 +223,9 @@ class _Call:
         elif text is None:
             return
         elif number == EXTENT:
-            name, first_us, latest_us = json.loads(text)
-            known = self.extents.get(name, (first_us, latest_us))
-            self.extents[name] = min(known[0], first_us), max(known[1], latest_us)
+            name, begins_us, latest_us = json.loads(text)
+            known = self.extents.get(name, ([], latest_us))
+            self.extents[name] = known[0] + begins_us, max(known[1], latest_us)
         elif number == COUNTED:
             self.counts.add(Counts.of_json(text))
         elif number == DEAD_LETTER:
@@ -237,11 +238,14 @@ class _Call:
             self._push_whole(stream, table_of_bytes(data, event_table_schema(stream)))
 
     def _push_extents(self) -> None:
-        """Tell rules with windows without events from when to when the input is."""
+        """Tell rules with windows without events from when to when the input is, without late events."""
+        final_us = self.chain.watermark_us - self.layout.rules.counted_us
         for number, program in enumerate(self.layout.programs):
             if program.has_silent_windows:
-                for name, extent in self.extents.items():
-                    self.chain.push(number, extent_rows(program, self.layout.rules.inputs[name], *extent))
+                for name, (begins_us, latest_us) in self.extents.items():
+                    first_us = min((begin_us for begin_us in begins_us if begin_us > final_us), default=None)
+                    stream = self.layout.rules.inputs[name]
+                    self.chain.push(number, extent_rows(program, stream, first_us, latest_us))
 
     def push_all(self, parcels: pa.RecordBatch) -> None:
         """Take in all parcels of a batch; their bytes are not copied."""

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from cep.arrays import I64
 from cep.counts import Counts
 from cep.engine.order.ordering import hash_column
-from cep.engine.prepare.columns import plain_table
+from cep.engine.prepare.columns import plain, plain_table
 from cep.engine.prepare.predicates import prepare_rows
 from cep.engine.prepare.versions import extent, prepare_versions
 from cep.engine.watermark import late_by_us, split_late
@@ -47,6 +47,9 @@ from spark_runtime.sessions.loaded import freeze_loaded
 
 GROUP = "_group"
 """Column: the key group, as a label that Spark sends to the partition meant (see `key_groups`)."""
+
+_MOST_BEGINS = 256
+"""Of some events so many times are told with which they may begin."""
 
 LATEST = "_latest"
 """Column: the latest event time that was read, for the watermark; NULL if another parcel has it."""
@@ -122,7 +125,7 @@ class Packer:
         if stream.table is not None and events.num_rows:
             yield from self._of_versions(stream, events, may_be_late=may_be_late)
         if rules.has_silent_windows and events.num_rows:
-            yield self._extent(stream, events)
+            yield self._extent(stream, events, may_be_late=watermark_us is None)
         yield from self.counted(counts)
         if DEAD in self.kinds:
             texts = [dead_letter.json_text(letter) for letter in chunk.dead_letters.to_pylist()]
@@ -198,10 +201,25 @@ class Packer:
             data = record_bytes(plain_table(versions).cast(event_table_schema(table)))
             yield self._parcel(table.name, MAY_BE_LATE, table.name, data)
 
-    def _extent(self, stream: Stream, events: pa.Table) -> pa.RecordBatch:
-        """Return parcels that tell each key group the first and the last time of some events."""
+    def _extent(self, stream: Stream, events: pa.Table, *, may_be_late: bool) -> pa.RecordBatch:
+        """Return parcels that tell each key group with which times some events may begin, and the last one.
+
+        `may_be_late`: the first of them may be late, so that they begin with a later one.
+        """
+        first_us, latest_us = extent(stream, events)
+        begins_us = [first_us]
+        if may_be_late and stream.table is None:
+            # It loads kernels that other rules have no use for.
+            from cep.engine.context.silent_windows import last_between_ends
+
+            windows = self.layout.rules.silent_windows
+            times_us = plain(events.column(stream.event_time)).cast(pa.int64()).to_numpy()
+            found = last_between_ends(windows, times_us)
+            if len(found) > _MOST_BEGINS:
+                found = found[np.linspace(0, len(found) - 1, _MOST_BEGINS).astype(np.int64)]
+            begins_us = found.tolist()
         n = len(self.labels)
-        text = json.dumps([stream.name, *extent(stream, events)])
+        text = json.dumps([stream.name, begins_us, latest_us])
         return _parcels(self.labels, None, EXTENT, [text] * n, [None] * n)
 
     def _of_first(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
@@ -132,14 +132,37 @@ def _delivered(program: Program, case: Case, steps: Sequence[Step], *, hands_ove
         assert late.num_rows == 0, "no event of a case is late"
         newest_us = max(newest_us, *(event["ts"] for event in batch))
         if step.advances:
-            tables.append(matcher.advance(reachable_us(case, seen, newest_us, ahead=step.ahead), emit))
+            reach_us = reachable_us(case, seen, newest_us, ahead=step.ahead)
+            tables.append(advanced(matcher, reach_us, emit))
         if step.restores:
             matcher = Matcher.restore(program, matcher.snapshot())
-    tables.append(matcher.advance(newest_us, emit))
+    tables.append(advanced(matcher, newest_us, emit))
     tables.append(matcher.finish(emit))
     for table in tables:
         assert_ordered(table)
     return pa.concat_tables(tables)
+
+
+def advanced(matcher: Matcher, time_us: int, emit: Callable[[pa.Table], None] | None = None) -> pa.Table:
+    """Let event time reach `time_us` and return the matches. A timer at the next deadline would not miss one.
+
+    On Spark a key group without events is called when its next deadline has passed.
+    """
+    deadline_us = matcher.next_deadline_us()
+    before = list(matcher.counters.matches.values())
+    found = matcher.advance(time_us, emit)
+    if deadline_us is None or deadline_us > time_us:
+        assert list(matcher.counters.matches.values()) == before, f"no timer: {deadline_us}, {time_us}"
+    return found
+
+
+def woken(matcher: Matcher, time_us: int) -> pa.Table:
+    """Let event time reach `time_us` as timers do, from one deadline to the next one; return the matches."""
+    found = []
+    while (deadline_us := matcher.next_deadline_us()) is not None and deadline_us <= time_us:
+        assert deadline_us > matcher.watermark_us, "a timer that is over"
+        found.append(matcher.advance(deadline_us))
+    return pa.concat_tables([*found, advanced(matcher, time_us)])
 
 
 def reachable_us(case: Case, seen: int, newest_us: int, *, ahead: bool) -> int:

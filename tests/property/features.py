@@ -21,7 +21,9 @@ FEATURES = (
     "windows",
     "windows BY",
     "window rules",
+    "FOR EACH",
     "tables",
+    "views",
     "MATCHES OF",
     "matches by another key",
     "IN",
@@ -44,6 +46,10 @@ def features(rules: Sequence[ir.Rule]) -> set[str]:
 def _of_rule(rule: ir.Rule) -> Iterator[str]:
     if rule.windowing is not None:
         yield "window rules"
+        if rule.windowing.table is not None:
+            yield "FOR EACH"
+    if rule.viewing is not None:
+        yield "views"
     if rule.matches:
         yield "MATCHES OF"
         if any(rule.key != matches.key for matches in rule.matches):

@@ -2,8 +2,8 @@
 
 A case is a set of rules, a stream of events, and a way to deliver them: the batches, and the places at which
 the watermark advances or the state is saved and restored. Some have joined tables with their versions, others
-rules over rules (`tests.property.kinds`). Every fourth case also runs without the optimizations of the
-compiler.
+rules over rules, others views (`tests.property.kinds`). Every fourth case also runs without the
+optimizations of the compiler.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ TURNS = (
         "tables",
         "tables",
         "chains",
+        "views",
     ),
 )
 """The kinds of the cases of seeds, in turns."""

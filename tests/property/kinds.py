@@ -16,13 +16,21 @@ from hypothesis.strategies import SearchStrategy, one_of
 from cep.compiler.compile import compile_rules
 from cep.program.program import Program
 from cep.rule_set import RuleSet
-from tests.property import chains, differential, tables
+from tests.property import chains, differential, tables, views
 from tests.property.chains import Chained, chained
 from tests.property.differential import Row, programs_of, rows_by
-from tests.property.strategies.cases import Case, cases, cases_of_values, cases_of_windows, cases_of_zones
+from tests.property.strategies.cases import (
+    Case,
+    Step,
+    cases,
+    cases_of_values,
+    cases_of_windows,
+    cases_of_zones,
+)
 from tests.property.strategies.events import MAX_EVENTS
 from tests.property.tables import TableCase, delivered_as, silent_cases, table_cases, with_versions
 from tests.property.variants import Pool, smaller, variants
+from tests.property.views import Change, ViewCase, view_cases
 
 
 class Kind(Protocol):
@@ -36,7 +44,7 @@ class Kind(Protocol):
     def compiled(self, case: Any, *, optimize: bool = True) -> Any:
         """Return the compiled rules, with or without the optimizations of the compiler."""
 
-    def both(self, case: Any, programs: Any) -> tuple[list[Row], list[Row]]:
+    def both(self, case: Any, programs: Any) -> tuple[list[Any], list[Any]]:
         """Return what the oracle and what the engine report.
 
         Raises
@@ -126,6 +134,30 @@ class OverRules:
         return Chained(smaller(case.case, lambda less: fails(Chained(less))))
 
 
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Views of tables. They have no events."""
+
+    strategy: SearchStrategy[ViewCase]
+
+    def plain(self, case: ViewCase) -> Case:
+        steps = [Step(0, advances=True, restores=restores) for restores in case.restores]
+        steps.append(Step(0, advances=True, restores=False))
+        return Case(case.rules, case.tables["base"], (), tuple(steps))
+
+    def compiled(self, case: ViewCase, *, optimize: bool = True) -> Sequence[Program]:
+        return views.programs_of(case, optimize=optimize)
+
+    def both(self, case: ViewCase, programs: Sequence[Program]) -> tuple[list[Change], list[Change]]:
+        return views.oracle_rows(case), views.engine_rows(case, programs)
+
+    def derived(self, case: ViewCase, pool: Pool, random: Random, n: int) -> Iterator[ViewCase]:
+        return (views.with_versions(case, random) for _ in range(n))
+
+    def smaller(self, case: ViewCase, fails: Callable[[ViewCase], bool]) -> ViewCase:
+        return views.smaller(case, fails)
+
+
 KINDS: dict[str, Kind] = {
     "rules": Rules(cases()),
     "long streams": Rules(cases(max_events=4 * MAX_EVENTS, max_size=3)),
@@ -135,5 +167,6 @@ KINDS: dict[str, Kind] = {
     "silent windows": WithTables(silent_cases()),
     "tables": WithTables(one_of(table_cases(max_rules=2), table_cases(has_window_rules=True))),
     "chains": OverRules(chained()),
+    "views": Views(view_cases()),
 }
 """The kinds by name."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 
+from cep.compiler import ir
 from cep.expression import Type
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from tests.oracle import TooManyRunsError
-from tests.property import chains, tables
+from tests.property import chains, tables, views
 from tests.property.chains import Chained, chained, ids_of
-from tests.property.differential import Row, deliver, in_order, oracle_rows, programs_of, rows_of
+from tests.property.differential import deliver, in_order, oracle_rows, programs_of, rows_of
 from tests.property.features import features
 from tests.property.strategies.cases import Case, Step, cases, cases_of_windows
-from tests.property.tables import TableCase, Version, table_cases
+from tests.property.tables import TableCase, Version, silent_cases, table_cases
+from tests.property.views import ViewCase, view_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,10 +63,19 @@ def without_tied_versions(drawn: TableCase) -> TableCase:
     return replace(drawn, case=without_ties(drawn.case), versions=versions)
 
 
-def compare_rules(
-    session: SparkSession, drawn: Case, has_matches: bool
-) -> tuple[list[Row], pa.Table, list[pa.Table]]:
-    """Return what the oracle reports, and the matches of Spark and of a local run.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What is reported of a case by the oracle, and by Spark; the matches of Spark and of a local run."""
+
+    rules: Sequence[ir.Rule]
+    expected: Sequence[Any]
+    reported: Sequence[Any]
+    of_spark: pa.Table
+    of_local_run: Sequence[pa.Table]
+
+
+def compare_rules(session: SparkSession, drawn: Case, has_matches: bool) -> Compared:
+    """Return what is reported of rules over one stream.
 
     A case without any is drawn again if it must have some: the oracle takes milliseconds, Spark seconds.
     """
@@ -73,12 +84,11 @@ def compare_rules(
     assume(expected or not has_matches)
     programs = programs_of(case)
     found = _detected(session, RuleSet(programs), case, {})
-    return expected, found, [deliver(program, case, AT_ONCE) for program in programs]
+    local = [deliver(program, case, AT_ONCE) for program in programs]
+    return Compared(case.rules, expected, in_order(rows_of(found, case.rules)), found, local)
 
 
-def compare_tables(
-    session: SparkSession, drawn: TableCase, has_matches: bool
-) -> tuple[list[Row], pa.Table, list[pa.Table]]:
+def compare_tables(session: SparkSession, drawn: TableCase, has_matches: bool) -> Compared:
     """Return the same of rules with tables."""
     case = without_tied_versions(drawn)
     expected = tables.oracle_rows(case)
@@ -89,12 +99,11 @@ def compare_tables(
         name: [version.row for version in case.versions if version.table == name] for name in rules.tables
     }
     found = _detected(session, rules, case.case, rows)
-    return expected, found, [tables.deliver(program, case, AT_ONCE) for program in programs]
+    local = [tables.deliver(program, case, AT_ONCE) for program in programs]
+    return Compared(case.case.rules, expected, in_order(rows_of(found, case.case.rules)), found, local)
 
 
-def compare_chains(
-    session: SparkSession, drawn: Chained, has_matches: bool
-) -> tuple[list[Row], pa.Table, list[pa.Table]]:
+def compare_chains(session: SparkSession, drawn: Chained, has_matches: bool) -> Compared:
     """Return the same of rules over rules. Events of different streams cannot be in one table (E0615)."""
     plain = without_ties(drawn.case)
     rules = tuple(replace(rule, report=replace(rule.report, all_rows=False)) for rule in plain.rules)
@@ -102,7 +111,23 @@ def compare_chains(
     local = chains.engine_tables(case, AT_ONCE)
     expected = chains.oracle_rows(case, local)
     assume(expected or not has_matches)
-    return expected, _detected(session, case.rule_set, case.case, {}), local
+    found = _detected(session, case.rule_set, case.case, {})
+    return Compared(rules, expected, in_order(rows_of(found, rules)), found, local)
+
+
+def compare_views(session: SparkSession, drawn: ViewCase, has_matches: bool) -> Compared:
+    """Return the same of views, with one version for each key, time and tie breakers, and none late."""
+    case = views.without_ties(views.in_time(drawn))
+    expected = views.oracle_rows(case)
+    assume(expected or not has_matches)
+    programs = views.programs_of(case)
+    rules = RuleSet(programs)
+    frames = {name: _frame(session, table, case.rows(name)) for name, table in rules.tables.items()}
+    from spark_runtime import detect
+
+    found = detect(frames, rules).toArrow()
+    local = [views.deliver(program, case) for program in programs]
+    return Compared(case.rules, expected, views.rows_of(case, [found]), found, local)
 
 
 def _detected(
@@ -115,14 +140,16 @@ def _detected(
     return detect(frames, rules).toArrow()
 
 
-Compare = Callable[..., tuple[list[Row], pa.Table, list[pa.Table]]]
-"""Returns what the oracle reports, and the matches of Spark and of a local run."""
+Compare = Callable[..., Compared]
+"""Compares a drawn case on a session; with `has_matches` only one that has some."""
 
 KINDS: dict[str, tuple[Any, Compare, int]] = {
     "rules": (cases(), compare_rules, 4),
     "window rules": (cases_of_windows(), compare_rules, 2),
     "tables": (table_cases(max_rules=2), compare_tables, 2),
+    "silent windows": (silent_cases(), compare_tables, 2),
     "chains": (chained(), compare_chains, 2),
+    "views": (view_cases(), compare_views, 2),
 }
 """By name what draws a case, what compares it, and its share."""
 
@@ -146,17 +173,16 @@ def compare_on_spark(session: SparkSession, n: int, first_seed: int, only: str =
 
 def _checking(session: SparkSession, compare: Compare, tally: Counter[str]) -> Callable[[Any], None]:
     def check(drawn: Any) -> None:
-        rules = (drawn if isinstance(drawn, Case) else drawn.case).rules
         try:
-            expected, found, local = compare(session, drawn, has_matches=tally["cases"] % 2 == 0)
+            done = compare(session, drawn, has_matches=tally["cases"] % 2 == 0)
         except TooManyRunsError:
             tally["too large"] += 1
             return
-        assert in_order(rows_of(found, rules)) == expected, drawn
-        assert ids_of([found]) == ids_of(local), drawn
+        assert done.reported == done.expected, drawn
+        assert ids_of([done.of_spark]) == ids_of(done.of_local_run), drawn
         tally["cases"] += 1
-        tally["with matches"] += bool(expected)
-        tally["matches"] += len(expected)
-        tally.update(f"cases with {form}" for form in features(rules))
+        tally["with matches"] += bool(done.expected)
+        tally["matches"] += len(done.expected)
+        tally.update(f"cases with {form}" for form in features(done.rules))
 
     return check

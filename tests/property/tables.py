@@ -30,11 +30,13 @@ from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.tables import Tables, joined_of
 from tests.property.differential import (
     Row,
+    advanced,
     in_order,
     reachable_us,
     rows_of,
     rows_of_matches,
     stream_table,
+    woken,
 )
 from tests.property.strategies.cases import Case, Step, cases, cases_of_windows, cases_of_zones
 from tests.property.strategies.events import COLUMNS, HUGE, SECOND_US
@@ -219,11 +221,15 @@ def table_cases(draw: st.DrawFn, max_rules: int = 1, *, has_window_rules: bool =
 
 def with_versions(drawn: TableCase, case: Case, random: Random) -> TableCase:
     """Return a case of the tables of `drawn` with the events of `case` and versions near them."""
+    is_silent = any(rule.windowing is not None and rule.windowing.table is not None for rule in case.rules)
+    known = 0.5 if is_silent else 0.95  # keys without events have windows, too
     versions = [
-        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random))
+        Version(table.name, random.randint(0, len(case.steps)), _row(table, case, random, known))
         for table in drawn.tables
         for _ in range(random.randint(0, 14))
     ]
+    if is_silent:
+        _begin_early(versions, case, random)
     return delivered_as(replace(drawn, versions=tuple(versions)), case)
 
 
@@ -260,12 +266,17 @@ def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
         Version("each", draw(st.integers(0, len(case.steps))), _row(table, case, random, 0.6))
         for _ in range(draw(st.integers(0, 14)))
     ]
-    # Most keys are there from the beginning.
+    _begin_early(versions, case, random)
+    return TableCase(case, (table,), tuple(_in_arrival(versions, case, (table,))), frozenset())
+
+
+def _begin_early(versions: Sequence[Version], case: Case, random: Random) -> None:
+    """Let most keys be there from the beginning, and some of them go later."""
+    share = random.choice((0.3, 0.6))
     for version in versions:
-        if random.random() < 0.6:
+        if random.random() < share:
             version.row["at"] = random.choice([0, 1, min(case.events, key=_time_of)["ts"]])
             version.row["op"] = "c"
-    return TableCase(case, (table,), tuple(_in_arrival(versions, case, (table,))), frozenset())
 
 
 def _time_of(event: Mapping[str, Any]) -> int:
@@ -273,7 +284,7 @@ def _time_of(event: Mapping[str, Any]) -> int:
     return time_us
 
 
-def _row(table: Stream, case: Case, random: Random, known: float = 0.95) -> dict[str, Any]:
+def _row(table: Stream, case: Case, random: Random, known: float) -> dict[str, Any]:
     """Return a version, mostly of a key that an event has, at a time near those of events."""
     assert table.table is not None
     columns = [name.removeprefix("k_") for name in table.table.key]  # of events
@@ -373,7 +384,8 @@ def prepared(program: Program, case: TableCase, step: int) -> list[pa.Table]:
 def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Table:
     """Push events and versions, finish, and return the matches.
 
-    In half of the cases rows are moved together whenever most are not there any more, as in large tables.
+    In a third of the cases event time goes on by timers, as on Spark. In half of the cases rows are moved
+    together whenever most are not there any more, as in large tables.
     Snapshots move them together, too, so these cases have none.
     """
     moves = len(case.versions) % 2 == 1
@@ -385,6 +397,7 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
     given_by_name = given_tables(case)
     matcher = Matcher(program, given_by_name)
     found: list[pa.Table] = []
+    advance = woken if len(case.versions) % 3 == 0 else advanced
     seen = 0
     of_case = len(steps) == len(case.case.steps)
     for number, (step, reach_us) in enumerate(zip(steps, watermarks(case.case, steps), strict=True)):
@@ -400,7 +413,7 @@ def _delivered(program: Program, case: TableCase, steps: Sequence[Step], *, rest
         for table in [*versions[::2], events, *versions[1::2]] if len(versions) < 2 else [*versions, events]:
             assert matcher.push(table).num_rows == 0, "no event and no version of a case is late"
         if reach_us is not None:
-            found.append(matcher.advance(reach_us))
+            found.append(advance(matcher, reach_us))
         if step.restores and restores:
             matcher = Matcher.restore(program, matcher.snapshot(), given_by_name)
     if of_case:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.property.faults import FAULTS, Fault
+from tests.property.planted import FAULTS, Fault
 
 _ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 from tests.property.on_spark import compare_on_spark
 
 
-@pytest.mark.parametrize(("kind", "n"), [("rules", 8), ("tables", 6), ("chains", 3)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [("rules", 8), ("tables", 6), ("chains", 3), ("silent windows", 2), ("views", 2)]
+)
 def test_a_batch_of_drawn_rules_gives_the_matches_of_the_oracle(
     spark: SparkSession, kind: str, n: int
 ) -> None:

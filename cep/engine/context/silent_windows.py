@@ -11,7 +11,7 @@ a key by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -223,6 +223,34 @@ def silent_windows(window: Window, stays: Stays, after_us: int, until_us: int) -
     if n_windows > _MOST_OF_STEP:
         raise _too_many(n_windows, after_us, until_us)
     return found
+
+
+def last_between_ends(windows: Iterable[Window], times_us: I64) -> I64:
+    """Return the last of some times in each stretch from one end of a window to the next one.
+
+    Some of the times may be late, and only who knows the watermark can tell which. The first one behind it,
+    and the first of these behind it, lie between the same ends. So either says which windows end after it.
+
+    Parameters
+    ----------
+    windows
+        Tumbling and hopping windows.
+    times_us : (n,) int64
+        Microseconds since 1970.
+
+    Returns
+    -------
+    (m,) int64, rising.
+    """
+    times_us = np.unique(times_us)
+    is_last = np.zeros(len(times_us), np.bool_)
+    for window in windows:
+        if window.frame is Frame.HOPPING:
+            stretches = (times_us - window.length - window.offset_us) // window.every_us
+        else:
+            stretches = window_begins(window, times_us)
+        is_last |= np.append(stretches[1:] != stretches[:-1], True)
+    return times_us[is_last]
 
 
 def next_silent_end_us(window: Window, since_us: int, after_us: int) -> int:

@@ -70,7 +70,7 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=program.event_schema)
 
 
-def extent_rows(program: Program, stream: Stream, first_us: int, latest_us: int) -> pa.Table:
+def extent_rows(program: Program, stream: Stream, first_us: int | None, latest_us: int) -> pa.Table:
     """Return rows of `program.event_schema` that say from when to when the input is, at least.
 
     They are versions without a key: a deletion tells the time of an event of the rules' streams, another one
@@ -83,10 +83,10 @@ def extent_rows(program: Program, stream: Stream, first_us: int, latest_us: int)
     stream
         Of which the events are, or a table.
     first_us, latest_us
-        The times of the earliest and the latest of them.
+        The times of the earliest and the latest of them; None: nothing is said of the earliest.
     """
     told = [(latest_us, 1)]
-    if stream in program.streams:
+    if stream in program.streams and first_us is not None:
         told.append((first_us, -1))
     own = {
         TIME_COLUMN: [time_us for time_us, _ in told],

@@ -10,7 +10,7 @@ import pytest
 
 from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
-from cep.engine.context.silent_windows import Stays, next_silent_end_us, silent_windows
+from cep.engine.context.silent_windows import Stays, last_between_ends, next_silent_end_us, silent_windows
 from cep.engine.context.tumbling import window_begins, window_ends
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
@@ -65,6 +65,31 @@ def test_a_silent_key_wakes_up_at_the_ends_of_its_windows_also_after_a_restore()
         assert matcher.advance(hour * HOUR_US).num_rows == n_rows
         matcher = Matcher.restore(matcher.program, matcher.snapshot())
     assert matcher.finish().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window(Frame.TUMBLING, HOUR_US, offset_us=7),
+        Window(Frame.TUMBLING, 24 * HOUR_US, zone="Europe/Berlin"),
+        Window(Frame.HOPPING, 3 * HOUR_US, every_us=HOUR_US, offset_us=5),
+    ],
+)
+def test_the_last_times_between_ends_say_which_windows_end_after_the_first_that_is_not_late(
+    window: Window,
+) -> None:
+    random = np.random.default_rng(3)
+    times_us = random.integers(0, 90 * HOUR_US, 300)
+    beside = Window(Frame.TUMBLING, 7 * HOUR_US)
+    told = last_between_ends([beside, window], times_us)
+    assert len(told) < len(times_us)
+    assert (np.diff(told) > 0).all()
+    assert len(last_between_ends([window], times_us[:1])) == 1
+    for watermark_us in times_us[times_us < times_us.max()].tolist():
+        first_us = int(times_us[times_us > watermark_us].min())
+        of_told_us = int(told[told > watermark_us].min())
+        for each in (window, beside):
+            assert next_silent_end_us(each, 0, first_us) == next_silent_end_us(each, 0, of_told_us)
 
 
 def test_a_deleted_key_keeps_nothing_when_its_last_window_is_over() -> None:
