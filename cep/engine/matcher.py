@@ -437,11 +437,12 @@ class Matcher:
         slots = places_in(of_batch, key_values(pa.table(self._keys, names), names))
         is_new = slots < 0
         slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
-        rows = pa.array(first_rows[is_new])
-        self._keys = [
-            pa.concat_arrays([old, whole(table.column(name)).take(rows)])
-            for old, name in zip(self._keys, names, strict=True)
-        ]
+        if len(names) == 1:  # the values are the keys: they need not be looked up by their rows
+            new = [of_batch if is_new.all() else of_batch.filter(pa.array(is_new))]
+        else:
+            rows = pa.array(first_rows[is_new])
+            new = [whole(table.column(name)).take(rows) for name in names]
+        self._keys = [pa.concat_arrays(both) for both in zip(self._keys, new, strict=True)]
         return slots
 
     # ------------------------------------------------------------ memory

@@ -89,6 +89,8 @@ class KeptRows:
         """Return `places`; -1 instead of those whose row is not there."""
         if not self.n_rows:
             return np.full(len(places), -1, np.int64)
+        if self.n_rows == self._ends[0]:  # none was deleted
+            return places
         return np.where((places >= 0) & self._is_there[places], places, -1)
 
     def add(self, keys: pa.Array) -> I64:

@@ -22,6 +22,9 @@ _ROW = (1 << 32) - 1
 _AHEAD = 128
 """So many keys are looked up together: the processor then waits for their places in memory together."""
 
+_SOON = 24
+"""A cell is fetched so many rows ahead."""
+
 
 @kernel
 def pack_keys(offsets: I64, data: U8, keys: I64) -> None:
@@ -264,6 +267,8 @@ def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
         Written.
     """
     for place in range(rows.shape[0]):
+        if place + _SOON < rows.shape[0]:
+            prefetch(cells, max(rows[place + _SOON], 0))
         row = rows[place]
         if row < 0:
             to[place], to_known[place] = 0, 0
