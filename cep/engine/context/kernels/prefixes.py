@@ -222,7 +222,7 @@ def sum_by_prefixes(
     batch : Batch
         The events of the keys in `frames` only.
     frames : Frames
-        Their windows.
+        Their windows. The words of what was kept are overwritten.
     sums : Sums
         Room.
     functions : (columns,) int64
