@@ -1,17 +1,18 @@
-"""Tells the processor which memory is read soon."""
+"""Memory by words of 8 bytes, and what the processor is told to fetch soon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from cep.arrays import I64
+from cep.arrays import I64, U8
 
 
 @intrinsic
@@ -40,3 +41,23 @@ def _no_prefetch(table: I64, row: int) -> None:
 
 prefetch: Callable[[I64, int], None] = _no_prefetch if config.DISABLE_JIT else _prefetch  # type: ignore
 """``prefetch(table, row)`` lets the processor fetch the beginning of a row of `table`, and does not wait."""
+
+
+@intrinsic
+def _read_word(context: Any, data: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        kind = signature.args[0]
+        array = arrayobj.make_array(kind)(context, builder, given[0])  # type: ignore[no-untyped-call]
+        at = context.cast(builder, given[1], signature.args[1], types.intp)
+        place = cgutils.get_item_pointer(context, builder, kind, array, [at])  # type: ignore[no-untyped-call]
+        return builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(data, at), generate
+
+
+def _word_at(data: U8, at: int) -> np.uint64:
+    return np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little"))
+
+
+read_word: Callable[[U8, int], np.uint64] = _word_at if config.DISABLE_JIT else _read_word  # type: ignore
+"""``read_word(data, at)`` returns 8 bytes as one number, the first one lowest. All of them must be there."""

@@ -11,6 +11,7 @@ keys, and the values in columns beside it (`cep.engine.context.kernels.rows`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ from cep.engine.context.kernels.rows import (
     pack_keys,
     unpack_keys,
 )
+from cep.engine.order.ordering import text_buffers
 from cep.engine.prepare.columns import lent
 from cep.engine.prepare.predicates import Vector, from_arrow
 from cep.expression import Type
@@ -42,6 +44,9 @@ from cep.schema.arrow_types import ARROW_TYPES
 _Item = TypeVar("_Item", bound=np.generic)
 _FEW = 64
 """So many rows that are not there, and texts that no row has, are kept beside as many as are needed."""
+
+_LINE = 64
+"""Bytes of a line of the processor's cache."""
 
 _NO_BYTES = np.zeros(1, np.uint8)
 """Read only: what is written to has bytes of its own."""
@@ -81,9 +86,12 @@ class KeptRows:
         own = (self._records, self._text, self._index, self._is_there)
         return sum(array.nbytes for array in own) + sum(column.n_bytes for column in self._columns.values())
 
-    def find(self, keys: pa.Array) -> I64:
-        """Return (n,) int64: the place of each of `keys`, texts or int64; -1: it has none."""
-        return self._found(*_hashed(keys))
+    def find(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
+        """Return (n,) int64: the place of each of `keys`, texts or int64; -1: it has none.
+
+        Give their `versions.key_hashes` if you have them.
+        """
+        return self._found(*_hashed(keys, hashes))
 
     def that_are_there(self, places: I64) -> I64:
         """Return `places`; -1 instead of those whose row is not there."""
@@ -283,15 +291,17 @@ def _as_cells(vector: Vector) -> I64:
     return np.asarray(vector.values, np.int64)
 
 
-def _hashed(keys: pa.Array) -> tuple[I64, U8]:
+def _hashed(keys: pa.Array, hashes: I64 | None = None) -> tuple[I64, U8]:
     """Return keys as `find_keys` takes them: (n, 4) int64, and the bytes of their texts."""
-    hashed = np.empty((len(keys), 4), np.int64)
-    hashed[:, 0] = versions.key_hashes(keys)
-    data = _NO_BYTES
+    hashed, data = np.empty((len(keys), 4), np.int64), _NO_BYTES
+    if not len(keys):
+        return hashed, data
+    hashes = versions.key_hashes(keys) if hashes is None else hashes
     if pa.types.is_string(keys.type):
-        starts, hashed[:, 3], data = _parts_of(keys)
-        pack_keys(starts, data, hashed)
+        offsets, data = text_buffers(keys)
+        pack_keys(offsets, data, hashes, hashed)
     else:
+        hashed[:, 0] = hashes
         hashed[:, 1] = np.asarray(pc.fill_null(keys, 0) if keys.null_count else keys)
         hashed[:, 2], hashed[:, 3] = 0, NUMBER
     if keys.null_count:
@@ -331,7 +341,13 @@ def _text_array(known: Mask, offsets: I64, data: U8) -> pa.Array:
 
 
 def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:
-    """Return an array with zeros behind it, of `size` rows."""
-    longer = np.zeros((size, *array.shape[1:]), array.dtype)
+    """Return an array with zeros behind it, of `size` rows.
+
+    It begins where a line of the processor's cache does, so that no record of a key is in two of them.
+    """
+    n_bytes = size * array.itemsize * math.prod(array.shape[1:])
+    room = np.zeros(n_bytes + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE
+    longer = room[first : first + n_bytes].view(array.dtype).reshape(size, *array.shape[1:])
     longer[: len(array)] = array
     return longer

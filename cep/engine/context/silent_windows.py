@@ -74,7 +74,7 @@ class Presence:
         if rows is None:
             return
         joined = self.program.joins.tables[self.number]
-        codes, keys, first_rows = numbered(key_values(rows, self.program.key_columns))
+        codes, keys, first_rows, _ = numbered(key_values(rows, self.program.key_columns))
         slots = slots_of(rows, keys, first_rows)
         prepared = dict(joined.values)
         versions = Versions.of(

@@ -155,9 +155,9 @@ class _Kept:
         values = {name: whole(rows.column(prepared[name])) for name in self.types}
         self.due = _Due(order, places, times_us, starts, ends, is_deleted, values)
 
-    def found(self, keys: pa.Array, codes: I64 | None, times_us: I64) -> Values:
+    def found(self, keys: pa.Array, hashes: I64 | None, codes: I64 | None, times_us: I64) -> Values:
         """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``."""
-        places = self.rows.find(keys)
+        places = self.rows.find(keys, hashes)
         places = places if codes is None else places[codes]
         due = self.due
         if due is None:
@@ -334,15 +334,15 @@ class Tables:
         return events
 
     def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Values:
-        codes = None
+        codes = hashes = None
         if column.keys == self.program.key_columns:  # the keys are told apart already
             codes = np.full(events.num_rows, -1, np.int64)
             codes[order.rows] = order.codes
-            keys = _texts_or_numbers(order.keys)
+            keys, hashes = _texts_or_numbers(order.keys), order.hashes
         else:
             keys = _texts_or_numbers(key_values(events, column.keys))
         if column.table in self._kept:
-            return self._kept[column.table].found(keys, codes, times_us)
+            return self._kept[column.table].found(keys, hashes, codes, times_us)
         given = self._given[column.table]
         seed = given.seed
         sought = Sought.of(keys, seed) if codes is None else Sought.of_codes(keys, codes, seed)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.arrays import I64, Mask
-from cep.engine.order.ordering import hash_column
+from cep.engine.order.ordering import hash_column, text_hashes
 from cep.engine.watermark import START_OF_TIME_US
 
 
@@ -37,7 +37,7 @@ def key_numbers(keys: pa.Array, seed: int) -> I64:
 def key_hashes(keys: pa.Array) -> I64:
     """Return (n,) int64: a hash of each key, a text or an int64; equal keys have equal hashes."""
     if pa.types.is_string(keys.type):
-        return key_numbers(keys, 0)
+        return text_hashes(keys)
     hashes = np.zeros(len(keys), np.uint64)
     hash_column(keys, hashes)
     return hashes.view(np.int64)

@@ -16,6 +16,7 @@ from cep.engine.kernels.columns.order import (
     gather,
     group_by_key,
     hash_bytes,
+    hash_texts,
     hash_values,
     list_codes,
     mark_same,
@@ -38,6 +39,7 @@ class OrderedEvents:
     keys: pa.Array  # (n_keys,) one value per key: the key itself, or its columns joined
     first_rows: I64  # (n_keys,) a row of the table with that key
     n_duplicates: tuple[int, ...]  # of each stream
+    hashes: I64 | None = None  # (n_keys,) the hash of each key (`text_hashes`); None: not known
 
 
 def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
@@ -73,7 +75,7 @@ def places_in(keys: pa.Array, known: pa.Array) -> I32:
 
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     """Order the prepared events of `table`. Second deliveries of streams with `deduplicate` are left out."""
-    codes, keys, first_rows = numbered(key_values(table, program.key_columns))
+    codes, keys, first_rows, hashes = numbered(key_values(table, program.key_columns))
     time_us = lent(np.asarray(whole(table.column(TIME_COLUMN))))
     rows, ordered_codes = _by_time_and_key(codes, time_us, len(keys))
     ordered_us = np.empty_like(time_us)
@@ -92,17 +94,18 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     else:
         equal = same
     identity = _identities(program, table, rows, ordered_us, equal)
-    return OrderedEvents(rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates)
+    return OrderedEvents(rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates, hashes)
 
 
 _MAX_SPREAD = 4
 """Integer keys are numbered through a table if it has at most so many places for each event."""
-_TOGETHER = 128
-"""So many texts are looked up together."""
 
 
-def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
-    """Return the number of each row's key, the distinct keys, and the first row of each."""
+def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64, I64 | None]:
+    """Return the number of each row's key, the distinct keys, the first row of each, and its hash.
+
+    The hashes are those of `text_hashes`; None: they were not needed.
+    """
     codes = np.empty(len(keys), np.int32)
     if pa.types.is_int64(keys.type) and len(keys):
         bounds = pc.min_max(keys)
@@ -112,18 +115,20 @@ def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64]:
             places = np.full(spread, -1, np.int32)
             n_keys = number_keys(lent(np.asarray(keys)), lowest, codes, first_rows, places)
             first_rows = first_rows[:n_keys]
-            return codes, keys.take(pa.array(first_rows)), first_rows
+            return codes, keys.take(pa.array(first_rows)), first_rows, None
     if pa.types.is_string(keys.type) and len(keys) and not keys.null_count:
         first_rows = np.empty(len(keys), np.int64)
         index = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int64)
-        n_keys = number_texts(*_texts(keys), codes, first_rows, index, np.empty(_TOGETHER, np.uint64))
+        hashes = np.empty(len(keys), np.uint64)
+        n_keys = number_texts(*text_buffers(keys), codes, first_rows, index, hashes)
         first_rows = first_rows[:n_keys].copy()
-        return codes, keys.take(pa.array(first_rows)), first_rows
+        distinct = keys if n_keys == len(keys) else keys.take(pa.array(first_rows))
+        return codes, distinct, first_rows, hashes[:n_keys].view(np.int64)
     encoded = keys.dictionary_encode()
     codes[:] = np.asarray(encoded.indices)
     first_rows = np.empty(len(encoded.dictionary), np.int64)
     first_rows[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return codes, encoded.dictionary, first_rows
+    return codes, encoded.dictionary, first_rows, None
 
 
 def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> tuple[I64, I32]:
@@ -244,18 +249,26 @@ def _identities(
     return identity
 
 
-def _texts(column: pa.Array) -> tuple[I32, U8]:
+def text_buffers(column: pa.Array) -> tuple[I32, U8]:
     """Return where each text of an Arrow array begins, and the texts."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     return lent(starts), lent(np.frombuffer(data if data is not None and data.size else b"\0", np.uint8))
 
 
+def text_hashes(texts: pa.Array) -> I64:
+    """Return (n,) int64: a hash of each text, anything of one that is NULL. Do not store them."""
+    hashes = np.empty(len(texts), np.uint64)
+    if len(texts):
+        hash_texts(*text_buffers(texts), hashes)
+    return hashes.view(np.int64)
+
+
 def hash_column(column: pa.Array, seeds: U64) -> None:
     """Mix the values of an Arrow column of `cep.program.program.ARROW_TYPES` into `seeds`, in place."""
     valid = np.asarray(pc.is_valid(column)).astype(np.uint8)
     if pa.types.is_string(column.type):
-        hash_bytes(*_texts(column), valid, seeds)
+        hash_bytes(*text_buffers(column), valid, seeds)
         return
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(0, pa.int64()).cast(column.type))

@@ -11,6 +11,7 @@ import numpy as np
 from cep.arrays import I32, I64, U8
 from cep.engine.context.kernels.compiled import inlined, kernel
 from cep.kernels.memory import prefetch
+from cep.kernels.texts import text_word
 
 NUMBER, NULL = -1, -2
 """Lengths of keys that are no texts."""
@@ -27,25 +28,30 @@ _SOON = 24
 
 
 @kernel
-def pack_keys(offsets: I64, data: U8, keys: I64) -> None:
-    """Write short texts into the records of keys, and where the others begin.
+def pack_keys(offsets: I32, data: U8, hashes: I64, keys: I64) -> None:
+    """Write the records of keys that are texts.
 
     Parameters
     ----------
-    offsets : (m,) int64
+    offsets : (m + 1,) int32
         Where each text begins in `data`.
     data : (bytes,) uint8
         Texts.
+    hashes : (m,) int64
+        A hash of each.
     keys : (m, 4) int64
-        Of each key a hash, two words, and the length of the text; the words are written.
+        Of each key its hash, two words, and the length of the text; written. The words are the text if it is
+        short, or else where it begins.
     """
     for key in range(keys.shape[0]):
-        length, start = keys[key, 3], offsets[key]
+        start, end = offsets[key], offsets[key + 1]
+        length = end - start
+        keys[key, 0], keys[key, 3] = hashes[key], length
         keys[key, 1], keys[key, 2] = start, 0
-        if 0 <= length <= SHORT:
-            keys[key, 1] = 0
-            for at in range(length):
-                keys[key, 1 + (at >> 3)] |= np.int64(data[start + at]) << ((at & 7) << 3)
+        if length <= SHORT:
+            keys[key, 1] = np.int64(text_word(data, start, start, end)) if length else 0
+            if length > 8:
+                keys[key, 2] = np.int64(text_word(data, start, start + 8, end))
 
 
 @inlined

@@ -6,7 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep.engine.order.ordering import key_values, order_by_time, order_events, places_in
+from cep.engine.order.ordering import (
+    key_values,
+    numbered,
+    order_by_time,
+    order_events,
+    places_in,
+    text_hashes,
+)
 from cep.engine.warm import smallest_program
 
 
@@ -55,6 +62,31 @@ def test_keys_are_found_whichever_side_is_longer(n_known: int) -> None:
     keys = pa.array(["a", "b", None, "f"])
     expected = [known.to_pylist().index(key) if key in known.to_pylist() else -1 for key in keys.to_pylist()]
     assert places_in(keys, known).tolist() == expected
+
+
+def test_a_text_is_hashed_as_often_as_it_comes_in_the_same_way_wherever_it_lies() -> None:
+    draw = np.random.default_rng(1)
+    known = [
+        "",
+        "\0",
+        "\0\0",
+        "a",
+        "a\0",
+        "Straße",
+        *("xy" * length + end for length in range(20) for end in "zß"),
+    ]
+    of = dict(zip(known, text_hashes(pa.array(known)).tolist(), strict=True))
+    assert len(set(of.values())) == len(known)
+    for n in (1, 2, 5, 300):
+        texts = draw.choice(np.array(known, object), n).tolist()
+        keys = pa.array(["before", *texts, "behind"]).slice(1, n)
+        for column in (keys, pa.array(texts)):  # the last text ends where the buffer does
+            codes, distinct, first_rows, hashes = numbered(column)
+            assert distinct.take(pa.array(codes)).to_pylist() == texts
+            assert distinct.to_pylist() == list(dict.fromkeys(texts))
+            assert [texts[row] for row in first_rows] == distinct.to_pylist()
+            assert hashes is not None
+            assert hashes.tolist() == [of[text] for text in distinct.to_pylist()]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 1000, 5000])
