@@ -12,7 +12,7 @@ from numba.core.event import Listener, install_listener
 
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
-from cep.engine.kernels.columns.order import number_keys, pack_bits
+from cep.engine.kernels.columns.order import clear_bit, number_keys, pack_bits
 from cep.engine.matcher import Matcher
 from cep.engine.order.ordering import OrderedEvents
 from cep.expression import Literal, Type
@@ -125,6 +125,7 @@ def _run_all_kernels() -> None:
     functions.compute_rows(int(Code.SIGN_F), 0, cells, np.zeros(1, np.uint8))
     number_keys(cells, 0, np.zeros(1, np.int32), cells.copy(), np.full(1, -1, np.int32))
     pack_bits(np.zeros((1, 1), np.uint8), 1, cells.copy())
+    clear_bit(np.zeros(1, np.uint8), 0, cells.copy())
     call_each(0, cells[:0])
     clocks = np.zeros((1, WIDTH), np.int64)
     estimate_times(np.zeros(1, np.int32), cells, cells, cells, clocks, cells.copy())

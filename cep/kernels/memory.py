@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from cep.arrays import I64, U8
+from cep.arrays import I32, I64, U8
 
 
 @intrinsic
@@ -35,11 +35,11 @@ def _prefetch(context: Any, table: Any, row: Any) -> Any:
     return types.void(table, row), generate
 
 
-def _no_prefetch(table: I64, row: int) -> None:
+def _no_prefetch(table: I32 | I64, row: int) -> None:
     """Kernels that are not compiled wait anyway."""
 
 
-prefetch: Callable[[I64, int], None] = _no_prefetch if config.DISABLE_JIT else _prefetch  # type: ignore
+prefetch: Callable[[I32 | I64, int], None] = _no_prefetch if config.DISABLE_JIT else _prefetch  # type: ignore
 """``prefetch(table, row)`` lets the processor fetch the beginning of a row of `table`, and does not wait."""
 
 

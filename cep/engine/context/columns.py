@@ -18,8 +18,10 @@ from cep.arrays import I32, I64
 from cep.engine.context.rings import StoredRing
 from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
+from cep.engine.kernels.columns.order import clear_bit
 from cep.engine.order.column_cells import ColumnCells, arrow_of
 from cep.engine.order.ordering import OrderedEvents
+from cep.engine.prepare.columns import lent
 from cep.engine.prepare.predicates import Batch, evaluate, is_all
 from cep.engine.state.sections import TableSection, WindowSection, damaged
 from cep.engine.state.strings import Cells
@@ -62,7 +64,7 @@ class Context:
         table
             n prepared events (`Program.event_schema`), in any order. They are added to what there is.
         order
-            The events in order; those that are not in it get NULL.
+            The events in order; those that are not in it get anything.
         slots : (keys of `order`,) int32
             The slot of each key.
         n_slots
@@ -190,12 +192,8 @@ def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) ->
             words[word] = np.asarray(table.column(bits_column(word))).copy()
         vector = evaluate(rest, batch)
         holds = vector.values if is_all(vector.known) else vector.values & vector.known
-        words[word] &= np.where(holds, np.int64(-1), ~_bit(bit))
+        clear_bit(lent(np.ascontiguousarray(holds).view(np.uint8)), bit, words[word])
     for word, values in words.items():
         place = table.column_names.index(bits_column(word))
         table = table.set_column(place, table.schema.field(place), pa.array(values))
     return table
-
-
-def _bit(number: int) -> np.int64:
-    return np.uint64(1 << number).astype(np.int64)

@@ -93,13 +93,17 @@ class KeptRows:
         """
         return self._found(*_hashed(keys, hashes))
 
+    @property
+    def is_there(self) -> Mask:
+        """(capacity,) Which rows are there; empty: all that have a place."""
+        return self._is_there[:0] if self.n_rows == self._ends[0] else self._is_there
+
     def that_are_there(self, places: I64) -> I64:
         """Return `places`; -1 instead of those whose row is not there."""
         if not self.n_rows:
             return np.full(len(places), -1, np.int64)
-        if self.n_rows == self._ends[0]:  # none was deleted
-            return places
-        return np.where((places >= 0) & self._is_there[places], places, -1)
+        is_there = self.is_there
+        return np.where((places >= 0) & is_there[places], places, -1) if len(is_there) else places
 
     def add(self, keys: pa.Array) -> I64:
         """Return (n,) int64: the place of each of `keys`. New ones get one, but no row is there yet."""
@@ -195,7 +199,7 @@ class KeptRows:
         return _text_array(np.ones(len(places), np.bool_), offsets, data)
 
     def values(self, name: str, places: I64) -> pa.Array:
-        """Return a column of the rows at `places`, (n,) int64; -1: NULL."""
+        """Return a column of the rows at `places`, (n,) int64, that are there; -1: NULL."""
         return self._columns[name].values(places)
 
     def cells(self, name: str, places: I64) -> Vector | None:
@@ -211,6 +215,7 @@ class _Cells:
         self.kind = kind
         self._cells = np.zeros(0, np.int64)
         self._known = np.zeros(0, np.uint8)
+        self._has_null = False  # or had
 
     @property
     def n_bytes(self) -> int:
@@ -222,11 +227,13 @@ class _Cells:
     def change(self, places: I64, values: pa.Array, chosen: I64) -> None:
         vector = from_arrow(values, self.kind)
         self._cells[places] = _as_cells(vector)[chosen]
-        self._known[places] = vector.known[chosen]
+        known = vector.known[chosen]
+        self._known[places] = known
+        self._has_null |= not known.all()
 
     def cells(self, places: I64) -> Vector:
         cells, known = np.empty(len(places), np.int64), np.empty(len(places), np.uint8)
-        copy_cells(self._cells, self._known, places, cells, known)
+        copy_cells(self._cells, self._known[: None if self._has_null else 0], places, cells, known)
         typed = cells
         if self.kind is Type.DOUBLE:
             typed = cells.view(np.float64)

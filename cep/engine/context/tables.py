@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from cep.arrays import I64, Mask
+from cep.arrays import I32, I64, Mask
 from cep.engine.context.changes import Changes
 from cep.engine.context.kept_rows import KeptRows
 from cep.engine.context.kernels.rows import find_due
@@ -36,6 +36,7 @@ from cep.schema.stream import Field, Stream
 from cep.schema.table_rows import deleted
 
 _MOST_SEEDS = 64
+_NO_CODES = np.zeros(0, np.int32)
 
 Values = Callable[[str], pa.Array]
 """Returns the values of a column of a table for n events, NULL where there is no row."""
@@ -155,19 +156,18 @@ class _Kept:
         values = {name: whole(rows.column(prepared[name])) for name in self.types}
         self.due = _Due(order, places, times_us, starts, ends, is_deleted, values)
 
-    def found(self, keys: pa.Array, hashes: I64 | None, codes: I64 | None, times_us: I64) -> Values:
+    def found(self, keys: pa.Array, hashes: I64 | None, codes: I32 | None, times_us: I64) -> Values:
         """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``."""
-        places = self.rows.find(keys, hashes)
-        places = places if codes is None else places[codes]
+        of_keys = self.rows.find(keys, hashes)
         due = self.due
         if due is None:
-            return partial(self.rows.values, places=self.rows.that_are_there(places))
-        found = np.empty(len(places), np.int64)
-        find_due(places, lent(times_us), self._first_due, due.ends, lent(due.times_us), found)
-        at = np.flatnonzero(found >= 0)
-        versions = due.order[found[at]]
-        places = self.rows.that_are_there(places)
-        places[at] = -1
+            of_keys = self.rows.that_are_there(of_keys)
+            return partial(self.rows.values, places=of_keys if codes is None else of_keys[codes])
+        found = np.empty((3, len(times_us)), np.int64)
+        is_there, times = self.rows.is_there.view(np.uint8), lent(times_us)
+        codes = _NO_CODES if codes is None else codes
+        n = find_due(of_keys, is_there, codes, times, self._first_due, due.ends, lent(due.times_us), found)
+        places, at, versions = found[0], found[1, :n], due.order[found[2, :n]]
         return partial(self._with_due, due=due, places=places, at=at, versions=versions)
 
     def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
@@ -335,10 +335,10 @@ class Tables:
 
     def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Values:
         codes = hashes = None
-        if column.keys == self.program.key_columns:  # the keys are told apart already
-            codes = np.full(events.num_rows, -1, np.int64)
-            codes[order.rows] = order.codes
-            keys, hashes = _texts_or_numbers(order.keys), order.hashes
+        if (
+            column.keys == self.program.key_columns and order.row_codes is not None
+        ):  # the keys are told apart already
+            codes, keys, hashes = order.row_codes, _texts_or_numbers(order.keys), order.hashes
         else:
             keys = _texts_or_numbers(key_values(events, column.keys))
         if column.table in self._kept:
@@ -424,8 +424,9 @@ def warm_up_tables() -> None:
     for length in (1, 99):
         keys = pa.array(["k" * length])
         places = rows.add(keys)
-        found = np.empty(1, np.int64)
-        find_due(places, found, np.zeros(rows.capacity, np.int32), places + 1, places, found.copy())
+        room, first = np.empty((3, 1), np.int64), np.zeros(rows.capacity, np.int32)
+        is_there = rows.is_there.view(np.uint8)
+        find_due(places, is_there, _NO_CODES, room[0], first, places + 1, places, room)
         values = {"n": pa.array([1]), "text": keys}
         rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
     rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

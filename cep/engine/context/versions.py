@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I64, Mask
+from cep.arrays import I32, I64, Mask
 from cep.engine.order.ordering import hash_column, text_hashes
 from cep.engine.watermark import START_OF_TIME_US
 
@@ -74,7 +74,7 @@ class Sought:
         return cls.of_codes(encoded.dictionary, codes, seed)
 
     @classmethod
-    def of_codes(cls, keys: pa.Array, codes: I64, seed: int) -> Sought:
+    def of_codes(cls, keys: pa.Array, codes: I32 | I64, seed: int) -> Sought:
         """Return distinct `keys`, and which of them each event has; -1: none."""
         numbers = key_numbers(keys, seed)
         order = np.argsort(numbers)  # near numbers are near in memory, too: a faster search

@@ -39,6 +39,7 @@ class OrderedEvents:
     keys: pa.Array  # (n_keys,) one value per key: the key itself, or its columns joined
     first_rows: I64  # (n_keys,) a row of the table with that key
     n_duplicates: tuple[int, ...]  # of each stream
+    row_codes: I32 | None = None  # the key of each row of the table, (rows of the table,); None: not known
     hashes: I64 | None = None  # (n_keys,) the hash of each key (`text_hashes`); None: not known
 
 
@@ -94,7 +95,9 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
     else:
         equal = same
     identity = _identities(program, table, rows, ordered_us, equal)
-    return OrderedEvents(rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates, hashes)
+    return OrderedEvents(
+        rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates, codes, hashes
+    )
 
 
 _MAX_SPREAD = 4

@@ -222,13 +222,19 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
 
 
 @kernel
-def find_due(rows: I64, time_us: I64, first: I32, end: I64, due_us: I64, found: I64) -> None:
-    """Find for each event the latest version at or before its time among those that are due.
+def find_due(
+    rows: I64, is_there: U8, codes: I32, time_us: I64, first: I32, end: I64, due_us: I64, found: I64
+) -> int:
+    """Find for each event the latest version at or before its time among those that are due, or else its row.
 
     Parameters
     ----------
-    rows : (n,) int64
-        The row of the event's key, -1: none.
+    rows : (keys,) int64
+        The row of each key, -1: none.
+    is_there : (capacity,) uint8
+        0: a row has been deleted. Empty: none has.
+    codes : (n,) int32
+        The key of each event. Empty: each has its own.
     time_us : (n,) int64
         The times of the events.
     first : (capacity,) int32
@@ -237,22 +243,40 @@ def find_due(rows: I64, time_us: I64, first: I32, end: I64, due_us: I64, found: 
         Behind the last version of the row, at its first one.
     due_us : (m,) int64
         The times of the versions, of each row rising.
-    found : (n,) int64
-        The version, -1: none; written.
+    found : (3, n) int64
+        Written: the row of each event, -1: none, or a version is due. Then the events for which a version is
+        due, in order, and which.
+
+    Returns
+    -------
+    The number of events for which a version is due.
     """
-    for event in range(rows.shape[0]):
-        found[event] = -1
-        if rows[event] >= 0 and first[rows[event]] >= 0:
-            start = np.int64(first[rows[event]])
-            low, high = start, end[start]
-            while low < high:
-                middle = (low + high) >> 1
-                if due_us[middle] <= time_us[event]:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low > start:
-                found[event] = low - 1
+    n = 0
+    for event in range(time_us.shape[0]):
+        if event + _SOON < time_us.shape[0]:
+            soon = codes[event + _SOON] if codes.shape[0] else event + _SOON
+            prefetch(first, max(rows[soon], 0))
+        row = rows[codes[event] if codes.shape[0] else event]
+        found[0, event] = row
+        if row < 0:
+            continue
+        if is_there.shape[0] and not is_there[row]:
+            found[0, event] = -1
+        if first[row] < 0:
+            continue
+        start = np.int64(first[row])
+        low, high = start, end[start]
+        while low < high:
+            middle = (low + high) >> 1
+            if due_us[middle] <= time_us[event]:
+                low = middle + 1
+            else:
+                high = middle
+        if low > start:
+            found[0, event] = -1
+            found[1, n], found[2, n] = event, low - 1
+            n += 1
+    return n
 
 
 @kernel
@@ -264,7 +288,7 @@ def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
     cells : (capacity,) int64
         The cell of each row.
     known : (capacity,) uint8
-        0: NULL.
+        0: NULL. Empty: no row has NULL.
     rows : (n,) int64
         Rows; -1: NULL.
     to : (n,) int64
@@ -279,7 +303,8 @@ def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
         if row < 0:
             to[place], to_known[place] = 0, 0
         else:
-            to[place], to_known[place] = cells[row], known[row]
+            to[place] = cells[row]
+            to_known[place] = known[row] if known.shape[0] else 1
 
 
 @kernel

@@ -52,6 +52,23 @@ def pack_bits(truths: U8, n_bits: int, bits: I64) -> None:
 
 
 @kernel
+def clear_bit(holds: U8, bit: int, bits: I64) -> None:
+    """Clear a bit of each word where a predicate does not hold.
+
+    Parameters
+    ----------
+    holds : (n,) uint8
+        0: it does not hold; otherwise 1.
+    bit : int
+        The number of the bit.
+    bits : (n,) int64
+        Changed.
+    """
+    for row in range(bits.shape[0]):
+        bits[row] &= ~(np.int64(1 - holds[row]) << bit)
+
+
+@kernel
 def rows_with(bits: I64, mask: int, rows: I64) -> int:
     """List the rows that have one of the bits of `mask`.
 
