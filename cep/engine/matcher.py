@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cep.arrays import I32, I64
+from cep.arrays import I64
 from cep.engine.counters import Counters, n_counted
 from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
 from cep.engine.kernels.columns.order import gather, rows_with
@@ -38,8 +38,9 @@ from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_e
 from cep.engine.match_batch import build_matches, empty_matches
 from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
+from cep.engine.order.key_slots import KeySlots
 from cep.engine.order.lookahead import Lookahead
-from cep.engine.order.ordering import OrderedEvents, key_values, order_events, places_in
+from cep.engine.order.ordering import OrderedEvents, order_events
 from cep.engine.packed_rule import pack_rule
 from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.versions import parted, until
@@ -220,9 +221,8 @@ class Matcher:
         self._position = 0
         self._pending: list[pa.Table] = []
         self._strings = StringPool()
-        self._keys: list[pa.Array] = [
-            pa.array([], program.event_schema.field(name).type) for name in program.key_columns
-        ]
+        no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
+        self._keys = KeySlots(program.key_columns, no_keys)
         self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
         self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
         self._lookahead = Lookahead(program)
@@ -241,7 +241,7 @@ class Matcher:
 
     @property
     def _n_slots(self) -> int:
-        return len(self._keys[0])
+        return len(self._keys)
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
         """Take in events of ``program.event_schema`` in any order; return the events that come too late.
@@ -305,7 +305,7 @@ class Matcher:
             self.counters.matches[state.rule.name] += sum(map(len, matches)) - n_timeouts
             self.counters.timeouts[state.rule.name] += n_timeouts
         nodes = [state.nodes for state in self._rules]
-        return build_matches(self.program, found, self._keys, self._strings, nodes, self._kept)
+        return build_matches(self.program, found, self._keys.columns, self._strings, nodes, self._kept)
 
     def _hand_over(self, number: int, found: list[list[I64]], emit: Emit) -> None:
         """Give the matches that one rule has found to `emit`."""
@@ -372,8 +372,8 @@ class Matcher:
         order = None if table is None else self._ordered(table)
         slots = np.zeros(0, np.int32)
         if table is not None and order is not None:
-            slots = self._slots(table, order.keys, order.first_rows)
-        rules.place_versions(self._slots)
+            slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        rules.place_versions(self._keys.place)
         for state in self._rules:
             state.set_slots(self._n_slots)
         due = Due(table, order, slots, self.program, self._strings)
@@ -387,7 +387,7 @@ class Matcher:
 
     def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
         order = self._ordered(table)
-        slots = self._slots(table, order.keys, order.first_rows)
+        slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
         cells = ColumnCells(self.program, self._strings)
         if self._context is not None:
             table = self._context.extend(table, order, slots, self._n_slots, cells)
@@ -423,27 +423,13 @@ class Matcher:
     def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
         key = ", ".join(
             f"{name} = {keys[slot].as_py()!r}"
-            for name, keys in zip(self.program.key, self._keys, strict=True)
+            for name, keys in zip(self.program.key, self._keys.columns, strict=True)
         )
         return StateError(
             "E0707",
             f"rule `{rule.name}` has more than {rule.max_runs:,} open runs for the key {key}",
             "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
         )
-
-    def _slots(self, table: pa.Table, of_batch: pa.Array, first_rows: I64) -> I32:
-        """Return the slot of each key of the batch; keys without open runs get new ones."""
-        names = self.program.key_columns
-        slots = places_in(of_batch, key_values(pa.table(self._keys, names), names))
-        is_new = slots < 0
-        slots[is_new] = self._n_slots + np.arange(int(is_new.sum()), dtype=np.int32)
-        if len(names) == 1:  # the values are the keys: they need not be looked up by their rows
-            new = [of_batch if is_new.all() else of_batch.filter(pa.array(is_new))]
-        else:
-            rows = pa.array(first_rows[is_new])
-            new = [whole(table.column(name)).take(rows) for name in names]
-        self._keys = [pa.concat_arrays(both) for both in zip(self._keys, new, strict=True)]
-        return slots
 
     # ------------------------------------------------------------ memory
 
@@ -476,7 +462,7 @@ class Matcher:
             self._kept = self._kept.only([state.nodes.positions(state.pool) for state in reporting])
 
     def _keep_slots(self, live: npt.NDArray[np.bool_]) -> None:
-        self._keys = [keys.filter(pa.array(live)) for keys in self._keys]
+        self._keys.keep(live)
         for state in self._rules:
             state.pool = state.pool.with_keys(live)
             state.suppression.keep_slots(live)
@@ -505,7 +491,7 @@ class Matcher:
         self._keep_strings()
         identity = self.program.identity
         waiting = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
-        keys = pa.table(self._keys, self.program.key_columns) if self._n_slots else None
+        keys = pa.table(self._keys.columns, self._keys.names) if self._n_slots else None
         counters = self.counters
         shared = SharedSection(
             fingerprint=identity.shared.fingerprint,
@@ -567,7 +553,8 @@ class Matcher:
         if shared.waiting is not None:
             matcher._pending = [shared.waiting]
         if shared.keys is not None:
-            matcher._keys = [shared.keys.column(name).combine_chunks() for name in program.key_columns]
+            columns = [shared.keys.column(name).combine_chunks() for name in program.key_columns]
+            matcher._keys = KeySlots(program.key_columns, columns)
         matcher._strings = StringPool(shared.strings)
         if shared.kept is not None:
             matcher._kept = shared.kept

@@ -105,11 +105,11 @@ class KeptRows:
         is_there = self.is_there
         return np.where((places >= 0) & is_there[places], places, -1) if len(is_there) else places
 
-    def add(self, keys: pa.Array) -> I64:
-        """Return (n,) int64: the place of each of `keys`. New ones get one, but no row is there yet."""
+    def add(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
+        """Return (n,) int64: the place of each of `keys`. New ones get the next, but no row is there yet."""
         if not self._ends[0]:
             self._kind = keys.type
-        hashed, data = _hashed(keys)
+        hashed, data = _hashed(keys, hashes)
         places = self._found(hashed, data)
         missing = np.flatnonzero(places < 0)
         if len(missing):
