@@ -33,11 +33,12 @@ from cep.engine.context.kernels.rows import (
     index_rows,
     measure_texts,
     pack_keys,
+    put_cells,
     unpack_keys,
 )
 from cep.engine.order.ordering import text_buffers
 from cep.engine.prepare.columns import lent
-from cep.engine.prepare.predicates import Vector, from_arrow
+from cep.engine.prepare.predicates import Vector, from_arrow, is_all
 from cep.expression import Type
 from cep.schema.arrow_types import ARROW_TYPES
 
@@ -93,17 +94,15 @@ class KeptRows:
         """
         return self._found(*_hashed(keys, hashes))
 
-    @property
-    def is_there(self) -> Mask:
-        """(capacity,) Which rows are there; empty: all that have a place."""
-        return self._is_there[:0] if self.n_rows == self._ends[0] else self._is_there
-
     def that_are_there(self, places: I64) -> I64:
         """Return `places`; -1 instead of those whose row is not there."""
-        if not self.n_rows:
-            return np.full(len(places), -1, np.int64)
-        is_there = self.is_there
-        return np.where((places >= 0) & is_there[places], places, -1) if len(is_there) else places
+        return np.maximum(self.marked(places), -1)
+
+    def marked(self, places: I64) -> I64:
+        """Return `places`; -2 - p instead of a place p whose row is not there."""
+        if self.n_rows == self._ends[0]:  # none was deleted
+            return places
+        return np.where((places < 0) | self._is_there[places], places, -2 - places)
 
     def add(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
         """Return (n,) int64: the place of each of `keys`. New ones get the next, but no row is there yet."""
@@ -158,8 +157,9 @@ class KeptRows:
         chosen : (m,) int64
             The version of each row.
         """
-        self.n_rows += int((~is_deleted).sum()) - int(self._is_there[places].sum())
-        self._is_there[places] = ~is_deleted
+        if self.n_rows < self._ends[0] or is_deleted.any():  # or else they are there, before and after
+            self.n_rows += int((~is_deleted).sum()) - int(self._is_there[places].sum())
+            self._is_there[places] = ~is_deleted
         for name, column in self._columns.items():
             column.change(places, values[name], chosen)
         if self._ends[0] > _FEW + 2 * self.n_rows:
@@ -214,26 +214,26 @@ class _Cells:
     def __init__(self, kind: Type) -> None:
         self.kind = kind
         self._cells = np.zeros(0, np.int64)
-        self._known = np.zeros(0, np.uint8)
+        self._null = np.zeros(0, np.uint8)
         self._has_null = False  # or had
 
     @property
     def n_bytes(self) -> int:
-        return self._cells.nbytes + self._known.nbytes
+        return self._cells.nbytes + self._null.nbytes
 
     def make_room(self, size: int) -> None:
-        self._cells, self._known = _longer(self._cells, size), _longer(self._known, size)
+        self._cells, self._null = _longer(self._cells, size), _longer(self._null, size)
 
     def change(self, places: I64, values: pa.Array, chosen: I64) -> None:
         vector = from_arrow(values, self.kind)
-        self._cells[places] = _as_cells(vector)[chosen]
-        known = vector.known[chosen]
-        self._known[places] = known
-        self._has_null |= not known.all()
+        put_cells(lent(_as_cells(vector)), chosen, places, self._cells)
+        if self._has_null or not is_all(vector.known):
+            self._has_null = True
+            self._null[places] = ~vector.known[chosen]
 
     def cells(self, places: I64) -> Vector:
         cells, known = np.empty(len(places), np.int64), np.empty(len(places), np.uint8)
-        copy_cells(self._cells, self._known[: None if self._has_null else 0], places, cells, known)
+        copy_cells(self._cells, self._null[: None if self._has_null else 0], places, cells, known)
         typed = cells
         if self.kind is Type.DOUBLE:
             typed = cells.view(np.float64)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from cep.arrays import I32, I64, Mask
 from cep.engine.context.changes import Changes
 from cep.engine.context.kept_rows import KeptRows
-from cep.engine.context.kernels.rows import find_due
+from cep.engine.context.kernels.rows import find_due, group_versions
 from cep.engine.context.versions import SameNumberError, Sought, Versions, by_ties
 from cep.engine.order.ordering import OrderedEvents, key_values, order_by_time
 from cep.engine.prepare.columns import lent, plain, whole
@@ -117,7 +117,8 @@ class _Kept:
         self.types = {name: _field(joined.table, name).type for name in columns}
         self.rows = KeptRows(self.types)
         self.due: _Due | None = None  # not older than the events that are looked up now
-        self._first_due = np.zeros(0, np.int32)
+        self._due_groups = np.zeros(0, np.int32)  # see `group_versions`, as for `_due_marks`
+        self._due_marks = np.zeros(0, np.int64)
 
     @property
     def n_rows(self) -> int:
@@ -135,26 +136,25 @@ class _Kept:
         keys = _texts_or_numbers(key_values(rows, self.joined.key_columns))
         times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
         places = self.rows.add(keys)
-        order = order_by_time(times_us)
-        order = order[order_by_time(places[order])]
+        if len(self._due_groups) < self.rows.capacity:
+            self._due_groups = np.full(self.rows.capacity, -1, np.int32)
+            self._due_marks = np.zeros(self.rows.capacity // 64 + 1, np.int64)
+        n = len(places)
+        order, starts, group_of = np.empty(n, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int32)
+        by_time = order_by_time(times_us)
+        n_rows = group_versions(by_time, places, self._due_groups, self._due_marks, group_of, starts, order)
+        starts = starts[: n_rows + 1]
         places, times_us = places[order], times_us[order]
-        is_same_row = places[1:] == places[:-1]
-        is_same = is_same_row & (times_us[1:] == times_us[:-1])
+        is_same = (places[1:] == places[:-1]) & (times_us[1:] == times_us[:-1])
         if is_same.any():
             ties = tuple(whole(rows.column(prepared[name])) for name in self.joined.table.tie_break)
             order = by_ties(order, is_same, ties) if ties else order
             is_last = np.append(~is_same, True)
             order, places, times_us = order[is_last], places[is_last], times_us[is_last]
-            is_same_row = places[1:] == places[:-1]
-        starts = np.flatnonzero(np.append(True, ~is_same_row))
-        ends = np.zeros(len(order), np.int64)
-        ends[starts] = np.append(starts[1:], len(order))
-        if len(self._first_due) < self.rows.capacity:
-            self._first_due = np.full(self.rows.capacity, -1, np.int32)
-        self._first_due[places[starts]] = starts
+            starts[1:] = np.cumsum(np.bincount(group_of[order]))
         is_deleted = np.asarray(whole(rows.column(VERSION_COLUMN))) < 0
         values = {name: whole(rows.column(prepared[name])) for name in self.types}
-        self.due = _Due(order, places, times_us, starts, ends, is_deleted, values)
+        self.due = _Due(order, places, times_us, starts, is_deleted, values)
 
     def found(self, keys: pa.Array, hashes: I64 | None, codes: I32 | None, times_us: I64) -> Values:
         """Return the columns for events at their times; their keys are `keys`, or ``keys[codes]``."""
@@ -164,9 +164,17 @@ class _Kept:
             of_keys = self.rows.that_are_there(of_keys)
             return partial(self.rows.values, places=of_keys if codes is None else of_keys[codes])
         found = np.empty((3, len(times_us)), np.int64)
-        is_there, times = self.rows.is_there.view(np.uint8), lent(times_us)
-        codes = _NO_CODES if codes is None else codes
-        n = find_due(of_keys, is_there, codes, times, self._first_due, due.ends, lent(due.times_us), found)
+        codes, groups, marks = _NO_CODES if codes is None else codes, self._due_groups, self._due_marks
+        n = find_due(
+            self.rows.marked(of_keys),
+            codes,
+            lent(times_us),
+            groups,
+            marks,
+            due.starts,
+            lent(due.times_us),
+            found,
+        )
         places, at, versions = found[0], found[1, :n], due.order[found[2, :n]]
         return partial(self._with_due, due=due, places=places, at=at, versions=versions)
 
@@ -197,9 +205,10 @@ class _Kept:
         due, self.due = self.due, None
         if due is None:
             return
-        last = due.ends[due.starts] - 1
+        last = due.starts[1:] - 1
         versions, places = due.order[last], due.places[last]
-        self._first_due[places] = -1
+        self._due_groups[places] = -1
+        self._due_marks[places >> 6] = 0
         self.rows.change(places, due.is_deleted[versions], due.values, versions)
         _check_limit(self.joined.table, self.n_rows)
 
@@ -237,7 +246,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """m versions in the order of their rows, then of time; of one row and time there is one.
+    """m versions, those of a row side by side and in order of time; of one row and time there is one.
 
     Parameters
     ----------
@@ -247,10 +256,8 @@ class _Due:
         The places of their rows in `KeptRows`.
     times_us : (m,) int64
         From when on they are valid.
-    starts : (rows,) int64
-        The first version of each row.
-    ends : (m,) int64
-        Behind the last version of the row, at its first one.
+    starts : (rows + 1,) int64
+        The first version of each row, and where the last ones end.
     is_deleted : (n,) bool
         By their places in `values`: whether there is no row from then on.
     values
@@ -261,7 +268,6 @@ class _Due:
     places: I64
     times_us: I64
     starts: I64
-    ends: I64
     is_deleted: Mask
     values: Mapping[str, pa.Array]
 
@@ -424,9 +430,14 @@ def warm_up_tables() -> None:
     for length in (1, 99):
         keys = pa.array(["k" * length])
         places = rows.add(keys)
-        room, first = np.empty((3, 1), np.int64), np.zeros(rows.capacity, np.int32)
-        is_there = rows.is_there.view(np.uint8)
-        find_due(places, is_there, _NO_CODES, room[0], first, places + 1, places, room)
+        groups, marks, starts = (
+            np.full(rows.capacity, -1, np.int32),
+            np.zeros(9, np.int64),
+            np.zeros(2, np.int64),
+        )
+        room, codes = np.empty((3, 1), np.int64), np.zeros(1, np.int32)
+        group_versions(np.zeros(1, np.int64), places, groups, marks, codes, starts, room[0])
+        find_due(places, codes, room[0], groups, marks, starts, places, room)
         values = {"n": pa.array([1]), "text": keys}
         rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
     rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

@@ -222,25 +222,78 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
 
 
 @kernel
+def group_versions(
+    order: I64, rows: I64, groups: I32, marks: I64, of_version: I32, starts: I64, grouped: I64
+) -> int:
+    """Sort versions by their rows, in order of the first version of each: a counting sort, which is stable.
+
+    Parameters
+    ----------
+    order : (m,) int64
+        Versions.
+    rows : (m,) int64
+        The row of each version.
+    groups : (capacity,) int32
+        The number of each row that has a version, -1: none; all -1, written.
+    marks : (capacity / 64 or more,) int64
+        Bit r % 64 of word r / 64: whether row r has a version; all 0, written. It is small: most events find
+        in the cache that nothing is due for them.
+    of_version : (m,) int32
+        The number of the row of each version; written.
+    starts : (m + 1,) int64
+        All 0; written: where the versions of each number begin in `grouped`, and where the last ones end.
+    grouped : (m,) int64
+        The sorted versions; written.
+
+    Returns
+    -------
+    The number of rows that have a version.
+    """
+    n = 0
+    for place in range(order.shape[0]):
+        if place + _SOON < order.shape[0]:
+            prefetch(groups, rows[order[place + _SOON]])
+        row = rows[order[place]]
+        group = groups[row]
+        if group < 0:
+            group = n
+            groups[row] = n
+            marks[row >> 6] |= np.int64(1) << (row & 63)
+            n += 1
+        of_version[order[place]] = group
+        starts[group] += 1
+    end = 0
+    for group in range(n):
+        end += starts[group]
+        starts[group] = end
+    starts[n] = end
+    for place in range(order.shape[0] - 1, -1, -1):
+        group = of_version[order[place]]
+        starts[group] -= 1
+        grouped[starts[group]] = order[place]
+    return n
+
+
+@kernel
 def find_due(
-    rows: I64, is_there: U8, codes: I32, time_us: I64, first: I32, end: I64, due_us: I64, found: I64
+    rows: I64, codes: I32, time_us: I64, groups: I32, marks: I64, starts: I64, due_us: I64, found: I64
 ) -> int:
     """Find for each event the latest version at or before its time among those that are due, or else its row.
 
     Parameters
     ----------
     rows : (keys,) int64
-        The row of each key, -1: none.
-    is_there : (capacity,) uint8
-        0: a row has been deleted. Empty: none has.
+        The row of each key; -1: none; -2 - r: row r, which is not there.
     codes : (n,) int32
         The key of each event. Empty: each has its own.
     time_us : (n,) int64
         The times of the events.
-    first : (capacity,) int32
-        The first version of each row that is due, -1: none is.
-    end : (m,) int64
-        Behind the last version of the row, at its first one.
+    groups : (capacity,) int32
+        The number of each row for which versions are due; see `group_versions`.
+    marks : (capacity / 64 or more,) int64
+        Whether versions are due for a row.
+    starts : (rows that have a version + 1,) int64
+        Where the versions of each number begin.
     due_us : (m,) int64
         The times of the versions, of each row rising.
     found : (3, n) int64
@@ -253,19 +306,14 @@ def find_due(
     """
     n = 0
     for event in range(time_us.shape[0]):
-        if event + _SOON < time_us.shape[0]:
-            soon = codes[event + _SOON] if codes.shape[0] else event + _SOON
-            prefetch(first, max(rows[soon], 0))
-        row = rows[codes[event] if codes.shape[0] else event]
-        found[0, event] = row
-        if row < 0:
+        found_row = rows[codes[event] if codes.shape[0] else event]
+        found[0, event] = max(found_row, -1)
+        row = found_row if found_row >= -1 else -2 - found_row
+        if row < 0 or not marks[row >> 6] >> (row & 63) & 1:
             continue
-        if is_there.shape[0] and not is_there[row]:
-            found[0, event] = -1
-        if first[row] < 0:
-            continue
-        start = np.int64(first[row])
-        low, high = start, end[start]
+        group = groups[row]
+        start = starts[group]
+        low, high = start, starts[group + 1]
         while low < high:
             middle = (low + high) >> 1
             if due_us[middle] <= time_us[event]:
@@ -280,15 +328,36 @@ def find_due(
 
 
 @kernel
-def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
+def put_cells(values: I64, chosen: I64, rows: I64, cells: I64) -> None:
+    """Let some rows have new cells.
+
+    Parameters
+    ----------
+    values : (n,) int64
+        Cells.
+    chosen : (m,) int64
+        Which of `values` a row gets.
+    rows : (m,) int64
+        The rows.
+    cells : (capacity,) int64
+        The cell of each row; changed.
+    """
+    for place in range(rows.shape[0]):
+        if place + _SOON < rows.shape[0]:
+            prefetch(cells, rows[place + _SOON])
+        cells[rows[place]] = values[chosen[place]]
+
+
+@kernel
+def copy_cells(cells: I64, null: U8, rows: I64, to: I64, to_known: U8) -> None:
     """Copy the cells of some rows.
 
     Parameters
     ----------
     cells : (capacity,) int64
         The cell of each row.
-    known : (capacity,) uint8
-        0: NULL. Empty: no row has NULL.
+    null : (capacity,) uint8
+        1: NULL. Empty: no row has NULL.
     rows : (n,) int64
         Rows; -1: NULL.
     to : (n,) int64
@@ -304,7 +373,7 @@ def copy_cells(cells: I64, known: U8, rows: I64, to: I64, to_known: U8) -> None:
             to[place], to_known[place] = 0, 0
         else:
             to[place] = cells[row]
-            to_known[place] = known[row] if known.shape[0] else 1
+            to_known[place] = 1 - null[row] if null.shape[0] else 1
 
 
 @kernel
