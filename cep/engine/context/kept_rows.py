@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from cep.arrays import I64, U8, Mask
 from cep.engine.context import versions
 from cep.engine.context.kernels.rows import (
+    AHEAD,
     NULL,
     NUMBER,
     SHORT,
@@ -30,6 +31,7 @@ from cep.engine.context.kernels.rows import (
     copy_cells,
     copy_texts,
     find_keys,
+    find_texts,
     index_rows,
     measure_texts,
     pack_keys,
@@ -92,7 +94,16 @@ class KeptRows:
 
         Give their `versions.key_hashes` if you have them.
         """
-        return self._found(*_hashed(keys, hashes))
+        places = np.empty(len(keys), np.int64)
+        if not pa.types.is_string(keys.type) or keys.null_count:
+            hashed, data = _hashed(keys, hashes)
+            find_keys(hashed, data, self._records, self._text, self._index, places)
+        elif len(keys):
+            offsets, data = text_buffers(keys)
+            hashes = versions.key_hashes(keys) if hashes is None else hashes
+            room = np.empty((AHEAD, 4), np.int64)
+            find_texts(offsets, data, hashes, room, self._records, self._text, self._index, places)
+        return places
 
     def that_are_there(self, places: I64) -> I64:
         """Return `places`; -1 instead of those whose row is not there."""
@@ -108,11 +119,11 @@ class KeptRows:
         """Return (n,) int64: the place of each of `keys`. New ones get the next, but no row is there yet."""
         if not self._ends[0]:
             self._kind = keys.type
-        hashed, data = _hashed(keys, hashes)
-        places = self._found(hashed, data)
+        hashes = versions.key_hashes(keys) if hashes is None else hashes
+        places = self.find(keys, hashes)
         missing = np.flatnonzero(places < 0)
         if len(missing):
-            hashed = hashed[missing]
+            hashed, data = _hashed(keys.take(pa.array(missing)), hashes[missing])
             new = np.empty(len(missing), np.int64)
             done = 0
             while done < len(new):
@@ -121,11 +132,6 @@ class KeptRows:
                     lengths = hashed[done:, 3]
                     self._make_room(len(new) - done, int(lengths[lengths > SHORT].sum()))
             places[missing] = new
-        return places
-
-    def _found(self, hashed: I64, data: U8) -> I64:
-        places = np.empty(len(hashed), np.int64)
-        find_keys(hashed, data, self._records, self._text, self._index, places)
         return places
 
     def _make_room(self, n_more: int, n_texts: int) -> None:

@@ -430,14 +430,11 @@ def warm_up_tables() -> None:
     for length in (1, 99):
         keys = pa.array(["k" * length])
         places = rows.add(keys)
-        groups, marks, starts = (
-            np.full(rows.capacity, -1, np.int32),
-            np.zeros(9, np.int64),
-            np.zeros(2, np.int64),
-        )
-        room, codes = np.empty((3, 1), np.int64), np.zeros(1, np.int32)
-        group_versions(np.zeros(1, np.int64), places, groups, marks, codes, starts, room[0])
-        find_due(places, codes, room[0], groups, marks, starts, places, room)
         values = {"n": pa.array([1]), "text": keys}
         rows.change(places, np.zeros(1, np.bool_), values, np.zeros(1, np.int64))
+    rows.find(pa.array([1]))
+    groups, marks = np.full(rows.capacity, -1, np.int32), np.zeros(rows.capacity, np.int64)
+    room, codes, starts = np.zeros((3, 1), np.int64), np.zeros(1, np.int32), np.zeros(2, np.int64)
+    group_versions(room[0], places, groups, marks, codes, starts, room[1])
+    find_due(places, codes, room[0], groups, marks, starts, places, room)
     rows.keep(rows.keys(), {name: rows.values(name, rows.places()) for name in rows.types})

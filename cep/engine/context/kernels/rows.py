@@ -20,11 +20,27 @@ SHORT = 16
 """A text of so many bytes lies in the record of its key."""
 
 _ROW = (1 << 32) - 1
-_AHEAD = 128
+AHEAD = 128
 """So many keys are looked up together: the processor then waits for their places in memory together."""
 
 _SOON = 24
 """A cell is fetched so many rows ahead."""
+
+
+@inlined
+def _pack(offsets: I32, data: U8, hashes: I64, text: int, keys: I64, key: int) -> None:
+    """Write the record of a key that is a text: its hash, two words, and its length.
+
+    The words are the text if it is short, or else where it begins.
+    """
+    start, end = offsets[text], offsets[text + 1]
+    length = end - start
+    keys[key, 0], keys[key, 3] = hashes[text], length
+    keys[key, 1], keys[key, 2] = start, 0
+    if length <= SHORT:
+        keys[key, 1] = np.int64(text_word(data, start, start, end)) if length else 0
+        if length > 8:
+            keys[key, 2] = np.int64(text_word(data, start, start + 8, end))
 
 
 @kernel
@@ -40,18 +56,10 @@ def pack_keys(offsets: I32, data: U8, hashes: I64, keys: I64) -> None:
     hashes : (m,) int64
         A hash of each.
     keys : (m, 4) int64
-        Of each key its hash, two words, and the length of the text; written. The words are the text if it is
-        short, or else where it begins.
+        Written: of each key its hash, two words, and the length of the text.
     """
     for key in range(keys.shape[0]):
-        start, end = offsets[key], offsets[key + 1]
-        length = end - start
-        keys[key, 0], keys[key, 3] = hashes[key], length
-        keys[key, 1], keys[key, 2] = start, 0
-        if length <= SHORT:
-            keys[key, 1] = np.int64(text_word(data, start, start, end)) if length else 0
-            if length > 8:
-                keys[key, 2] = np.int64(text_word(data, start, start + 8, end))
+        _pack(offsets, data, hashes, key, keys, key)
 
 
 @inlined
@@ -75,6 +83,32 @@ def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) ->
     return at == length
 
 
+@inlined
+def _find(keys: I64, own: int, data: U8, records: I64, text: U8, index: I64, rows: I64, first: int) -> None:
+    """Find the rows of `AHEAD` keys, or of those left. The first key is at `own`, its row goes to `first`."""
+    mask, n = index.shape[0] - 1, min(AHEAD, rows.shape[0] - first)
+    for at in range(n):
+        prefetch(index, keys[own + at, 0] & mask)
+    for at in range(n):
+        key = own + at
+        place = keys[key, 0] & mask
+        entry = index[place]
+        while entry >= 0 and entry >> 32 != _tag(keys[key, 0]):
+            place = (place + 1) & mask
+            entry = index[place]
+        rows[first + at] = place if entry >= 0 else -1
+        if entry >= 0:
+            prefetch(records, entry & _ROW)
+    for at in range(n):
+        if rows[first + at] >= 0:
+            key, place = own + at, rows[first + at]
+            entry = index[place]
+            while entry >= 0 and not _is_same(keys, key, data, records, entry & _ROW, text):
+                place = (place + 1) & mask
+                entry = index[place]
+            rows[first + at] = entry & _ROW if entry >= 0 and keys[key, 3] != NULL else -1
+
+
 @kernel
 def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64) -> None:
     """Find the rows of keys.
@@ -95,28 +129,29 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
     rows : (m,) int64
         The row of each key, -1: none; written.
     """
-    mask = index.shape[0] - 1
-    for first in range(0, keys.shape[0], _AHEAD):
-        last = min(first + _AHEAD, keys.shape[0])
-        for key in range(first, last):
-            prefetch(index, keys[key, 0] & mask)
-        for key in range(first, last):
-            place = keys[key, 0] & mask
-            entry = index[place]
-            while entry >= 0 and entry >> 32 != _tag(keys[key, 0]):
-                place = (place + 1) & mask
-                entry = index[place]
-            rows[key] = place if entry >= 0 else -1
-            if entry >= 0:
-                prefetch(records, entry & _ROW)
-        for key in range(first, last):
-            if rows[key] >= 0:
-                place = rows[key]
-                entry = index[place]
-                while entry >= 0 and not _is_same(keys, key, data, records, entry & _ROW, text):
-                    place = (place + 1) & mask
-                    entry = index[place]
-                rows[key] = entry & _ROW if entry >= 0 and keys[key, 3] != NULL else -1
+    for first in range(0, rows.shape[0], AHEAD):
+        _find(keys, first, data, records, text, index, rows, first)
+
+
+@kernel
+def find_texts(
+    offsets: I32, data: U8, hashes: I64, room: I64, records: I64, text: U8, index: I64, rows: I64
+) -> None:
+    """Find the rows of keys that are texts, none of them NULL.
+
+    Parameters
+    ----------
+    offsets, data, hashes
+        The texts; see `pack_keys`.
+    room : (AHEAD, 4) int64
+        Overwritten.
+    records, text, index, rows
+        See `find_keys`.
+    """
+    for first in range(0, rows.shape[0], AHEAD):
+        for at in range(min(AHEAD, rows.shape[0] - first)):
+            _pack(offsets, data, hashes, first + at, room, at)
+        _find(room, 0, data, records, text, index, rows, first)
 
 
 @kernel
