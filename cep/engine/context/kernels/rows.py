@@ -23,7 +23,7 @@ _ROW = (1 << 32) - 1
 AHEAD = 128
 """So many keys are looked up together: the processor then waits for their places in memory together."""
 
-_SOON = 24
+_SOON = 32
 """A cell is fetched so many rows ahead."""
 
 
