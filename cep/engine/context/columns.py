@@ -80,11 +80,14 @@ class Context:
             found: Mask = (np.asarray(table.column(bits_column(word))) >> np.int64(bit) & 1).astype(np.bool_)
             return found
 
-        found = self.windows.compute(order, slots, n_slots, table.num_rows, partial(cells.of, table), holds)
-        cells.note(found)
-        for column in program.windows:
-            values, known = found[column.name]
-            table = table.append_column(column.name, arrow_of(values, known, column.type, cells.strings))
+        if program.windows:
+            found = self.windows.compute(
+                order, slots, n_slots, table.num_rows, partial(cells.of, table), holds
+            )
+            cells.note(found)
+            for column in program.windows:
+                values, known = found[column.name]
+                table = table.append_column(column.name, arrow_of(values, known, column.type, cells.strings))
         for name, expression in program.computed:
             table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
         return _refined(program.refined, table)
