@@ -1,10 +1,11 @@
-"""Tells the processor which memory is read soon."""
+"""Memory as the processor reads it: rows that begin with a line of its cache, lines fetched ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
@@ -40,3 +41,14 @@ def _no_prefetch(table: I64, row: int) -> None:
 
 prefetch: Callable[[I64, int], None] = _no_prefetch if config.DISABLE_JIT else _prefetch  # type: ignore
 """``prefetch(table, row)`` lets the processor fetch the beginning of a row of `table`, and does not wait."""
+
+_LINE = 64
+"""Bytes of a line of the processor's cache."""
+
+
+def in_lines(n_rows: int, width: int) -> I64:
+    """Return (n_rows, width) int64, not set, that begin with a line: rows of 8 or 4 are in one line each."""
+    n = n_rows * width
+    room = np.empty(n + _LINE // 8, np.int64)
+    first = -room.ctypes.data % _LINE // 8
+    return room[first : first + n].reshape(n_rows, width)

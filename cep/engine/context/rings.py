@@ -22,18 +22,14 @@ from cep.engine.context.kernels.storage import (
     scatter_marks,
     trim_entries,
 )
-from cep.engine.context.kernels.sums import (
-    CHUNKS,
-    OF_SQUARES,
-    OF_TOTALS,
-    sum_windows,
-)
+from cep.engine.context.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_windows
 from cep.engine.context.tumbling import window_begins
 from cep.engine.kernels.columns.order import gather
 from cep.engine.order.ordering import is_sorted
 from cep.engine.prepare.columns import lent
 from cep.engine.state.packing import Packed, packed
 from cep.expression import Type
+from cep.kernels.memory import in_lines
 from cep.program.windows import Frame, Function, Window, WindowColumn
 
 _FRAMES = {
@@ -456,16 +452,21 @@ class WindowRing:
         """Make room for `n_slots` keys."""
         n = len(self._keys)
         if n_slots > n:
-            if self._keys.base is not self._room_of_keys or n_slots > len(self._room_of_keys):
-                self._room_of_keys = np.empty((max(n_slots, n + (n >> 1)), self._keys.shape[1]), np.int64)
-                self._room_of_keys[:n] = self._keys
+            if n_slots > len(self._room_of_keys):
+                self._set_keys(self._keys, max(n_slots, n + (n >> 1)))
             self._keys = self._room_of_keys[:n_slots]
             self._keys[n:] = 0
             self._keys[n:, at.MARK] = self._first_mark
 
     def keep_slots(self, live: Mask) -> None:
         """Forget the keys that are not in `live`."""
-        self._keys = self._keys[live]
+        self._set_keys(self._keys[live])
+
+    def _set_keys(self, keys: I64, n_slots: int = 0) -> None:
+        """Set the keys; there is room for `n_slots`."""
+        self._room_of_keys = in_lines(max(n_slots, len(keys)), keys.shape[1])
+        self._room_of_keys[: len(keys)] = keys
+        self._keys = self._room_of_keys[: len(keys)]
 
     def bound(self, watermark_us: int) -> int:
         """Return the least mark of a key, or time of an entry, that an event after the watermark can see."""
@@ -550,7 +551,7 @@ class WindowRing:
         entries = stored.entries.matrix()
         if not self._are_ours(lengths, entries):
             raise ValueError("what a window holds are no sums")
-        self._keys = np.zeros((n_slots, self._keys.shape[1]), np.int64)
+        self._set_keys(np.zeros((n_slots, self._keys.shape[1]), np.int64))
         self._keys[:, at.LENGTH] = self._keys[:, at.CAPACITY] = lengths
         self._keys[:, at.START] = np.cumsum(lengths) - lengths
         self._keys[:, at.MARK] = np.where(lengths > 0, keys[:, 1], self._first_mark)

@@ -41,7 +41,7 @@ class SlidingRing(WindowRing):
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         super().__init__(columns)
         self._functions = np.array([SUMS[column.function] for column in self.columns], np.int64)
-        self._keys = np.zeros((0, SLIDING_WIDTH), np.int64)
+        self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
 
     def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to what is kept."""

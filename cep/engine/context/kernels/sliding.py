@@ -283,6 +283,8 @@ def slide_to(ring: Ring, bound: int) -> None:
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     for slot in range(ring.keys.shape[0]):
+        if slot + _AHEAD < ring.keys.shape[0]:
+            prefetch(ring.entries, ring.keys[slot + _AHEAD, at.START])
         start, length, scale = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, SCALE]
         upper, lower = ring.keys[slot, UPPER], ring.keys[slot, LOWER]
         while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
