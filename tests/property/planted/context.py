@@ -67,8 +67,8 @@ FAULTS = (
     Fault(
         "a value that leaves between two events of a batch stays in the sum",
         _SLIDING,
-        "if has_values:\n                    upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1",
-        "if False:\n                    upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1",
+        "if has_values:\n                    upper, lower = _added(upper, lower, ring.entries",
+        "if False:\n                    upper, lower = _added(upper, lower, ring.entries",
         only="windowed values",
     ),
     Fault(
