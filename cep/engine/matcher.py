@@ -75,6 +75,10 @@ _FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
 MOST_PENDING = 131_072
 """Matches of a rule that are kept before they become a table, if `advance` has somewhere to emit them."""
 
+_FEW_SLOTS, _LOOKS = 4096, 4
+"""So many keys are looked at after each batch, to forget those that do not matter; more of them only after
+a quarter as many events."""
+
 Emit = Callable[[pa.Table], None]
 """Takes in a table of matches."""
 
@@ -219,6 +223,7 @@ class Matcher:
             dropped_runs=dict.fromkeys(names, 0),
         )
         self._position = 0
+        self._looked_at = 0  # after so many events
         self._pending: list[pa.Table] = []
         self._strings = StringPool()
         no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
@@ -447,9 +452,12 @@ class Matcher:
         """Drop keys without runs and strings that no run refers to, once they are the larger part."""
         if self._past is not None:
             self._past.expire(self.watermark_us)
-        live = self._live_slots()
-        if self._n_slots > 64 + 2 * int(live.sum()):
-            self._keep_slots(live)
+        # To look at all keys costs as much as a few events of each: so as many events come first.
+        if self._n_slots <= max(_FEW_SLOTS, _LOOKS * (self.counters.events - self._looked_at)):
+            self._looked_at = self.counters.events
+            live = self._live_slots()
+            if self._n_slots > 64 + 2 * int(live.sum()):
+                self._keep_slots(live)
         if self._strings.is_large:
             self._keep_strings()
 

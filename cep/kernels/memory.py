@@ -1,4 +1,4 @@
-"""Memory by words of 8 bytes, and what the processor is told to fetch soon."""
+"""Memory as the processor reads it: by lines of its cache, fetched ahead, and by words of 8 bytes."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ def _word_at(data: U8, at: int) -> np.uint64:
 
 read_word: Callable[[U8, int], np.uint64] = _word_at if config.DISABLE_JIT else _read_word  # type: ignore
 """``read_word(data, at)`` returns 8 bytes as one number, the first one lowest. All of them must be there."""
+
+_LINE = 64
+"""Bytes of a line of the processor's cache."""
+
+
+def in_lines(n_rows: int, width: int) -> I64:
+    """Return (n_rows, width) int64, not set, that begin with a line: rows of 8 or 4 are in one line each."""
+    n = n_rows * width
+    room = np.empty(n + _LINE // 8, np.int64)
+    first = -room.ctypes.data % _LINE // 8
+    return room[first : first + n].reshape(n_rows, width)

@@ -11,7 +11,6 @@ keys, and the values in columns beside it (`cep.engine.context.kernels.rows`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -42,14 +41,12 @@ from cep.engine.order.ordering import text_buffers
 from cep.engine.prepare.columns import lent
 from cep.engine.prepare.predicates import Vector, from_arrow, is_all
 from cep.expression import Type
+from cep.kernels.memory import in_lines
 from cep.schema.arrow_types import ARROW_TYPES
 
 _Item = TypeVar("_Item", bound=np.generic)
 _FEW = 64
 """So many rows that are not there, and texts that no row has, are kept beside as many as are needed."""
-
-_LINE = 64
-"""Bytes of a line of the processor's cache."""
 
 _NO_BYTES = np.zeros(1, np.uint8)
 """Read only: what is written to has bytes of its own."""
@@ -139,7 +136,9 @@ class KeptRows:
         n, used = self._ends.tolist()
         if n == self.capacity:
             size = max(n + (n_more if n == 0 else 0), n + n // 2, 64)
-            self._records = _longer(self._records, size)
+            records = in_lines(size, 4)
+            records[:n] = self._records
+            self._records = records
             self._is_there = _longer(self._is_there, size)
             for column in self._columns.values():
                 column.make_room(size)
@@ -354,13 +353,7 @@ def _text_array(known: Mask, offsets: I64, data: U8) -> pa.Array:
 
 
 def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:
-    """Return an array with zeros behind it, of `size` rows.
-
-    It begins where a line of the processor's cache does, so that no record of a key is in two of them.
-    """
-    n_bytes = size * array.itemsize * math.prod(array.shape[1:])
-    room = np.zeros(n_bytes + _LINE, np.uint8)
-    first = -room.ctypes.data % _LINE
-    longer = room[first : first + n_bytes].view(array.dtype).reshape(size, *array.shape[1:])
+    """Return an array with zeros behind it, of `size` rows."""
+    longer = np.zeros((size, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer

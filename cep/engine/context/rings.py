@@ -9,10 +9,9 @@ import numpy as np
 
 from cep.arrays import I64, U8, Mask
 from cep.engine.context.kernels import layout as at
-from cep.engine.context.kernels.chosen import extreme_windows, window_places
+from cep.engine.context.kernels.chosen import N_ROOM, extreme_windows, percentile_windows, window_places
 from cep.engine.context.kernels.frames import frame_events
 from cep.engine.context.kernels.layout import Batch, Frames, Reads, Ring, Sums
-from cep.engine.context.kernels.percentiles import N_ROOM, percentile_windows
 from cep.engine.context.kernels.prefixes import MOST_OF_HALVES, spread_by_prefixes, sum_by_prefixes
 from cep.engine.context.kernels.sets import set_windows
 from cep.engine.context.kernels.storage import (
@@ -23,18 +22,14 @@ from cep.engine.context.kernels.storage import (
     scatter_marks,
     trim_entries,
 )
-from cep.engine.context.kernels.sums import (
-    CHUNKS,
-    OF_SQUARES,
-    OF_TOTALS,
-    sum_windows,
-)
+from cep.engine.context.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_windows
 from cep.engine.context.tumbling import window_begins
 from cep.engine.kernels.columns.order import gather
 from cep.engine.order.ordering import is_sorted
 from cep.engine.prepare.columns import lent
 from cep.engine.state.packing import Packed, packed
 from cep.expression import Type
+from cep.kernels.memory import in_lines
 from cep.program.windows import Frame, Function, Window, WindowColumn
 
 _FRAMES = {
@@ -291,7 +286,7 @@ class WindowRing:
         self.spec[at.WITH_NULL] = "places" in families
         self._first_mark = 0 if self.window.frame is Frame.EVENTS else at.NEVER
         self._bound = self._trimmed = at.NEVER
-        self._keys = np.zeros((0, at.KEY_WIDTH), np.int64)
+        self._keys = self._room_of_keys = np.zeros((0, at.KEY_WIDTH), np.int64)
         self._entries = np.zeros((0, 2), np.int64)
         self._meta = np.zeros(1, np.int64)
 
@@ -316,25 +311,33 @@ class WindowRing:
         n = len(batch.time_us)
         n_out = 2 if self.is_set else len(self.columns)
         out, known = np.empty((n_out, n), np.int64), np.empty((n_out, n), np.uint8)
-        sizes = np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1
-        ends = np.cumsum(sizes)
-        first = 0
-        while first < len(sizes):
-            done = int(ends[first - 1]) if first else 0
-            behind = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), first + 1)
-            n_entries = int(ends[behind - 1]) - done
-            n_events = int(batch.starts[behind] - batch.starts[first])
-            room.make(n_entries, n_events, behind - first)
-            if self.spec[at.KEPT] != at.SUMS:
-                self._make_room(n_entries + (n_entries >> 1) + 1)
-            self._compute_block(batch, reads, room, first, behind, out, known)
-            first = behind
+        ends, first = self._sizes(batch), 0
+        while first < len(ends):
+            first = self._compute_next(batch, reads, room, ends, first, out, known)
         room.shrink()
         found = {}
         for number, column in enumerate(self.columns):
             row = _SETS[column.function] if self.is_set else number
             found[column.name] = table.by_row(out[row], known[row])
         return found
+
+    def _sizes(self, batch: Batch) -> I64:
+        """Return (keys,) int64: how many entries a batch and what its keys kept have, up to each key."""
+        return np.cumsum(np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1)
+
+    def _compute_next(
+        self, batch: Batch, reads: Reads, room: Room, ends: I64, first: int, out: I64, known: U8
+    ) -> int:
+        """Compute the columns of some keys, from `first` on; return the next one. `ends`: see `_sizes`."""
+        done = int(ends[first - 1]) if first else 0
+        behind = max(int(np.searchsorted(ends, done + _BLOCK, side="right")), first + 1)
+        n_entries = int(ends[behind - 1]) - done
+        n_events = int(batch.starts[behind] - batch.starts[first])
+        room.make(n_entries, n_events, behind - first)
+        if self.spec[at.KEPT] != at.SUMS:
+            self._make_room(n_entries + (n_entries >> 1) + 1)
+        self._compute_block(batch, reads, room, first, behind, out, known)
+        return behind
 
     def _reads(self, table: OrderedTable) -> Reads:
         one = self.columns[0]
@@ -435,24 +438,35 @@ class WindowRing:
     def _make_room(self, needed: int) -> None:
         """Make room for so many entries behind the last one."""
         if self._meta[0] + needed > len(self._entries):
-            live = int(self._keys[:, at.LENGTH].sum())
-            entries = np.empty((2 * (live + needed), 2), np.int64)
-            self._meta[0] = move_entries(self._keys, self._entries, entries)
-            self._entries = entries
+            self._move(needed)
+
+    def _move(self, needed: int) -> None:
+        """Move the entries together, with room for so many more and for those that come then."""
+        entries = np.empty((2 * (self.n_entries + needed), 2), np.int64)
+        self._meta[0] = move_entries(self._keys, self._entries, entries)
+        self._entries = entries
 
     # ------------------------------------------------------------ keys
 
     def set_slots(self, n_slots: int) -> None:
         """Make room for `n_slots` keys."""
-        added = n_slots - len(self._keys)
-        if added > 0:
-            keys = np.zeros((added, at.KEY_WIDTH), np.int64)
-            keys[:, at.MARK] = self._first_mark
-            self._keys = np.concatenate((self._keys, keys))
+        n = len(self._keys)
+        if n_slots > n:
+            if n_slots > len(self._room_of_keys):
+                self._set_keys(self._keys, max(n_slots, n + (n >> 1)))
+            self._keys = self._room_of_keys[:n_slots]
+            self._keys[n:] = 0
+            self._keys[n:, at.MARK] = self._first_mark
 
     def keep_slots(self, live: Mask) -> None:
         """Forget the keys that are not in `live`."""
-        self._keys = self._keys[live]
+        self._set_keys(self._keys[live])
+
+    def _set_keys(self, keys: I64, n_slots: int = 0) -> None:
+        """Set the keys; there is room for `n_slots`."""
+        self._room_of_keys = in_lines(max(n_slots, len(keys)), keys.shape[1])
+        self._room_of_keys[: len(keys)] = keys
+        self._keys = self._room_of_keys[: len(keys)]
 
     def bound(self, watermark_us: int) -> int:
         """Return the least mark of a key, or time of an entry, that an event after the watermark can see."""
@@ -499,7 +513,7 @@ class WindowRing:
     def _pack(self) -> None:
         """Move the entries together where few are left."""
         if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + _BLOCK):
-            self._make_room(len(self._entries))
+            self._move(_BLOCK)
 
     # ------------------------------------------------------------ snapshots
 
@@ -537,7 +551,7 @@ class WindowRing:
         entries = stored.entries.matrix()
         if not self._are_ours(lengths, entries):
             raise ValueError("what a window holds are no sums")
-        self._keys = np.zeros((n_slots, at.KEY_WIDTH), np.int64)
+        self._set_keys(np.zeros((n_slots, self._keys.shape[1]), np.int64))
         self._keys[:, at.LENGTH] = self._keys[:, at.CAPACITY] = lengths
         self._keys[:, at.START] = np.cumsum(lengths) - lengths
         self._keys[:, at.MARK] = np.where(lengths > 0, keys[:, 1], self._first_mark)

@@ -15,8 +15,8 @@ import numpy as np
 
 from cep.arrays import I32, I64, Mask
 from cep.engine.context.kernels.layout import Batch
-from cep.engine.context.panes import ring_of
 from cep.engine.context.rings import OrderedTable, Room, StoredRing, family, is_sliding
+from cep.engine.context.running import ring_of
 from cep.engine.kernels.columns.order import count_keys
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent

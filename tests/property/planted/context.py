@@ -8,7 +8,7 @@ _CONTEXT = "cep/engine/context"
 _WINDOWS = f"{_CONTEXT}/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
 _SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
-_PANES = f"{_WINDOWS}/panes.py"
+_PANES, _SLIDING = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/sliding.py"
 _ENDS = f"{_CONTEXT}/ends.py"
 _SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
 _CHANGES, _TABLES, _KEPT = f"{_CONTEXT}/changes.py", f"{_CONTEXT}/tables.py", f"{_CONTEXT}/kept_rows.py"
@@ -55,6 +55,62 @@ FAULTS = (
         _SUMS,
         "add_value(sums, frames.values[begin], is_double, with_squares, -1)",
         "pass",
+        only="windowed values",
+    ),
+    Fault(
+        "what is exactly as old as a sum is long is not in it",
+        _SLIDING,
+        "bound = time_us - span\n            if is_events",
+        "bound = time_us - span + 1\n            if is_events",
+        only="windowed values",
+    ),
+    Fault(
+        "a value that leaves between two events of a batch stays in the sum",
+        _SLIDING,
+        "if has_values:\n                    upper, lower = _added(upper, lower, ring.entries",
+        "if False:\n                    upper, lower = _added(upper, lower, ring.entries",
+        only="windowed values",
+    ),
+    Fault(
+        "a value that left before a batch stays in the sum",
+        _SLIDING,
+        "if has_values and scale != 0:",
+        "if False:",
+        only="windowed values",
+    ),
+    Fault(
+        "the sum of a key that has no entries left stays",
+        _SLIDING,
+        "upper, lower, least, greatest = 0, 0, _SPECIAL, 1",
+        "pass",
+        only="windowed values",
+    ),
+    Fault(
+        "a sum keeps its unit when smaller numbers come",
+        _SLIDING,
+        "if not is_other and (scale == 0 or is_lower):",
+        "if not is_other and scale == 0:",
+        only="windowed values",
+    ),
+    Fault(
+        "entries that move to the beginning of their room lose the last one",
+        _SLIDING,
+        "for entry in range(length):\n        ring.entries[target + entry",
+        "for entry in range(length - 1):\n        ring.entries[target + entry",
+        only="windowed values",
+    ),
+    Fault(
+        "the sum is trusted after windows were computed in another way",
+        f"{_CONTEXT}/running.py",
+        "self._keys[batch.slots[first : progress[0]], SCALE] = 0",
+        "pass",
+        only="windowed values",
+    ),
+    Fault(
+        "PREVIOUS has its own event in its sum",
+        _SLIDING,
+        "if not is_previous:\n                n, total, other",
+        "if True:\n                n, total, other",
         only="windowed values",
     ),
     Fault(

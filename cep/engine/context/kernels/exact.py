@@ -43,6 +43,29 @@ def is_special(cell: int) -> bool:
 
 
 @inlined
+def power_of_two(exponent: int) -> float:
+    """Return a power of two, from 2**-1074 to 2**1000."""
+    return as_double(exponent + 1023 << 52) if exponent > -1023 else as_double(1 << exponent + 1074)
+
+
+@inlined
+def halves_of(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int, int]:
+    """Return a number as ``upper * 2**low_bits + lower``; both halves have its sign, or `lower` is positive.
+
+    A double counts in units: the lowest bit of a double with the exponent `least`.
+    """
+    if not is_double:
+        return value >> low_bits, value & (1 << low_bits) - 1
+    exponent, number = value >> 52 & _SPECIAL, value & _FRACTION
+    if exponent != 0:
+        number |= 1 << 52
+    shift = max(exponent, 1) - least if number != 0 else 0
+    sign = value >> 63  # 0 or -1
+    upper, lower = number >> (low_bits - shift), number << shift & (1 << low_bits) - 1
+    return (upper ^ sign) - sign, (lower ^ sign) - sign
+
+
+@inlined
 def digits_of(value: int, is_double: bool) -> tuple[int, int, int, int, int]:
     """Return the first chunk of a cell, its three digits, and 1 or -1. The double is finite."""
     if not is_double:

@@ -16,7 +16,7 @@ import numpy as np
 from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
-from cep.engine.context.kernels.exact import as_double, bits_of, scaled
+from cep.engine.context.kernels.exact import bits_of, halves_of, power_of_two, scaled
 from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 from cep.engine.context.kernels.sums import OF_TOTALS, clear_sums, load_sums, root_of, store_sums
 from cep.kernels.wide import add_square, leading_zeros, less, spread
@@ -41,12 +41,6 @@ _MOST_OF_SQUARES = 84
 def _bit_length(value: int) -> int:
     """Return how many bits a whole number from 1 to 2**53 has."""
     return (bits_of(np.float64(value)) >> 52) - 1022
-
-
-@inlined
-def _power(exponent: int) -> float:
-    """Return a power of two, from 2**-1074 to 2**1000."""
-    return as_double(exponent + 1023 << 52) if exponent > -1023 else as_double(1 << exponent + 1074)
 
 
 @inlined
@@ -134,23 +128,6 @@ def _keep_halves(
         sums.totals[high] += upper
     store_sums(ring, slot, sums, n, low, high)
     clear_sums(sums, low, high)
-
-
-@inlined
-def _halves(value: int, is_double: bool, least: int, low_bits: int) -> tuple[int, int]:
-    """Return a number as ``upper * 2**low_bits + lower``; both halves have its sign, or `lower` is positive.
-
-    A double counts in units: the lowest bit of a double with the exponent `least`.
-    """
-    if not is_double:
-        return value >> low_bits, value & (1 << low_bits) - 1
-    exponent, number = value >> 52 & _SPECIAL, value & _FRACTION
-    if exponent != 0:
-        number |= 1 << 52
-    shift = max(exponent, 1) - least if number != 0 else 0
-    sign = value >> 63  # 0 or -1
-    upper, lower = number >> (low_bits - shift), number << shift & (1 << low_bits) - 1
-    return (upper ^ sign) - sign, (lower ^ sign) - sign
 
 
 class Halves(NamedTuple):
@@ -258,8 +235,8 @@ def sum_by_prefixes(
         # A sum of upper halves is a double: it has 53 bits less `low_bits`, and more for greater values.
         if greatest > _GREATEST or greatest - least + growth >= low_bits:
             return False
-        unit = _power(least - 1075)
-    above = unit * _power(low_bits)
+        unit = power_of_two(least - 1075)
+    above = unit * power_of_two(low_bits)
     upper = lower = key = 0
     for entry in range(n_entries):
         prefixes[entry, 0], prefixes[entry, 1] = upper, lower
@@ -270,7 +247,7 @@ def sum_by_prefixes(
             frames.words[entry] = n
             key += 1
         else:
-            one, other = _halves(frames.values[entry], is_double, least, low_bits)
+            one, other = halves_of(frames.values[entry], is_double, least, low_bits)
         upper += one
         lower += other
     prefixes[n_entries, 0], prefixes[n_entries, 1] = upper, lower
@@ -359,7 +336,7 @@ def spread_by_prefixes(
     for entry in range(n_entries):
         prefixes[entry, 0], prefixes[entry, 1] = upper, lower
         prefixes[entry, 2], prefixes[entry, 3], prefixes[entry, 4] = first, second, third
-        one, other = _halves(frames.values[entry], is_double, least, low_bits)
+        one, other = halves_of(frames.values[entry], is_double, least, low_bits)
         upper += one
         lower += other
         first, second, third = add_square(one, other, low_bits, first, second, third)

@@ -10,8 +10,8 @@ import pytest
 
 from cep.arrays import I64
 from cep.engine.context.kernels.panes import MOST_OF_GROUP
-from cep.engine.context.panes import PaneRing
 from cep.engine.context.rings import StoredRing
+from cep.engine.context.running import PaneRing
 from cep.engine.context.windows import Windows
 from cep.engine.state.packing import packed
 from cep.expression import Type
