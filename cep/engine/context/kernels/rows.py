@@ -141,12 +141,22 @@ def find_texts(
 
     Parameters
     ----------
-    offsets, data, hashes
-        The texts; see `pack_keys`.
+    offsets : (m + 1,) int32
+        Where each text begins in `data`.
+    data : (bytes,) uint8
+        Texts.
+    hashes : (m,) int64
+        A hash of each.
     room : (AHEAD, 4) int64
         Overwritten.
-    records, text, index, rows
-        See `find_keys`.
+    records : (capacity, 4) int64
+        See `find_keys`, as for `text` and `index`.
+    text : (bytes,) uint8
+        Texts of `records`.
+    index : (2**k,) int64
+        The row at each place.
+    rows : (m,) int64
+        The row of each key, -1: none; written.
     """
     for first in range(0, rows.shape[0], AHEAD):
         for at in range(min(AHEAD, rows.shape[0] - first)):
