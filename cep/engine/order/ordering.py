@@ -96,7 +96,15 @@ def order_events(program: Program, table: pa.Table) -> OrderedEvents:
         equal = same
     identity = _identities(program, table, rows, ordered_us, equal)
     return OrderedEvents(
-        rows, ordered_codes, ordered_us, identity, keys, first_rows, n_duplicates, codes, hashes
+        rows=rows,
+        codes=ordered_codes,
+        time_us=ordered_us,
+        identity=identity,
+        keys=keys,
+        first_rows=first_rows,
+        n_duplicates=n_duplicates,
+        row_codes=codes,
+        hashes=hashes,
     )
 
 
