@@ -18,14 +18,14 @@ from cep.arrays import I32, I64
 from cep.engine.context.rings import StoredRing
 from cep.engine.context.tables import GivenTable, Tables
 from cep.engine.context.windows import Windows
-from cep.engine.kernels.columns.order import clear_bit
+from cep.engine.kernels.columns.order import clear_bit, rows_with
 from cep.engine.order.column_cells import ColumnCells, arrow_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
-from cep.engine.prepare.predicates import Batch, evaluate, is_all
+from cep.engine.prepare.predicates import Batch, column_name, evaluate, is_all
 from cep.engine.state.sections import TableSection, WindowSection, damaged
 from cep.engine.state.strings import Cells
-from cep.expression import Expression
+from cep.expression import Column, Expression, RegisterRef, RoleTest, walk
 from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import Program, bits_column
@@ -184,19 +184,46 @@ def _parts(data: bytes, size: int) -> list[bytes]:
     return [data[first : first + size] for first in range(0, len(data), size)]
 
 
+_SPARSE = 8
+"""With so many rows for each of which a predicate may still hold, it is evaluated for those only."""
+
+
 def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) -> pa.Table:
     """Return `table` with the bits of predicates cleared where the rest of them does not hold."""
     if not refined:
         return table
     batch = Batch(table)
     words: dict[int, I64] = {}
+    room = np.empty(table.num_rows + 1, np.int64)
     for word, bit, rest in refined:
         if word not in words:
             words[word] = np.asarray(table.column(bits_column(word))).copy()
-        vector = evaluate(rest, batch)
-        holds = vector.values if is_all(vector.known) else vector.values & vector.known
-        clear_bit(lent(np.ascontiguousarray(holds).view(np.uint8)), bit, words[word])
+        rows = room[: rows_with(words[word], _mask(bit), room)]
+        names = _columns_of(rest)
+        if names and len(rows) * _SPARSE < len(words[word]):
+            holds = _holds(rest, Batch(table.select(names).take(pa.array(rows))))
+            words[word][rows[~holds]] &= ~_mask(bit)
+        else:
+            holds = _holds(rest, batch)
+            clear_bit(lent(np.ascontiguousarray(holds).view(np.uint8)), bit, words[word])
     for word, values in words.items():
         place = table.column_names.index(bits_column(word))
         table = table.set_column(place, table.schema.field(place), pa.array(values))
     return table
+
+
+def _holds(predicate: Expression, batch: Batch) -> Mask:
+    """Return for which rows a predicate is TRUE."""
+    vector = evaluate(predicate, batch)
+    found: Mask = vector.values if is_all(vector.known) else vector.values & vector.known
+    return found
+
+
+def _columns_of(expression: Expression) -> list[str]:
+    """Return the names of the columns that an expression reads."""
+    parts = (part for part in walk(expression) if isinstance(part, Column | RegisterRef | RoleTest))
+    return list(dict.fromkeys(map(column_name, parts)))
+
+
+def _mask(bit: int) -> int:
+    return int(np.uint64(1 << bit).astype(np.int64))

@@ -70,7 +70,8 @@ class SlidingRing(WindowRing):
 
     def _move(self, needed: int) -> None:
         lengths = self._keys[:, at.LENGTH]
-        entries = np.empty((2 * (int((lengths + (lengths >> 1)).sum()) + needed), 2), np.int64)
+        # Memory that is not used takes no room, and what is used for the first time costs more than a move.
+        entries = np.empty((3 * (int((lengths + (lengths >> 1)).sum()) + needed), 2), np.int64)
         self._meta[0] = move_with_room(self._keys, self._entries, entries)
         self._entries = entries
 
