@@ -43,6 +43,12 @@ def is_special(cell: int) -> bool:
 
 
 @inlined
+def bit_length(value: int) -> int:
+    """Return how many bits a whole number from 1 to 2**53 has."""
+    return (bits_of(np.float64(value)) >> 52) - 1022
+
+
+@inlined
 def power_of_two(exponent: int) -> float:
     """Return a power of two, from 2**-1074 to 2**1000."""
     return as_double(exponent + 1023 << 52) if exponent > -1023 else as_double(1 << exponent + 1074)

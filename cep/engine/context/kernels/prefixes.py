@@ -16,7 +16,7 @@ import numpy as np
 from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
-from cep.engine.context.kernels.exact import bits_of, halves_of, power_of_two, scaled
+from cep.engine.context.kernels.exact import bit_length, bits_of, halves_of, power_of_two, scaled
 from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 from cep.engine.context.kernels.sums import OF_TOTALS, clear_sums, load_sums, root_of, store_sums
 from cep.kernels.wide import add_square, leading_zeros, less, spread
@@ -35,12 +35,6 @@ _BITS_OF_KEPT = 51
 """Bits of the upper half of a sum that was kept: with one of new values it is a double."""
 _MOST_OF_SQUARES = 84
 """Bits by which a sum of squares may be longer than the square of a number of 53 bits: it has 192 at most."""
-
-
-@inlined
-def _bit_length(value: int) -> int:
-    """Return how many bits a whole number from 1 to 2**53 has."""
-    return (bits_of(np.float64(value)) >> 52) - 1022
 
 
 @inlined
@@ -219,7 +213,7 @@ def sum_by_prefixes(
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
     block, end = batch.starts[0], int(batch.starts[n_keys])
-    growth = _bit_length(_most(frames, n_keys)) + keeps_sums
+    growth = bit_length(_most(frames, n_keys)) + keeps_sums
     if growth > _MOST_GROWTH:
         return False
     # A sum of lower halves fits into 62 bits, and one of them is a double.
@@ -319,7 +313,7 @@ def spread_by_prefixes(
     n_keys = batch.slots.shape[0]
     n_entries = frames.ends[n_keys - 1, 1]
     block, end = batch.starts[0], batch.starts[n_keys]
-    growth = _bit_length(_most(frames, n_keys))
+    growth = bit_length(_most(frames, n_keys))
     low_bits = min(62 - growth, 52)
     least, scale = 1, 0
     if is_double:

@@ -2,7 +2,7 @@
 
 The work for a batch does not grow with what its windows hold: an entry is touched when it comes and when it
 leaves. It is for numbers that are finite and of similar size, which have two halves (`prefixes.py`), and for
-windows of at most `MOST_ENTRIES`. Of other keys the caller computes all windows anew.
+windows of at most `_MOST_ENTRIES`. Of other keys the caller computes all windows anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
-from cep.engine.context.kernels.exact import bits_of, halves_of, power_of_two
+from cep.engine.context.kernels.exact import bit_length, bits_of, halves_of, power_of_two
 from cep.engine.context.kernels.layout import Batch, Reads, Ring
 from cep.kernels.memory import prefetch
 
@@ -25,12 +25,12 @@ SLIDING_WIDTH = at.KEY_WIDTH + 4
 DONE, NO_ROOM, OTHER_NUMBERS = range(3)
 """Why `slide_windows` returns."""
 
-MOST_ENTRIES = (1 << 16) - 1
+_MOST_ENTRIES = 1 << 24
 _LOW_BITS = 46
 _LOW = (1 << _LOW_BITS) - 1
-_MOST_SPREAD = 30
-"""So much do the exponents of a key's numbers differ at most: the halves of any sum of them are doubles. An
-upper half has 53 bits less `_LOW_BITS`, and more for the spread and for 2**16 entries: 53."""
+_MOST_GROWTH = 46
+"""The bits by which a sum of upper halves may be longer than one of them, which has 53 less `_LOW_BITS`: some
+for the exponents of a key's numbers, which differ, and some for how many there are. So it is a double."""
 
 _EXPONENT, _BITS_OF_EXPONENT = 0xFFF, 12
 _SPECIAL = 0x7FF
@@ -42,11 +42,17 @@ _AHEAD = 12
 
 
 @inlined
-def _unit(least: int, greatest: int) -> int:
+def _most_spread(n: int) -> int:
+    """Return by how much the exponents of so many numbers may differ."""
+    return _MOST_GROWTH - bit_length(n)
+
+
+@inlined
+def _unit(least: int, greatest: int, most: int) -> int:
     """Return the exponent of the unit for numbers with these exponents: in the middle of those that fit."""
     if least > greatest:  # there is no number but 0
         return 1
-    return max(least - ((_MOST_SPREAD - (greatest - least)) >> 1), 1)
+    return max(least - max((most - (greatest - least)) >> 1, 0), 1)
 
 
 @inlined
@@ -59,9 +65,9 @@ def _range_with(value: int, is_double: bool, least: int, greatest: int) -> tuple
 
 
 @inlined
-def _fits(least: int, greatest: int) -> bool:
+def _fits(least: int, greatest: int, most: int) -> bool:
     """Return whether numbers with these exponents are finite and of similar size."""
-    return greatest <= _GREATEST and greatest - least <= _MOST_SPREAD
+    return greatest <= _GREATEST and greatest - least <= most
 
 
 @inlined
@@ -186,17 +192,18 @@ def slide_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
         if scale == 0:
             ring.keys[slot, BASE] = ring.keys[slot, at.START]
         n_new = batch.starts[key + 1] - batch.starts[key]
-        is_other = has_values and length + n_new > MOST_ENTRIES
+        most = _most_spread(length + n_new)
+        is_other = has_values and length + n_new > _MOST_ENTRIES
         if has_values:
             new_least, new_greatest = batch_least, batch_greatest
-            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest)):
+            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
                 new_least, new_greatest = _SPECIAL, 1  # those of this key only
                 for place in range(batch.starts[key], batch.starts[key + 1]):
                     if _counts(reads, place):
                         new_least, new_greatest = _range_with(
                             reads.values[place], is_double, new_least, new_greatest
                         )
-            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest)):
+            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
                 # What has left may have been greater or less than all that is there.
                 scale, least, greatest = 0, _SPECIAL, 1
                 for entry in range(start, start + length):
@@ -204,11 +211,11 @@ def slide_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
                     least, greatest = _range_with(value, is_double, least, greatest)
             is_lower = new_least < least
             least, greatest = min(least, new_least), max(greatest, new_greatest)
-            is_other |= not _fits(least, greatest)
+            is_other |= not _fits(least, greatest, most)
             if not is_other and (scale == 0 or is_lower):
-                if _fits(min(least, batch_least), max(greatest, batch_greatest)):
+                if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
                     least, greatest = min(least, batch_least), max(greatest, batch_greatest)
-                least = _unit(least, greatest)
+                least = _unit(least, greatest, most - 2)  # also with more entries
                 upper, lower = _sum_of(ring, start, length, is_double, least)
         progress[0] = key
         if is_other:

@@ -73,6 +73,22 @@ def sums_over(length: int, function: Function = Function.SUM) -> Run:
     return Run([column])
 
 
+def test_sums_go_on_in_long_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute_anew(*_: object) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(SlidingRing, "_compute_next", compute_anew)
+    n, draw = 70_000, random.Random(1)
+    run = sums_over(n - 10)
+    values = [draw.uniform(-1000, 1000) for _ in range(n + 60)]
+    events: list[Keyed] = [(0, Event(time_us, value, True, True)) for time_us, value in enumerate(values)]
+    run.push(events[:n], draw)
+    for first in range(n, n + 60, 20):
+        found = run.push(events[first : first + 20], draw)
+        for number, columns in enumerate(found, first):
+            assert columns["x"] == math.fsum(values[number - (n - 10) : number + 1])
+
+
 def test_a_key_that_goes_on_takes_no_more_room() -> None:
     run, draw = sums_over(50), random.Random(1)
     sizes = []
