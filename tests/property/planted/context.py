@@ -256,8 +256,8 @@ FAULTS = (
     Fault(
         "versions of different times collapse before their time",
         f"{_CONTEXT}/tables.py",
-        "is_same = is_same_row & (times_us[1:] == times_us[:-1])",
-        "is_same = is_same_row",
+        "is_same = (places[1:] == places[:-1]) & (times_us[1:] == times_us[:-1])",
+        "is_same = places[1:] == places[:-1]",
         only="tables",
     ),
     Fault(
