@@ -100,13 +100,6 @@ FAULTS = (
         only="windowed values",
     ),
     Fault(
-        "the sum is trusted after windows were computed in another way",
-        f"{_CONTEXT}/running.py",
-        "self._keys[batch.slots[first : progress[0]], SCALE] = 0",
-        "pass",
-        only="windowed values",
-    ),
-    Fault(
         "PREVIOUS has its own event in its sum",
         _SLIDING,
         "if not is_previous:\n                n, total, other",
