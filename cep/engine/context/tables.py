@@ -341,9 +341,8 @@ class Tables:
 
     def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Values:
         codes = hashes = None
-        if (
-            column.keys == self.program.key_columns and order.row_codes is not None
-        ):  # the keys are told apart already
+        is_of_key = column.keys == self.program.key_columns
+        if is_of_key and order.row_codes is not None:  # the keys are told apart already
             codes, keys, hashes = order.row_codes, _texts_or_numbers(order.keys), order.hashes
         else:
             keys = _texts_or_numbers(key_values(events, column.keys))
