@@ -1,6 +1,7 @@
-"""Whole numbers of up to 256 bits in kernels, for exact sums of squares. They are passed as words of 64 bits.
+"""Whole numbers of up to 384 bits in kernels, for exact sums of squares. They are passed as words of 64 bits.
 
-A number x comes in two halves: ``x = upper * 2**low_bits + lower``.
+A number x comes in two halves: ``x = upper * 2**low_bits + lower``. Or in chunks, the lowest first, of which
+each is worth 2**32 times the one before; they may be negative, and have more than 32 bits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_WORD, _TWO, _FOUR = ir.IntType(64), ir.IntType(128), ir.IntType(256)
+_WORD, _TWO, _THREE, _FOUR, _SIX = (ir.IntType(64 * n) for n in (1, 2, 3, 4, 6))
 _MASK = (1 << 64) - 1
 
 
@@ -29,10 +30,15 @@ def _tuple_of(n: int) -> Any:
     return types.UniTuple(types.int64, n)  # type: ignore[no-untyped-call]
 
 
+def _split(builder: Any, number: Any) -> list[Any]:
+    """Return the words of a number, the lowest first."""
+    n_words = number.type.width // 64
+    return [builder.trunc(builder.lshr(number, number.type(64 * word)), _WORD) for word in range(n_words)]
+
+
 def _words(context: Any, builder: Any, number: Any, n: int) -> Any:
     """Return the lowest words of a number as a tuple."""
-    parts = [builder.trunc(builder.lshr(number, number.type(64 * word)), _WORD) for word in range(n)]
-    return context.make_tuple(builder, _tuple_of(n), parts)
+    return context.make_tuple(builder, _tuple_of(n), _split(builder, number)[:n])
 
 
 def _magnitude(builder: Any, upper: Any, lower: Any, low_bits: Any) -> tuple[Any, Any]:
@@ -44,10 +50,18 @@ def _magnitude(builder: Any, upper: Any, lower: Any, low_bits: Any) -> tuple[Any
     return builder.trunc(number, _WORD), builder.trunc(builder.lshr(number, _TWO(64)), _WORD)
 
 
-def _product(builder: Any, one: Any, other: Any, place: int) -> Any:
+def _product(builder: Any, one: Any, other: Any, place: int, form: Any = _FOUR) -> Any:
     """Return the product of two words, of which the lowest bit is the bit `place` of the result."""
     product = builder.mul(builder.zext(one, _TWO), builder.zext(other, _TWO))  # one instruction
-    return builder.shl(builder.zext(product, _FOUR), _FOUR(place))
+    return builder.shl(builder.zext(product, form), form(place))
+
+
+def _of_chunks(builder: Any, chunks: Sequence[Any], form: Any) -> Any:
+    """Return a number of its chunks."""
+    found = builder.sext(chunks[0], form)
+    for number, chunk in enumerate(chunks[1:], 1):
+        found = builder.add(found, builder.shl(builder.sext(chunk, form), form(32 * number)))
+    return found
 
 
 def _square(builder: Any, upper: Any, lower: Any, low_bits: Any) -> Any:
@@ -68,8 +82,7 @@ def _add_square(context: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, 
 @intrinsic
 def _less(context: Any, a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        form = ir.IntType(192)
-        difference = builder.sub(_whole(builder, given[:3], form), _whole(builder, given[3:], form))
+        difference = builder.sub(_whole(builder, given[:3], _THREE), _whole(builder, given[3:], _THREE))
         return _words(context, builder, difference, 3)
 
     return _tuple_of(3)(*[types.int64] * 6), generate
@@ -87,6 +100,28 @@ def _spread(
         return _words(context, builder, builder.sub(total, _square(builder, upper, lower, low_bits)), 4)
 
     return _tuple_of(4)(*[types.int64] * 7), generate
+
+
+@intrinsic
+def _spread_of_chunks(context: Any, n: Any, sums: Any, squares: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        n = given[0]
+        sums, squares = (
+            [builder.extract_value(part, number) for number in range(part.type.count)] for part in given[1:]
+        )
+        total = _of_chunks(builder, sums, _THREE)
+        is_negative = builder.icmp_signed("<", total, _THREE(0))
+        words = _split(builder, builder.select(is_negative, builder.neg(total), total))
+        found = _SIX(0)
+        for number, word in enumerate(_split(builder, _of_chunks(builder, squares, _SIX))[:5]):
+            found = builder.add(found, _product(builder, word, n, 64 * number, _SIX))
+        for number, word in enumerate(words):
+            for other in range(number, 3):
+                place = 64 * (number + other) + (other > number)
+                found = builder.sub(found, _product(builder, word, words[other], place, _SIX))
+        return _words(context, builder, found, 6)
+
+    return _tuple_of(6)(types.int64, _tuple_of(4), _tuple_of(8)), generate
 
 
 @intrinsic
@@ -121,6 +156,13 @@ def _plain_spread(n: int, upper: int, lower: int, low_bits: int, *squares: int) 
     return _signed(int(n) * _joined(*squares) - number**2, 4)
 
 
+def _plain_spread_of_chunks(n: int, sums: Sequence[int], squares: Sequence[int]) -> tuple[int, ...]:
+    total, square = (
+        sum(int(chunk) << 32 * number for number, chunk in enumerate(part)) for part in (sums, squares)
+    )
+    return _signed(int(n) * square - total**2, 6)
+
+
 def _plain_leading_zeros(word: int) -> int:
     return 64 - (int(word) & _MASK).bit_length()
 
@@ -135,6 +177,12 @@ less: Any = _plain_less if _IS_PLAIN else _less
 
 spread: Any = _plain_spread if _IS_PLAIN else _spread
 """``spread(n, upper, lower, low_bits, s0, s1, s2)``: the four words of n times s less the square of x."""
+
+spread_of_chunks: Any = _plain_spread_of_chunks if _IS_PLAIN else _spread_of_chunks
+"""``spread_of_chunks(n, x, s)``: the six words of n times s less the square of x. Four chunks, and eight.
+
+The sum s of squares is not negative.
+"""
 
 leading_zeros: Any = _plain_leading_zeros if _IS_PLAIN else _leading_zeros
 """``leading_zeros(word)``: how many of the uppermost bits of a word are 0."""

@@ -16,6 +16,7 @@ import numpy as np
 from cep.arrays import I64
 from cep.engine.context.kernels.compiled import inlined
 from cep.engine.context.kernels.layout import Sums
+from cep.kernels.wide import leading_zeros, spread_of_chunks
 
 SCALE = -1074
 _DIGIT = 0xFFFF_FFFF
@@ -230,6 +231,29 @@ def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
 
 
 @inlined
+def leading_of(first: int, second: int, third: int, fourth: int, fifth: int, sixth: int) -> tuple[int, int]:
+    """Return a number of six words, the lowest first and not all 0, as `leading` does."""
+    if sixth != 0:
+        upper, middle, rest, exponent = sixth, fifth, fourth | third | second | first, 320
+    elif fifth != 0:
+        upper, middle, rest, exponent = fifth, fourth, third | second | first, 256
+    elif fourth != 0:
+        upper, middle, rest, exponent = fourth, third, second | first, 192
+    elif third != 0:
+        upper, middle, rest, exponent = third, second, first, 128
+    elif second != 0:
+        upper, middle, rest, exponent = second, first, 0, 64
+    else:
+        upper, middle, rest, exponent = first, 0, 0, 0
+    shift = leading_zeros(upper)
+    if shift > 0:
+        upper = upper << shift | middle >> (64 - shift) & (1 << shift) - 1
+        middle <<= shift
+    head, rest = upper >> 1 & (1 << 63) - 1, rest | middle | upper & 1
+    return head | (1 if rest != 0 else 0), exponent - shift + 1
+
+
+@inlined
 def scaled(value: float, exponent: int) -> float:
     """Return `value` times a power of two, rounded once. The value is 0, or from 2**-64 to 2**64."""
     exponent = min(max(exponent, -1400), 1400)
@@ -266,6 +290,30 @@ def _magnitude(digits: I64, low: int, high: int, above: int) -> int:
         digits[chunk] = value & _DIGIT
         carry = value >> 32
     return ~above + carry
+
+
+@inlined
+def spread_of_four(sums: Sums, low: int, n: int) -> tuple[int, int]:
+    """Return what `spread` does, of no more than four chunks from `low` on: in registers."""
+    totals, squares, at = sums.totals, sums.squares, 2 * low
+    words = spread_of_chunks(
+        n,
+        (totals[low], totals[low + 1], totals[low + 2], totals[low + 3]),
+        (
+            squares[at],
+            squares[at + 1],
+            squares[at + 2],
+            squares[at + 3],
+            squares[at + 4],
+            squares[at + 5],
+            squares[at + 6],
+            squares[at + 7],
+        ),
+    )
+    if (words[0] | words[1] | words[2] | words[3] | words[4] | words[5]) == 0:
+        return 0, 0
+    head, exponent = leading_of(words[0], words[1], words[2], words[3], words[4], words[5])
+    return head, exponent + 32 * at
 
 
 @inlined

@@ -47,7 +47,7 @@ class PaneSums(NamedTuple):
     """Room for the sums of one key."""
 
     window: Sums
-    pane: Sums  # of its newest pane
+    others: Sums  # minus those of all panes but its newest one
 
 
 @inlined
@@ -113,6 +113,18 @@ def _add_group(
 
 
 @inlined
+def _add_sums(sums: Sums, added: Sums, kinds: int, step: int, low: int, high: int) -> None:
+    """Add sums to others (`step` is 1) or subtract them (-1), from the first chunk to the last one."""
+    for chunk in range(low, high + 1):
+        sums.totals[chunk] += step * added.totals[chunk]
+    if kinds == 2:
+        for chunk in range(2 * low, 2 * high + 2):
+            sums.squares[chunk] += step * added.squares[chunk]
+    for kind in range(3):
+        sums.special[kind] += step * added.special[kind]
+
+
+@inlined
 def _put_sum(entries: I64, header: int, number: int, chunks: I64, low: int, high: int) -> int:
     """Write a sum, whose chunks are digits but for the last one, as words; return how many."""
     n = 0
@@ -144,7 +156,7 @@ def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: in
         n_totals = _put_sum(entries, header, 0, totals, low, high)
         if kinds == 2:
             n_squares = _put_sum(entries, header, n_totals, squares, 2 * low, 2 * high + 1)
-    else:
+    if n_totals + n_squares == 0:
         low = 0
     if special[0] != 0 or special[1] != 0 or special[2] != 0:
         has_special = 1
@@ -253,7 +265,9 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
     is_double, is_previous = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.PREVIOUS] != 0
     span, slots, entries = ring.spec[at.SPAN], ring.keys, ring.entries
     all_counting, all_known = reads.counting.shape[0] == 0, reads.known.shape[0] == 0
-    window, of_pane, bounds = sums.window, sums.pane, keys[2:4]
+    # A value is added to the window only: what that is more than the other panes is the newest one. To add it
+    # to both took a tenth more time.
+    window, others, bounds = sums.window, sums.others, keys[2:4]
     kinds = 0  # 1: sums are needed, 2: those of squares, too
     with_double = False
     for function in functions:
@@ -274,7 +288,7 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
         if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
             return
         n, low, high = 0, at.N_TOTALS, -1
-        pane, n_of_pane, value_of_pane, pane_low, pane_high = at.NEVER, 0, 0, at.N_TOTALS, -1
+        pane, n_of_pane, value_of_pane = at.NEVER, 0, 0
         if slots[slot, at.LENGTH] > 0:
             last = slots[slot, at.START] + slots[slot, at.LENGTH] - 1
             header = last - entries[last, at.VALUE]
@@ -286,23 +300,25 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
                 if entries[header, at.WORD] & 1 != 0:
                     n_of_pane, value_of_pane = 1, entries[header, at.VALUE]
                 else:
-                    n_of_pane, pane_low, pane_high = _add_group(
-                        ring, header, of_pane, kinds, 1, pane_low, pane_high
-                    )
+                    n_of_pane, low, high = _add_group(ring, header, others, kinds, 1, low, high)
+                    _add_sums(others, window, kinds, -1, low, high)
         while place < behind:
             if batch.time_us[place] != pane:
                 if n_of_pane > 0:
-                    bounds[0], bounds[1] = pane_low, pane_high
                     length = slots[slot, at.LENGTH]
                     is_one = (kinds == 0 or n_of_pane == 1) and length < slots[slot, at.CAPACITY]
                     header = slots[slot, at.START] + length if is_one else ring.meta[0]
-                    added = _put_pane(ring, header, pane, n_of_pane, value_of_pane, of_pane, kinds, bounds)
+                    if kinds > 0 and n_of_pane > 1:
+                        _add_sums(others, window, kinds, 1, low, high)
+                    bounds[0], bounds[1] = low, high
+                    added = _put_pane(ring, header, pane, n_of_pane, value_of_pane, others, kinds, bounds)
                     if is_one:
                         slots[slot, at.LENGTH] = length + 1
                     else:
                         _append(ring, slot, added)
-                    clear_sums(of_pane, pane_low, pane_high)
-                    n_of_pane, pane_low, pane_high = 0, at.N_TOTALS, -1
+                    if kinds > 0 and n_of_pane > 1:
+                        clear_sums(others, low, high)
+                    n_of_pane = 0
                 if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
                     break
                 pane = batch.time_us[place]
@@ -325,17 +341,12 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
                         slots[slot, at.MARK] = pane
                         if kinds > 0:
                             value = reads.values[place]
+                            if n_of_pane == 2:  # the window has the first one
+                                _add_sums(others, window, kinds, -1, low, high)
+                                add_value(others, value_of_pane, is_double, kinds == 2, 1)
                             chunk = add_value(window, value, is_double, kinds == 2, 1)
                             if chunk >= 0:
                                 low, high = min(low, chunk), max(high, chunk + 2)
-                            if n_of_pane == 2:
-                                chunk = add_value(of_pane, value_of_pane, is_double, kinds == 2, 1)
-                                if chunk >= 0:
-                                    pane_low, pane_high = min(pane_low, chunk), max(pane_high, chunk + 2)
-                            if n_of_pane > 1:
-                                chunk = add_value(of_pane, value, is_double, kinds == 2, 1)
-                                if chunk >= 0:
-                                    pane_low, pane_high = min(pane_low, chunk), max(pane_high, chunk + 2)
                             value_of_pane = value
                 else:
                     double_sum = _total(window, low, high, scale) if with_double and n > 0 else 0.0
@@ -361,8 +372,10 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
             place += 1
         free, n_of_newest = ring.meta[0], 0
         if n_of_pane > 0:
-            bounds[0], bounds[1] = pane_low, pane_high
-            n_of_newest = _put_pane(ring, free, pane, n_of_pane, value_of_pane, of_pane, kinds, bounds)
+            if kinds > 0 and n_of_pane > 1:
+                _add_sums(others, window, kinds, 1, low, high)
+            bounds[0], bounds[1] = low, high
+            n_of_newest = _put_pane(ring, free, pane, n_of_pane, value_of_pane, others, kinds, bounds)
         if n > 0:
             bounds[0], bounds[1] = low, high
             n_of_window = _put_group(ring, free + n_of_newest, pane, n, window, kinds, bounds)
@@ -370,7 +383,7 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
             entries[last, at.WORD], entries[last, at.VALUE] = n_of_newest, n_of_window
             _append(ring, slot, n_of_newest + n_of_window + 1)
         clear_sums(window, low, high)
-        clear_sums(of_pane, pane_low, pane_high)
+        clear_sums(others, low, high)
         if place < behind:
             keys[1] = place
             return

@@ -16,10 +16,10 @@ import numpy as np
 from cep.arrays import I64, U8
 from cep.engine.context.kernels import layout as at
 from cep.engine.context.kernels.compiled import inlined, kernel
-from cep.engine.context.kernels.exact import bit_length, bits_of, halves_of, power_of_two, scaled
+from cep.engine.context.kernels.exact import bit_length, bits_of, halves_of, leading_of, power_of_two, scaled
 from cep.engine.context.kernels.layout import Batch, Frames, Ring, Sums
 from cep.engine.context.kernels.sums import OF_TOTALS, clear_sums, load_sums, root_of, store_sums
-from cep.kernels.wide import add_square, leading_zeros, less, spread
+from cep.kernels.wide import add_square, less, spread
 
 MOST_OF_HALVES = 24
 """Entries that are room enough for a sum of two halves: there and, in the worst case, behind all others."""
@@ -261,26 +261,6 @@ def sum_by_prefixes(
     return True
 
 
-@inlined
-def _head(words: tuple[int, int, int, int]) -> tuple[int, int]:
-    """Return a number of four words as `leading` does: up to 63 bits of it, and a power of two."""
-    first, second, third, fourth = words
-    if fourth != 0:
-        upper, middle, rest, exponent = fourth, third, second | first, 192
-    elif third != 0:
-        upper, middle, rest, exponent = third, second, first, 128
-    elif second != 0:
-        upper, middle, rest, exponent = second, first, 0, 64
-    else:
-        upper, middle, rest, exponent = first, 0, 0, 0
-    shift = leading_zeros(upper)
-    if shift > 0:
-        upper = upper << shift | middle >> (64 - shift) & (1 << shift) - 1
-        middle <<= shift
-    head, rest = upper >> 1 & (1 << 63) - 1, rest | middle | upper & 1
-    return head | (1 if rest != 0 else 0), exponent - shift + 1
-
-
 @kernel
 def spread_by_prefixes(
     ring: Ring, batch: Batch, frames: Frames, functions: I64, out: I64, known: U8, prefixes: I64
@@ -353,7 +333,7 @@ def spread_by_prefixes(
             upper, lower = prefixes[high, 0] - prefixes[low, 0], prefixes[high, 1] - prefixes[low, 1]
             words = spread(n, upper, lower, low_bits, squares[0], squares[1], squares[2])
             is_zero = (words[0] | words[1] | words[2] | words[3]) == 0
-            head, shift = _head(words)
+            head, shift = leading_of(words[0], words[1], words[2], words[3], 0, 0)
             exponent += shift
             value = np.float64(head) / (np.float64(n) * np.float64(n - 1))
         for column in range(functions.shape[0]):
