@@ -10,11 +10,25 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64, U8
-from cep.engine.kernels.columns.packing import column_bounds, pack_rows, unpack_rows
+from cep.engine.kernels.columns.packing import (
+    BLOCK,
+    MOST_DIGITS,
+    column_bounds,
+    column_digits,
+    column_divisor,
+    pack_rows,
+    unpack_rows,
+)
 
 _SIZE = struct.Struct("<QI")  # rows, columns
 _MOST_BYTES, _MOST_COLUMNS = 8, 1 << 16
 """Bytes of a number, and columns: there are never more."""
+
+_LEAST_OF_DECIMALS = 2
+"""A column of distances of so many bytes is not looked at as doubles: it would not become much shorter."""
+
+_WITH_UNITS = 1 << 31
+"""Added to the number of columns where their units follow. Versions before had none."""
 
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -23,12 +37,15 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class Packed:
     """A matrix without its zeros: each column as distances from its lowest value, by planes of bytes.
 
-    A column of one value takes no bytes. Nothing is lost, and nothing has to be known about the columns: a
-    field that a rule does not use costs nothing.
+    A column of one value takes no bytes. Distances are in units of what they have in common: times in
+    milliseconds take 10 bits less than in microseconds. Doubles that are decimal fractions, as amounts of
+    money are, become whole numbers (ALP, Afroozeh and others 2023, section 3): 2 to 4 bytes in place of 8.
+    Nothing is lost, and nothing has to be known about the columns: a field that no rule uses costs nothing.
     """
 
     n_rows: int
     low: I64  # (columns,)
+    units: I64  # (columns,) of distances; 0 or -k: the column is of doubles with k digits behind the point
     widths: I64  # (columns,) bytes per row
     planes: U8  # the bytes of column 0, then of column 1, ...
 
@@ -38,7 +55,8 @@ class Packed:
             return
         planes = self.planes.view()
         planes.flags.writeable = False  # as stored bytes are: the kernel is compiled once
-        unpack_rows(planes, self.low, self.widths, matrix, first, self.n_rows)
+        room = np.empty(BLOCK, np.uint64)
+        unpack_rows(planes, self.low, self.units, self.widths, room, matrix, first, self.n_rows)
 
     def matrix(self) -> I64:
         """Return the matrix."""
@@ -52,17 +70,19 @@ class Packed:
         Compressed: LZ4 takes 0.2 ns a byte and leaves two thirds of typical runs, mostly their hashes. On its
         way through Spark and back each byte costs some 35 ns.
         """
-        size = _SIZE.pack(self.n_rows, len(self.low))
+        has_units = bool((self.units != 1).any())
+        size = _SIZE.pack(self.n_rows, len(self.low) | (_WITH_UNITS if has_units else 0))
         if self.n_rows == 0:
             return [size]
         low, widths = self.low.astype("<i8").tobytes(), self.widths.astype("u1").tobytes()
-        return [size, low, widths, pa.compress(self.planes, "lz4")]
+        units = self.units.astype("<i8").tobytes() if has_units else b""
+        return [size, low, widths, units, pa.compress(self.planes, "lz4")]
 
 
 def nothing(n_columns: int) -> Packed:
     """Return a matrix without rows."""
     none = np.zeros(n_columns, np.int64)
-    return Packed(0, none, none, np.zeros(0, np.uint8))
+    return Packed(0, none, none + 1, none, np.zeros(0, np.uint8))
 
 
 def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
@@ -74,11 +94,34 @@ def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
         return nothing(n_columns)
     low, high = np.full(n_columns, _HIGHEST), np.full(n_columns, _LOWEST)
     column_bounds(matrix, first, order, low, high)
-    bits = [(above - below).bit_length() for below, above in zip(low.tolist(), high.tolist(), strict=True)]
-    widths = np.array([-(-n // 8) for n in bits], np.int64)
+    units, widths = np.ones(n_columns, np.int64), np.zeros(n_columns, np.int64)
+    for column in range(n_columns):
+        low[column], units[column], widths[column] = _form(
+            matrix, first + column, order, low[column], high[column]
+        )
     planes = np.empty(int(widths.sum()) * len(order), np.uint8)
-    pack_rows(matrix, first, order, low, widths, planes)
-    return Packed(len(order), low, widths, planes)
+    pack_rows(matrix, first, order, low, units, widths, np.empty(BLOCK, np.uint64), planes)
+    return Packed(len(order), low, units, widths, planes)
+
+
+def _form(matrix: I64, column: int, order: I64, low: int, high: int) -> tuple[int, int, int]:
+    """Return the lowest number of a column, its unit, and the bytes of a distance."""
+    distance, unit = int(high) - int(low), 1
+    width = _n_bytes(distance)
+    if width > 1:
+        unit = int(column_divisor(matrix, column, order, low))
+        width = _n_bytes(distance // unit)
+    if width > _LEAST_OF_DECIMALS:
+        bounds = np.zeros(2, np.int64)
+        digits = column_digits(matrix, column, order, bounds)
+        lowest, highest = bounds.tolist()
+        if digits >= 0 and _n_bytes(highest - lowest) < width:
+            return lowest, -int(digits), _n_bytes(highest - lowest)
+    return low, unit, width
+
+
+def _n_bytes(number: int) -> int:
+    return -(-number.bit_length() // 8)
 
 
 def packed_in(data: memoryview) -> Packed:
@@ -86,6 +129,7 @@ def packed_in(data: memoryview) -> Packed:
     if len(data) < _SIZE.size:
         raise ValueError("cut off")
     n_rows, n_columns = _SIZE.unpack_from(data)
+    has_units, n_columns = n_columns & _WITH_UNITS != 0, n_columns & ~_WITH_UNITS
     if n_columns > _MOST_COLUMNS:
         raise ValueError("too many columns")
     if n_rows == 0:
@@ -94,8 +138,14 @@ def packed_in(data: memoryview) -> Packed:
     widths = np.frombuffer(data, "u1", n_columns, _SIZE.size + low.nbytes).astype(np.int64)
     if widths.max(initial=0) > _MOST_BYTES:
         raise ValueError("a number of too many bytes")
+    at, units = _SIZE.size + 9 * n_columns, np.ones(n_columns, np.int64)
+    if has_units:
+        units = np.frombuffer(data, "<i8", n_columns, at).astype(np.int64)
+        at += units.nbytes
+    if units.min(initial=1) < -MOST_DIGITS:
+        raise ValueError("a number of too many digits")
     n_bytes = n_rows * int(widths.sum())
-    planes = np.frombuffer(pa.decompress(data[_SIZE.size + 9 * n_columns :], n_bytes, "lz4"), np.uint8)
+    planes = np.frombuffer(pa.decompress(data[at:], n_bytes, "lz4"), np.uint8)
     if len(planes) != n_bytes:
         raise ValueError("cut off")
-    return Packed(n_rows, low, widths, planes)
+    return Packed(n_rows, low, units, widths, planes)

@@ -1,4 +1,4 @@
-"""Rows of 64-bit numbers to bytes and back: each column as distances from its lowest value.
+"""Rows of 64-bit numbers to bytes and back: each column as distances from its lowest value, in units.
 
 The bytes of a column are stored plane by plane, all lowest bytes first (BYTE_STREAM_SPLIT of Parquet). So any
 width is one simple loop, and a compressor finds the planes that hardly change. Rows are read in blocks that
@@ -9,11 +9,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from cep.arrays import I64, U8
-from cep.engine.kernels.compiled import kernel
+from cep.arrays import I64, U8, U64
+from cep.engine.kernels.compiled import inlined, kernel
 
 BLOCK = 256
-_BYTE = np.uint64(8)
+MOST_DIGITS = 9
+"""So many digits behind the point are looked for."""
+
+_BYTE, _LOWEST_BYTE, _NONE, _ONE = np.uint64(8), np.uint64(255), np.uint64(0), np.uint64(1)
+_LARGEST = 1 << 50
+"""Decimal fractions are of smaller whole numbers.
+
+A double is off from its fraction by one part in 2**53, and its product with a power of ten by one more: less
+than a quarter here. So the whole number is found again, whatever the power.
+"""
+_POWERS = np.array([10.0**digits for digits in range(MOST_DIGITS + 1)])
+
+
+@inlined
+def _cell(number: float, power: float) -> int:
+    """Return the bits of a decimal fraction. Of 0 they are 0."""
+    return np.float64((number + 0.0) / power).view(np.int64)  # type: ignore[return-value]
 
 
 @kernel
@@ -39,7 +55,100 @@ def column_bounds(matrix: I64, first: int, order: I64, low: I64, high: I64) -> N
 
 
 @kernel
-def pack_rows(matrix: I64, first: int, order: I64, low: I64, widths: I64, planes: U8) -> None:
+def column_divisor(matrix: I64, column: int, order: I64, low: int) -> int:
+    """Return the greatest number that divides all distances from the lowest value of a column.
+
+    Parameters
+    ----------
+    matrix : (rows, columns) int64
+        The cells.
+    column : int
+        Which one. It has more than one value.
+    order : (n,) int64
+        Rows of `matrix`.
+    low : int
+        The lowest value.
+    """
+    base, divisor = np.uint64(low), _NONE
+    for row in order:
+        distance = np.uint64(matrix[row, column]) - base
+        if divisor == _NONE:
+            divisor = distance
+        elif distance % divisor != _NONE:
+            rest = distance % divisor
+            while rest != _NONE:
+                divisor, rest = rest, divisor % rest
+            if divisor == _ONE:
+                break
+    # A single distance of more than 63 bits is no unit: units have a sign.
+    return int(np.int64(divisor)) if np.int64(divisor) > 0 else 1
+
+
+@kernel
+def column_digits(matrix: I64, column: int, order: I64, bounds: I64) -> int:
+    """Return how many digits behind the point the doubles of a column have at most.
+
+    Parameters
+    ----------
+    matrix : (rows, columns) int64
+        The cells.
+    column : int
+        Which one.
+    order : (n,) int64
+        Rows of `matrix`.
+    bounds : (2,) int64
+        The lowest and the highest one, without the point; written.
+
+    Returns
+    -------
+    The digits, or -1: some have more than `MOST_DIGITS`, are too large, or are no such doubles.
+    """
+    digits, power = 0, 1.0
+    low, high = _LARGEST, -_LARGEST
+    for row in order:
+        cell = matrix[row, column]
+        value = np.int64(cell).view(np.float64)
+        while True:
+            number = np.rint(value * power)
+            # Negative zero and what is no number are not equal to any.
+            if abs(number) < _LARGEST and _cell(number, power) == cell:
+                break
+            digits += 1
+            if digits > MOST_DIGITS:
+                return -1
+            power = _POWERS[digits]
+            if low <= high:
+                low, high = 10 * low, 10 * high
+                if low <= -_LARGEST or high >= _LARGEST:
+                    return -1
+        whole = int(number)
+        low, high = min(low, whole), max(high, whole)
+    bounds[0], bounds[1] = low, high
+    return digits
+
+
+@inlined
+def _distances(matrix: I64, column: int, rows: I64, low: int, unit: int, distances: U64) -> None:
+    """Write the distances of a column for some rows."""
+    base = np.uint64(low)
+    if unit == 1:
+        for index in range(rows.shape[0]):
+            distances[index] = np.uint64(matrix[rows[index], column]) - base
+    elif unit > 1:
+        divisor = np.uint64(unit)
+        for index in range(rows.shape[0]):
+            distances[index] = (np.uint64(matrix[rows[index], column]) - base) // divisor
+    else:
+        power = _POWERS[-unit]
+        for index in range(rows.shape[0]):
+            value = np.int64(matrix[rows[index], column]).view(np.float64)
+            distances[index] = np.uint64(np.int64(np.rint(value * power)) - low)
+
+
+@kernel
+def pack_rows(
+    matrix: I64, first: int, order: I64, low: I64, units: I64, widths: I64, distances: U64, planes: U8
+) -> None:
     """Write the columns from `first` on, over the rows in `order`, to `planes`.
 
     Parameters
@@ -52,37 +161,45 @@ def pack_rows(matrix: I64, first: int, order: I64, low: I64, widths: I64, planes
         Rows of `matrix`.
     low : (columns,) int64
         The lowest value of each column.
+    units : (columns,) int64
+        What its distances are multiples of, or less than 1: minus the digits behind the point of doubles.
     widths : (columns,) int64
         Bytes of each distance.
+    distances : (BLOCK,) uint64
+        Room.
     planes : (n * sum of widths,) uint8
         Column by column and plane by plane; written.
     """
     n = order.shape[0]
     for start in range(0, n, BLOCK):
         end = min(start + BLOCK, n)
-        at = 0
+        at = start
         for column in range(low.shape[0]):
-            base = np.uint64(low[column])
+            if widths[column] > 0:
+                _distances(matrix, first + column, order[start:end], low[column], units[column], distances)
             for plane in range(widths[column]):
                 shift = np.uint64(plane) * _BYTE
-                for index in range(start, end):
-                    distance = np.uint64(matrix[order[index], first + column]) - base
-                    planes[at + index] = np.uint8(distance >> shift)
+                for index in range(end - start):
+                    planes[at + index] = np.uint8(distances[index] >> shift & _LOWEST_BYTE)
                 at += n
 
 
 @kernel
-def unpack_rows(planes: U8, low: I64, widths: I64, matrix: I64, first: int, n: int) -> None:
+def unpack_rows(
+    planes: U8, low: I64, units: I64, widths: I64, distances: U64, matrix: I64, first: int, n: int
+) -> None:
     """Write the columns from `first` on of the first `n` rows.
 
     Parameters
     ----------
     planes : (n * sum of widths,) uint8
         What `pack_rows` wrote.
-    low : (columns,) int64
-        The lowest value of each column.
+    low, units : (columns,) int64
+        The lowest value of each column, and its unit.
     widths : (columns,) int64
         Bytes of each distance.
+    distances : (BLOCK,) uint64
+        Room.
     matrix : (rows, first + columns) int64
         Zeros; written.
     first : int
@@ -96,11 +213,21 @@ def unpack_rows(planes: U8, low: I64, widths: I64, matrix: I64, first: int, n: i
         for column in range(low.shape[0]):
             if widths[column] == 0 and low[column] == 0:
                 continue
-            for row in range(start, end):
-                matrix[row, first + column] = low[column]
+            of, unit = first + column, units[column]
+            distances[:] = 0
             for plane in range(widths[column]):
                 shift = np.uint64(plane) * _BYTE
                 for row in range(start, end):
-                    value = np.uint64(matrix[row, first + column]) + (np.uint64(planes[at + row]) << shift)
-                    matrix[row, first + column] = np.int64(value)
+                    distances[row - start] |= np.uint64(planes[at + row]) << shift
                 at += n
+            base = np.uint64(low[column])
+            if unit == 1:
+                for row in range(start, end):
+                    matrix[row, of] = np.int64(base + distances[row - start])
+            elif unit > 1:
+                for row in range(start, end):
+                    matrix[row, of] = np.int64(base + np.uint64(unit) * distances[row - start])
+            else:
+                for row in range(start, end):
+                    number = low[column] + np.int64(distances[row - start])
+                    matrix[row, of] = _cell(np.float64(number), _POWERS[-unit])
