@@ -47,11 +47,14 @@ def column_bounds(matrix: I64, first: int, order: I64, low: I64, high: I64) -> N
     low, high : (columns,) int64
         The bounds; written.
     """
-    for row in order:
+    n = order.shape[0]
+    for start in range(0, n, BLOCK):
         for column in range(low.shape[0]):
-            value = matrix[row, first + column]
-            low[column] = min(low[column], value)
-            high[column] = max(high[column], value)
+            least, most = low[column], high[column]
+            for index in range(start, min(start + BLOCK, n)):
+                value = matrix[order[index], first + column]
+                least, most = min(least, value), max(most, value)
+            low[column], high[column] = least, most
 
 
 @kernel
