@@ -10,6 +10,7 @@ _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
 _SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
 _PANES, _SLIDING = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/sliding.py"
 _ENDS = f"{_CONTEXT}/ends.py"
+_PACKING = "cep/engine/kernels/columns/packing.py"
 _SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
 _CHANGES, _TABLES, _KEPT = f"{_CONTEXT}/changes.py", f"{_CONTEXT}/tables.py", f"{_CONTEXT}/kept_rows.py"
 _VIEWS, _VIEW_ROWS = "cep/compiler/analysis/views.py", "cep/compiler/analysis/view_rows.py"
@@ -518,5 +519,26 @@ FAULTS = (
         "self._searched if is_of_key else self._base",
         "self._base",
         only="views",
+    ),
+    Fault(
+        "a snapshot divides by what divides some distances",
+        _PACKING,
+        "elif distance % divisor != _NONE:",
+        "elif distance < divisor:",
+        only="windowed values",
+    ),
+    Fault(
+        "a snapshot rounds doubles to nine digits",
+        _PACKING,
+        "_cell(number, power) == cell:",
+        "abs(number / power - value) < 1e-9:",
+        only="windowed values",
+    ),
+    Fault(
+        "the square of a sum of two words lacks a product",
+        "cep/kernels/wide.py",
+        "place = 64 * (number + other) + (other > number)",
+        "place = 64 * (number + other)",
+        only="windowed values",
     ),
 )
