@@ -6,6 +6,9 @@ table with a row for each key and 100,000 versions a minute of event time. With 
 rule is strict, so that it needs all events without windows, too. Another one is interested in rare events, or
 in half of them: without windows it drops the others before they are shuffled and ordered.
 
+One of the strict rules has long windows: all events so far are in one of them. Others have windows of a
+minute, or long ones by steps.
+
 "Carried" is the same stream with windows and table, but its operator computes nothing: it takes its rows in
 and gives back a state of as many bytes as the engine's has. What it takes is Spark's, whatever the engine is.
 A figure is the processor time of all processes for an event, the least of some repeats, and the time of the
@@ -19,7 +22,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
 import click
@@ -53,24 +56,41 @@ RULE r FROM e {join} PARTITION BY id PATTERN {pattern} WITHIN 10 SECONDS {window
 DEFINE a AS amount > {most} {conditions}, b AS amount < {least}
 MEASURES a.amount AS amount
 """
-PLAIN = {"join": "", "windows": "", "conditions": ""}
+PLAIN = {"join": "", "conditions": ""}
+WINDOWS = (
+    "LET lately = COUNT(*) OVER LAST {counted}, spent = SUM(amount) OVER LAST {summed}, "
+    "usual = AVG(amount) OVER PREVIOUS 5 EVENTS"
+)
+LONG = WINDOWS.format(counted="10 MINUTES", summed="1 MINUTE")
+SHORT = WINDOWS.format(counted="1 MINUTE", summed="10 SECONDS")
+BY_STEPS = WINDOWS.format(counted="10 MINUTES BY 1 MINUTE", summed="1 MINUTE BY 10 SECONDS")
 CONTEXT = {
     "join": "JOIN c ON id",
-    "windows": "LET lately = COUNT(*) OVER LAST 10 MINUTES, spent = SUM(amount) OVER LAST 1 MINUTE, "
-    "usual = AVG(amount) OVER PREVIOUS 5 EVENTS",
     "conditions": "AND lately > 0 AND spent > 500 AND (usual IS NULL OR amount > usual)",
 }
+
+
+class Kind(NamedTuple):
+    """Of which events a rule is interested in: its pattern, and what their amount is compared with."""
+
+    pattern: str
+    least: str
+    plain: str
+    context: str
+    windows: str = LONG
+
+
+STRICT = Kind("a b", "100", "999", "c.most")
 KINDS = {
-    "every event": {"pattern": "a b", "least": "100", "plain": "999", "context": "c.most"},
-    "rare events": {"pattern": "a -> b", "least": "1", "plain": "999", "context": "c.most"},
-    "every second event": {
-        "pattern": "a -> b",
-        "least": "1",
-        "plain": "500",
-        "context": "c.most - 499",
-    },
+    "every event": STRICT,
+    "every event, short windows": STRICT._replace(windows=SHORT),
+    "every event, by steps": STRICT._replace(windows=BY_STEPS),
+    "rare events": Kind("a -> b", "1", "999", "c.most"),
+    "every second event": Kind("a -> b", "1", "500", "c.most - 499"),
 }
-"""Of which events a rule is interested in: its pattern, and what their amount is compared with."""
+CARRIED = "every event"
+KEYS = {1_000: tuple(KINDS)[:3], 100_000: tuple(KINDS)}
+"""The kinds of rules for so many keys."""
 
 BYTES_OF_STATE = 6
 """So many for each event so far has the engine's state at the end: of 2 million events 13 MB, table and all.
@@ -155,7 +175,8 @@ def write(folder: Path, n: int, n_keys: int, *, all_bits: bool) -> None:
         table = SOURCE_OF_TABLE.format(at_once=AT_ONCE) if name == "context" else ""
         for number, kind in enumerate(KINDS.values()):
             place = f"{name}{number}"
-            text = RULE.format(**parts, most=kind[name], pattern=kind["pattern"], least=kind["least"])
+            most, windows = (kind.plain, "") if name == "plain" else (kind.context, kind.windows)
+            text = RULE.format(**parts, windows=windows, most=most, pattern=kind.pattern, least=kind.least)
             (folder / f"{place}.cep").write_text(text)
             text = PIPELINE.format(place=place, table=table, at_once=AT_ONCE)
             (folder / f"{place}.yaml").write_text(text)
@@ -213,15 +234,19 @@ def main(quick: bool, all_bits: bool, out: Path) -> None:
     """Run the benchmark."""
     from spark_runtime import session
 
-    n, n_keys, repeats = (200_000, 10_000, 1) if quick else (2_000_000, 100_000, 3)
+    n, repeats = (200_000, 1) if quick else (2_000_000, 3)
     session({"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}, is_short=True)
     figures = []
-    with tempfile.TemporaryDirectory() as place:
-        write(Path(place), n, n_keys, all_bits=all_bits)
-        for number, kind in enumerate(KINDS):
-            case = f"{kind}, {n_keys:,} keys"
-            figures += in_turns(Path(place), n, number, case, repeats, carried=number == 0)
-    report("windows_on_spark", figures, {"events": n, "keys": n_keys, "repeats": repeats}, out)
+    for most_keys, kinds in KEYS.items():
+        n_keys = most_keys // 10 if quick else most_keys
+        with tempfile.TemporaryDirectory() as place:
+            write(Path(place), n, n_keys, all_bits=all_bits)
+            for name in kinds:
+                carried = name == CARRIED and most_keys == max(KEYS)
+                case = f"{name}, {n_keys:,} keys"
+                number = tuple(KINDS).index(name)
+                figures += in_turns(Path(place), n, number, case, repeats, carried=carried)
+    report("windows_on_spark", figures, {"events": n, "repeats": repeats}, out)
 
 
 if __name__ == "__main__":
