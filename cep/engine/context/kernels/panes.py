@@ -265,7 +265,7 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
     is_double, is_previous = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.PREVIOUS] != 0
     span, slots, entries = ring.spec[at.SPAN], ring.keys, ring.entries
     all_counting, all_known = reads.counting.shape[0] == 0, reads.known.shape[0] == 0
-    # A value is added to the window only: what that is more than the other panes is the newest one. To add it
+    # A value is added to the window only: the newest pane is what the window has beside the others. To add it
     # to both took a tenth more time.
     window, others, bounds = sums.window, sums.others, keys[2:4]
     kinds = 0  # 1: sums are needed, 2: those of squares, too
