@@ -15,6 +15,7 @@ from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
 from cep.engine.kernels.columns.order import clear_bit, number_keys, pack_bits
 from cep.engine.matcher import Matcher
 from cep.engine.order.ordering import OrderedEvents
+from cep.engine.state.packing import packed
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
 from cep.kernels.compiled import KERNELS, PARTS, is_compiled
@@ -134,6 +135,7 @@ def _run_all_kernels() -> None:
     matcher.advance(2)
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
+    packed(np.array([[0], [3], [1 << 40]]))
     _run_window_kernels()
 
 

@@ -109,8 +109,9 @@ def _form(matrix: I64, column: int, order: I64, low: int, high: int) -> tuple[in
     distance, unit = int(high) - int(low), 1
     width = _n_bytes(distance)
     if width > 1:
-        unit = int(column_divisor(matrix, column, order, low))
-        width = _n_bytes(distance // unit)
+        divisor = int(column_divisor(matrix, column, order, low))
+        if _n_bytes(distance // divisor) < width:  # units are bytes, too
+            unit, width = divisor, _n_bytes(distance // divisor)
     if width > _LEAST_OF_DECIMALS:
         bounds = np.zeros(2, np.int64)
         digits = column_digits(matrix, column, order, bounds)

@@ -115,7 +115,8 @@ def test_events_are_kept_only_as_long_as_a_run_may_report_them() -> None:
         matcher.advance(at * SECOND)
         matcher = Matcher.restore(compiled, matcher.snapshot())
         sizes.append(len(matcher.snapshot()))
-    assert sizes[-1] == sizes[20]
+    # A compressor packs different times to sizes that differ by some bytes. Forty more events take a thousand.
+    assert max(sizes[20:]) - min(sizes[20:]) < 16
     matcher.push(prepared(compiled, ("k", 60, "b")))
     table = matcher.finish()
     assert table["xs"].to_pylist() == [[at] for at in (56.0, 57.0, 58.0, 59.0) for _ in range(2)]

@@ -294,7 +294,17 @@ def _magnitude(digits: I64, low: int, high: int, above: int) -> int:
 
 @inlined
 def spread_of_four(sums: Sums, low: int, n: int) -> tuple[int, int]:
-    """Return what `spread` does, of no more than four chunks from `low` on: in registers."""
+    """Return what `spread` does, of no more than four chunks: in registers.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key. The fourth chunk may have more than 32 bits.
+    low : int
+        The first chunk of `sums.totals`.
+    n : int
+        The number of values, at least 1.
+    """
     totals, squares, at = sums.totals, sums.squares, 2 * low
     words = spread_of_chunks(
         n,

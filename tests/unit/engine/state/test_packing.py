@@ -52,9 +52,12 @@ def through_bytes(matrix: I64) -> Packed:
     return found
 
 
-@pytest.mark.parametrize(("unit", "width"), [(1, 4), (2, 4), (1000, 3), (3_600_000_000, 1)])
-def test_distances_are_in_units_of_what_they_have_in_common(unit: int, width: int) -> None:
-    times = 1_714_521_600_000_000 + unit * np.array([5, 3, 0, (3_599_999_999 // unit) or 200])
+@pytest.mark.parametrize(
+    ("step", "unit", "width"),
+    [(1, 1, 4), (2, 1, 4), (1000, 1000, 3), (3_600_000_000, 3_600_000_000, 1)],  # a unit takes 8 bytes, too
+)
+def test_distances_are_in_units_of_what_they_have_in_common(step: int, unit: int, width: int) -> None:
+    times = 1_714_521_600_000_000 + step * np.array([5, 3, 0, (3_599_999_999 // step) or 200])
     found = through_bytes(times[:, np.newaxis])
     assert found.units.tolist() == [unit]
     assert found.widths.tolist() == [width]
