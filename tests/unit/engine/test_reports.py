@@ -115,7 +115,7 @@ def test_events_are_kept_only_as_long_as_a_run_may_report_them() -> None:
         matcher.advance(at * SECOND)
         matcher = Matcher.restore(compiled, matcher.snapshot())
         sizes.append(len(matcher.snapshot()))
-    # A compressor packs different times to sizes that differ by some bytes. Forty more events take a thousand.
+    # Different times are compressed to sizes that differ by some bytes. Forty more events take a thousand.
     assert max(sizes[20:]) - min(sizes[20:]) < 16
     matcher.push(prepared(compiled, ("k", 60, "b")))
     table = matcher.finish()
