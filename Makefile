@@ -4,10 +4,10 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test check servers fuzz fuzz-text fuzz-readers sweep bench lock clean java
+.PHONY: help demo payments test test-servers check servers fuzz fuzz-text fuzz-readers sweep bench lock clean java
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-17s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
 
 demo: java  ## generate card traffic with planted fraud, stream it through Spark, score the alerts
 	$(BIN)/python -m scenarios.fraud $(ARGS)
@@ -29,7 +29,10 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...; tests without theirs are skipped
+test-servers: servers  ## fetch the servers, then run the tests that were left out without them
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)
+
+servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 	@$(BIN)/python tools/servers/fetch.py
 
 fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"

@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.left_out import pytest_addoption as pytest_addoption
+from tests.left_out import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.left_out import pytest_ignore_collect as pytest_ignore_collect
+from tests.left_out import pytest_sessionfinish as pytest_sessionfinish
+
 MAX_SECONDS = 600
 """No test may take longer: one that never ends would stop the gate without a word."""
 

@@ -13,15 +13,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.servers.process import free_ports
+from tests.left_out import require
 
 JARS = Path(__file__).parents[2] / ".servers" / "artemis"
-WHY = "ActiveMQ Artemis is missing; get it with: make servers"
 USER, PASSWORD = "reader", "the-right-password"
 N_ADDRESSES = 20
 
@@ -99,6 +100,7 @@ def running_artemis(folder: Path) -> Iterator[int]:
     """Start a server whose data are in `folder`, wait until it answers, and end it."""
     from spark_runtime.sessions.java import find_java
 
+    require(JARS.is_dir() and find_spec("proton") is not None, "ActiveMQ Artemis or its client")
     (port,) = free_ports(1)
     queues = "".join(
         f'<address name="queue-{n}"><anycast><queue name="queue-{n}"/></anycast></address>'

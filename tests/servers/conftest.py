@@ -2,20 +2,18 @@
 
 import os
 from collections.abc import Iterator
-from importlib.util import find_spec
 from shutil import which
 
 import pytest
 
 from spark_runtime.sources.messages.source import KEPT
+from tests.left_out import require
 from tests.servers.certificates import Authority, made_authority, signed_certificate
-from tests.servers.kafka_broker import JARS, Broker, require_servers, running_broker
+from tests.servers.kafka_broker import Broker, running_broker
 from tests.servers.kinesis_server import CREDENTIALS, KinesisServer, running_kinesis
 from tests.servers.nats_server import NatsServer, running_nats
-from tests.servers.nats_server import program as nats_program
-from tests.servers.postgres_server import PostgresServer, require_postgres, running_postgres
-from tests.servers.process import require
-from tests.servers.rabbitmq_server import SERVER, Rabbit, running_rabbit
+from tests.servers.postgres_server import PostgresServer, running_postgres
+from tests.servers.rabbitmq_server import Rabbit, running_rabbit
 from tests.spark.conftest import spark as spark
 
 os.environ.update(CREDENTIALS)  # before anything starts Spark, whose workers take over what is there then
@@ -24,7 +22,6 @@ os.environ.update(CREDENTIALS)  # before anything starts Spark, whose workers ta
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Broker]:
     """Return a Kafka broker."""
-    require_servers(JARS.is_dir() and find_spec("confluent_kafka") is not None)
     folder = tmp_path_factory.mktemp("kafka")
     with running_broker(folder, signed_certificate(folder, authority)) as running:
         yield running
@@ -33,14 +30,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Return who has signed the certificate of the Kafka broker."""
-    require(which("openssl") is not None, "openssl", "apt-get install openssl")
+    require(which("openssl") is not None, "openssl")
     return made_authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """Return a PostgreSQL server."""
-    require_postgres()
     with running_postgres() as running:
         yield running
 
@@ -48,7 +44,6 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """Return a server of NATS with JetStream."""
-    require(nats_program() is not None and find_spec("nats") is not None, "the server of NATS")
     with running_nats(tmp_path_factory.mktemp("nats")) as running:
         yield running
         KEPT.close()
@@ -57,7 +52,6 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 @pytest.fixture(scope="session")
 def kinesis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KinesisServer]:
     """Return a server that plays Kinesis."""
-    require(find_spec("moto") is not None and find_spec("boto3") is not None, "the server of Kinesis, moto,")
     with running_kinesis(tmp_path_factory.mktemp("kinesis")) as running:
         yield running
         KEPT.close()
@@ -66,8 +60,6 @@ def kinesis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kinesis
 @pytest.fixture(scope="session")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
     """Return a broker of RabbitMQ."""
-    packages = all(find_spec(name) is not None for name in ("pika", "rstream"))
-    require(SERVER.exists() and packages, "RabbitMQ", "apt-get install rabbitmq-server")
     with running_rabbit(tmp_path_factory.mktemp("rabbit")) as running:
         yield running
         KEPT.close()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from scenarios.servers.kafka import JARS, KafkaServer, running_kafka
 from scenarios.servers.process import free_ports
-from tests.servers.process import require
+from tests.left_out import require
 
-__all__ = ["JARS", "PASSWORD", "USER", "Broker", "free_ports", "require_servers", "running_broker"]
+__all__ = ["JARS", "PASSWORD", "USER", "Broker", "free_ports", "require_kafka", "running_broker"]
 
 USER, PASSWORD = "reader", "the-right-password"
 
@@ -103,13 +104,14 @@ class Broker(KafkaServer):
             (producer.commit_transaction if commits else producer.abort_transaction)(30)
 
 
-def require_servers(is_there: bool) -> None:
-    """Skip the test where the broker is missing; fail where the environment says that it is required."""
-    require(is_there, "the Kafka broker")
+def require_kafka() -> None:
+    """Leave the test out where the broker or its client is missing."""
+    require(JARS.is_dir() and find_spec("confluent_kafka") is not None, "the Kafka broker")
 
 
 @contextmanager
 def running_broker(folder: Path, certificate: Path | None = None) -> Iterator[Broker]:
     """Start a broker whose data are in `folder`, wait until it answers, and end it."""
+    require_kafka()
     with running_kafka(folder, {USER: PASSWORD}, certificate) as server:
         yield Broker(server.address, server.sasl_address, server.pid, server.tls_address)

@@ -16,7 +16,7 @@ from scenarios.servers.kafka import JARS
 from scenarios.servers.process import free_ports, running, wait_until
 from spark_runtime.kafka_connection import patiently
 from spark_runtime.sessions.java import find_java
-from tests.servers.kafka_broker import Broker
+from tests.servers.kafka_broker import Broker, require_kafka
 
 _START_SECONDS = 180
 
@@ -71,6 +71,7 @@ class Cluster(Broker):
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
     """Start three brokers whose data are in `folder`, wait until all are there, and end them."""
+    require_kafka()
     ports, controllers = free_ports(6)[:3], free_ports(3)
     voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
     java = [find_java().command, "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ class KinesisServer:
 @contextmanager
 def running_kinesis(folder: Path) -> Iterator[KinesisServer]:
     """Start a server, wait until it answers, and end it."""
+    from tests.left_out import require  # not above: this file is the server's program, too
+
+    installed = all(find_spec(name) is not None for name in ("moto", "boto3"))
+    require(installed, "the server of Kinesis, moto,")
     log = folder / "kinesis.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(

@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.left_out import require
 from tests.servers.kafka_broker import free_ports
 
-WHY = "Mosquitto is missing; get it with: apt-get install mosquitto"
 USER, PASSWORD = "reader", "the-right-password"
 
 _PR_SET_PDEATHSIG = 1
@@ -32,6 +33,7 @@ def find_mosquitto() -> str | None:
 def running_mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
     """Start a broker; yield its port, and another one that asks for a password."""
     command = find_mosquitto()
+    require(command is not None and find_spec("paho") is not None, "Mosquitto")
     assert command is not None
     port, closed = free_ports(2)
     passwords = folder / "passwords"

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.left_out import require
 from tests.servers.kafka_broker import free_ports
 from tests.servers.process import running, wait_until
 
@@ -114,9 +116,10 @@ class NatsServer:
 @contextmanager
 def running_nats(folder: Path, *, has_jetstream: bool = True) -> Iterator[NatsServer]:
     """Start a server whose data are in `folder`, wait until it answers, and end it."""
-    (port,) = free_ports(1)
     found = program()
+    require(found is not None and find_spec("nats") is not None, "the server of NATS")
     assert found is not None
+    (port,) = free_ports(1)
     settings, log = folder / "nats.conf", folder / "nats.log"
     jetstream = f'jetstream {{store_dir: "{folder / "data"}"}}' if has_jetstream else ""
     settings.write_text(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 
 from scenarios.servers import postgres
-from tests.servers.process import require
+from tests.left_out import require
 
 USER, PASSWORD = "reader", "the-right-password"
 
@@ -34,14 +34,10 @@ class PostgresServer(postgres.PostgresServer):
         return name
 
 
-def require_postgres() -> None:
-    """Skip the test where the server is missing; fail where the environment says that it is required."""
-    require(postgres.has_postgres(), "the PostgreSQL server")
-
-
 @contextmanager
 def running_postgres(**settings: str) -> Iterator[PostgresServer]:
     """Start a server, wait until it answers, and end it. `settings` are those of `postgresql.conf`."""
+    require(postgres.has_postgres(), "the PostgreSQL server")
     with postgres.running_postgres_server(**{**_STRANGE, **settings}) as found:
         server = PostgresServer(found.port, found.version)
         server.run("postgres", f"CREATE ROLE {USER} LOGIN REPLICATION PASSWORD '{PASSWORD}'")

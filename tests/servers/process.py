@@ -1,18 +1,15 @@
-"""Servers of tests: their processes, and what a test does where one is missing."""
+"""Servers of tests: their processes."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from scenarios.servers.process import running, wait_until
 
-__all__ = ["ended_with_this_process", "require", "running", "wait_until"]
+__all__ = ["ended_with_this_process", "running", "wait_until"]
 
 _WATCH = """
 import os, signal, sys
@@ -41,13 +38,3 @@ def ended_with_this_process(group: int) -> Iterator[None]:
         watcher.wait()
         assert watcher.stdin is not None
         watcher.stdin.close()
-
-
-def require(is_there: bool, what: str, command: str = "make servers") -> None:
-    """Skip the test where a server is missing; fail where the environment says that servers are required."""
-    if is_there:
-        return
-    why = f"{what} is missing; get it with: {command}"
-    if os.environ.get("CEP_SERVERS") == "required":
-        pytest.fail(why)
-    pytest.skip(why)

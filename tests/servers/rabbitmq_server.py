@@ -14,17 +14,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.left_out import require
 from tests.servers.kafka_broker import free_ports
 from tests.servers.process import ended_with_this_process
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-WHY = "RabbitMQ is missing; get it with: apt-get install rabbitmq-server"
 
 _START_SECONDS = 120
 _PR_SET_PDEATHSIG = 1
@@ -88,6 +89,8 @@ class Rabbit:
 @contextmanager
 def running_rabbit(folder: Path) -> Iterator[Rabbit]:
     """Start a node whose data are in `folder`, wait until it answers, and end it."""
+    installed = SERVER.exists() and all(find_spec(name) is not None for name in ("pika", "rstream"))
+    require(installed, "RabbitMQ")
     port, streams, distribution, epmd = free_ports(4)
     (folder / "rabbitmq.conf").write_text(
         f"listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\nlog.file = false\n"

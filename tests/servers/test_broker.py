@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.servers.kafka_broker import Broker, require_servers
+from tests.servers.kafka_broker import Broker
 
 
 def test_a_message_that_was_sent_can_be_read(broker: Broker) -> None:
@@ -22,17 +20,3 @@ def test_a_transaction_that_was_aborted_is_seen_by_nobody_who_reads_what_is_comm
     broker.send(topic, [b"yes"], commits=True)
     assert [m.value() for m in broker.messages(topic)] == [b"yes"]
     assert [m.value() for m in broker.messages(topic, "read_uncommitted")] == [b"no", b"yes"]
-
-
-def test_without_a_server_a_test_is_skipped_with_the_command_that_gets_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("CEP_SERVERS", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="get it with: make servers"):
-        require_servers(is_there=False)
-
-
-def test_where_servers_are_required_a_missing_one_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CEP_SERVERS", "required")
-    with pytest.raises(pytest.fail.Exception, match="get it with: make servers"):
-        require_servers(is_there=False)

@@ -12,8 +12,8 @@ from tests.kills.points import BEFORE, Call
 from tests.kills.runs import Kill, killed
 from tests.kills.ticks import Tick, expected_rows, write_rules
 from tests.kills.written import in_json, lines_of
+from tests.left_out import require
 from tests.servers.kafka_broker import JARS, USER, Broker
-from tests.servers.process import require
 
 CONNECTOR = JARS.parent / "spark-kafka"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from tests.kills.runs import Kill, killed
 from tests.kills.ticks import Tick, expected_rows, write_rules
 from tests.kills.written import in_topic
-from tests.servers.kafka_broker import JARS, require_servers
 from tests.servers.kafka_cluster import Cluster, running_cluster
 from tests.servers.spools import until
 
@@ -25,7 +23,6 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Return three brokers."""
-    require_servers(JARS.is_dir() and find_spec("confluent_kafka") is not None)
     with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 

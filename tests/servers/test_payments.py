@@ -21,8 +21,9 @@ from scenarios.payments.events import DAY_US, NOW_US, START_US, Pen, write_traff
 from scenarios.payments.score import Alert, alert_of, do_agree, score
 from scenarios.payments.stories import PLOTS, Story, tell_stories
 from scenarios.servers.kafka import has_kafka
-from scenarios.servers.postgres import has_postgres, running_postgres_server
-from tests.servers.process import require
+from scenarios.servers.postgres import has_postgres
+from tests.left_out import require
+from tests.servers.postgres_server import running_postgres
 
 MARK = "CEP_TEST_OF_PAYMENTS"
 
@@ -114,7 +115,7 @@ def test_programs_of_postgresql_that_its_user_cannot_reach_are_copied(
     closed.chmod(0o700)
     spec = SimpleNamespace(origin=str(closed / "__init__.py"))
     monkeypatch.setattr("scenarios.servers.postgres.find_spec", lambda name: spec)
-    with running_postgres_server() as server:
+    with running_postgres() as server:
         assert server.run("postgres", "SELECT 1") == [(1,)]
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
 

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from tests.left_out import require
 from tests.servers.kafka_broker import free_ports
 from tests.servers.postgres_server import PostgresServer
-from tests.servers.process import require
 from tests.servers.rabbitmq_server import Rabbit
 from tests.servers.test_kafka_page import blocks
 from tests.unit.commands.test_tables_page import write_view
@@ -144,7 +144,7 @@ def serving(server: Any) -> Iterator[None]:
 def running_redis(folder: Path) -> Iterator[int]:
     """Start a Redis whose data are in `folder`, and end it; yield its port."""
     program = shutil.which("redis-server")
-    require(program is not None, "Redis", "apt-get install redis-server")
+    require(program is not None, "Redis")
     assert program is not None
     (port,) = free_ports(1)
     settings = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]

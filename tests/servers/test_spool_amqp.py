@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from cep.errors import InputError
 from cep.spool.intake import Room
 from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
-from tests.servers.artemis_server import JARS, N_ADDRESSES, PASSWORD, USER, WHY, Sender, running_artemis, sent
+from tests.servers.artemis_server import N_ADDRESSES, PASSWORD, USER, Sender, running_artemis, sent
 from tests.servers.kafka_broker import free_ports
 from tests.servers.spools import NOW_US, Line, batch, killed_at_each_point, running, until
 
@@ -26,15 +24,6 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    why = (
-        WHY
-        if not JARS.is_dir()
-        else "python-qpid-proton is missing; get it with: pip install 'spark-cep[amqp]'"
-    )
-    if not JARS.is_dir() or find_spec("proton") is None:
-        if os.environ.get("CEP_SERVERS") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
     with running_artemis(tmp_path_factory.mktemp("artemis")) as found:
         yield found
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from cep.errors import InputError
 from cep.spool.intake import Room
 from cep.spool.receivers.mqtt import MqttReceiver, MqttSettings
 from tests.servers.kafka_broker import free_ports
-from tests.servers.mosquitto_server import PASSWORD, USER, WHY, find_mosquitto, running_mosquitto
+from tests.servers.mosquitto_server import PASSWORD, USER, running_mosquitto
 from tests.servers.spools import NOW_US, Line, batch, killed_at_each_point, running, until
 
 _NUMBERS = count()
@@ -24,10 +22,6 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    if find_mosquitto() is None or find_spec("paho") is None:
-        if os.environ.get("CEP_SERVERS") == "required":
-            pytest.fail(WHY)
-        pytest.skip(WHY)
     with running_mosquitto(tmp_path_factory.mktemp("mosquitto")) as found:
         yield found
 

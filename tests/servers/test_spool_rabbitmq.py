@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from cep.errors import InputError
 from cep.spool.intake import Room
 from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
 from tests.servers.kafka_broker import free_ports
-from tests.servers.rabbitmq_server import SERVER, WHY, Rabbit, running_rabbit
+from tests.servers.rabbitmq_server import Rabbit, running_rabbit
 from tests.servers.spools import NOW_US, Line, batch, killed_at_each_point, running, until
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -24,10 +22,6 @@ KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 @pytest.fixture(scope="module")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
-    if not SERVER.exists() or find_spec("pika") is None:
-        if os.environ.get("CEP_SERVERS") == "required":
-            pytest.fail(WHY)
-        pytest.skip(WHY)
     with running_rabbit(tmp_path_factory.mktemp("rabbitmq")) as found:
         yield found
 

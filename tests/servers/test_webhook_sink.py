@@ -24,6 +24,7 @@ from spark_runtime.sinks.webhook.endpoint import Endpoint
 from spark_runtime.sinks.webhook.sending import Clock, Sending
 from spark_runtime.sinks.webhook.settings import WebhookSpec
 from spark_runtime.sinks.webhook.sink import WebhookSink
+from tests.left_out import require
 from tests.servers.gate import gate_to
 from tests.servers.kafka_broker import free_ports
 from tests.servers.web_server import made_certificate
@@ -321,8 +322,7 @@ def test_a_secret_with_a_line_feed_is_told_and_not_shown(
 
 def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
     both = made_certificate(tmp_path)
-    if both is None:
-        pytest.skip("openssl is missing, which makes the certificate of this test")
+    require(both is not None, "openssl")
     with running_web_server(both) as web:
         strict = Endpoint(web.url, timeout_s=5)
         with pytest.raises(InputError) as caught:

@@ -25,6 +25,7 @@ from cep.spool.intake import AtLimit, Intake, Room
 from cep.spool.receivers.http import HttpReceiver, HttpSettings
 from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, joined
 from cep.spool.writer import Limits, writer_at
+from tests.left_out import require
 
 SETTINGS = HttpSettings(port=0)
 NOW_US = 1_714_500_000_000_000
@@ -336,8 +337,8 @@ def test_at_the_end_a_request_that_was_begun_is_answered(tmp_path: Path) -> None
 
 def test_with_a_certificate_it_speaks_tls_and_a_wrong_one_is_told(tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is missing")
+    require(openssl is not None, "openssl")
+    assert openssl is not None
     file = tmp_path / "tls.pem"
     command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
