@@ -66,8 +66,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[Any]:
     reports = reporter.stats
     now = sorted({report.nodeid for report in reports.get("skipped", ()) if _SIGN in _reason(report)})
     ran = {report.nodeid for kind in ("passed", "failed", "error") for report in reports.get(kind, ())}
-    if config.cache is not None:
-        config.cache.set(_KEPT, sorted((set(_kept(config)) - ran) | set(now)))
+    if (cache := _cache(config)) is not None:
+        cache.set(_KEPT, sorted((set(_kept(config)) - ran) | set(now)))
     if now:
         reporter.write_line(_last_line(now))
     elif is_empty:
@@ -75,8 +75,14 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[Any]:
     return result
 
 
+def _cache(config: pytest.Config) -> pytest.Cache | None:
+    """Return pytest's cache, None where it was switched off."""
+    return getattr(config, "cache", None)
+
+
 def _kept(config: pytest.Config) -> Sequence[str]:
-    found: Sequence[str] = config.cache.get(_KEPT, []) if config.cache is not None else []
+    cache = _cache(config)
+    found: Sequence[str] = cache.get(_KEPT, []) if cache is not None else []
     return found
 
 
