@@ -34,6 +34,7 @@ from cep.engine.chains.evaluated import Evaluated, OneProgram
 from cep.engine.counters import Counters
 from cep.engine.matcher import Emit, Matcher
 from cep.engine.prepare.columns import whole
+from cep.engine.row_differences import changed_ids, may_differ
 from cep.engine.state.retained import (
     MAGIC,
     RetainedTable,
@@ -80,6 +81,7 @@ class Corrector:
         self.program = program
         self.corrections = corrections
         self._unit: Evaluated = OneProgram(program, tables) if isinstance(program, Program) else program
+        self._may_differ = may_differ(self._unit.programs)
         self._front = self._unit.matcher()
         self._segments = [Segment(START_OF_TIME_US, self._front.snapshot())]
         self._waiting: list[pa.Table] = []  # the watermark has not reached them
@@ -318,9 +320,8 @@ class Corrector:
     def _compare(self, old: pa.Table, new: pa.Table) -> tuple[pa.Table, I64, Mask]:
         """Return the rows that withdraw those of `old` that do not hold; of `new` revisions, and what is new.
 
-        A `match_id` is a function of all that its rows are made from, so ids and their numbers of rows are
-        compared. The rows of a match are withdrawn together. The id of a window rule's row tells only its
-        window, so such rows are compared, too.
+        Ids and their numbers of rows are compared, and the values of rules that need it (`may_differ`). The
+        rows of a match are withdrawn together.
         """
         withdrawn = self._withdrawn
         ids = [chunk for table in (old, new, withdrawn) for chunk in table.column("match_id").chunks]
@@ -330,8 +331,10 @@ class Corrector:
         of_old, of_new, of_withdrawn = np.split(numbers, [old.num_rows, old.num_rows + new.num_rows])
         n_old, n_new = (np.bincount(part, minlength=n_ids) for part in (of_old, of_new))
         holds = n_old == n_new
-        if any(rule.windowed is not None for rule in self.program.rules):
-            holds &= ~_changed(old, new, of_old, of_new, n_ids)
+        if self._may_differ:
+            then, now = self._is_differing(old), self._is_differing(new)
+            rows = (old.filter(pa.array(then)), new.filter(pa.array(now)))
+            holds &= ~changed_ids(rows[0], rows[1], of_old[then], of_new[now], n_ids)
         last = np.full(n_ids, self._first_revision - 1, np.int64)  # the last revision written of each id
         last[of_withdrawn] = np.asarray(withdrawn.column(REVISION))
         np.maximum.at(last, of_old, np.asarray(old.column(REVISION)))
@@ -349,6 +352,12 @@ class Corrector:
         is_gone, is_new = ~holds[of_old], ~holds[of_new]
         gone = old.filter(pa.array(is_gone)).drop_columns(REVISION)
         return _with_revision(gone, last[of_old[is_gone]]), last[of_new] + is_new, is_new
+
+    def _is_differing(self, rows: pa.Table) -> Mask:
+        """Return which rows are of rules that `may_differ`."""
+        names = pa.array(self._may_differ, pa.string())
+        chosen: Mask = np.asarray(pc.is_in(rows.column("rule"), value_set=names))
+        return chosen
 
     def _count_retracted(self, rows: pa.Table) -> None:
         """Count matches, of each one row."""
@@ -510,37 +519,6 @@ _N_NUMBERS = 5
 
 def _with_revision(rows: pa.Table, revision: I64) -> pa.Table:
     return rows.append_column(pa.field(REVISION, pa.int64()), pa.array(revision))
-
-
-def _changed(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: int) -> Mask:
-    """Return which ids have one row in both tables, with other values.
-
-    Parameters
-    ----------
-    old, new
-        The tables. Ids that have several rows in one of them are not compared.
-    of_old, of_new : (n,) int64
-        The number of the id of each row.
-    n_ids
-        How many ids there are.
-    """
-    counts = [np.bincount(of, minlength=n_ids) for of in (of_old, of_new)]
-    both = np.flatnonzero((counts[0] == 1) & (counts[1] == 1))
-    places = np.zeros((2, n_ids), np.int64)
-    places[0, of_old], places[1, of_new] = np.arange(len(of_old)), np.arange(len(of_new))
-    differs = np.zeros(len(both), np.bool_)
-    for name in new.column_names:
-        then, now = (
-            whole(table.column(name)).take(pa.array(rows[both]))
-            for table, rows in zip((old, new), places, strict=True)
-        )
-        same = pc.fill_null(pc.equal(then, now), False)
-        same = pc.or_(same, pc.and_(pc.is_null(then, nan_is_null=True), pc.is_null(now, nan_is_null=True)))
-        one_null = pc.xor(pc.is_null(then), pc.is_null(now))  # NaN is not NULL
-        differs |= ~np.asarray(pc.and_(same, pc.invert(one_null)))
-    changed = np.zeros(n_ids, np.bool_)
-    changed[both[differs]] = True
-    return changed
 
 
 def _without(table: pa.Table, places: I64) -> pa.Table:

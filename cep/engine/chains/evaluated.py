@@ -70,6 +70,11 @@ class Evaluated(Protocol):
     """Rules, the columns of their events and matches, and what evaluates them."""
 
     @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs."""
+        ...
+
+    @property
     def rules(self) -> tuple[RuleProgram, ...]:
         """The rules."""
         ...
@@ -116,6 +121,11 @@ class OneProgram:
 
     program: Program
     tables: Mapping[str, GivenTable] | None = None
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The program."""
+        return (self.program,)
 
     @property
     def rules(self) -> tuple[RuleProgram, ...]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from cep.compiler.compile import compile_sources
 from cep.engine.chains.chain import Chain
 from cep.engine.corrections import SAVES, Corrector, restored
 from cep.engine.matcher import Matcher
-from cep.errors import StateError
+from cep.errors import Source, StateError
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
-from tests.unit.engine.events import SECOND, prepared, program
+from tests.unit.engine.events import SECOND, STREAM, events, prepared, program
 
 AB = "a -> b"
 AB_DEFINE = "a AS letter = 'a', b AS letter = 'b'"
@@ -238,3 +240,81 @@ def test_a_wider_bound_counts_from_what_is_still_retained() -> None:
 def test_without_corrections_there_is_a_plain_matcher() -> None:
     assert isinstance(Chain(RuleSet((program(AB, define=AB_DEFINE),))).matchers[0], Matcher)
     assert isinstance(Chain(RuleSet((program(AB, define=AB_DEFINE),), MINUTE)).matchers[0], Corrector)
+
+
+A = "a AS letter = 'a'"
+
+
+@pytest.mark.parametrize(
+    ("measure", "late", "then", "now"),
+    [
+        ("SUM(x) OVER LAST 40 SECONDS", 1.5, 10.0, 11.5),
+        ("COUNT(*) OVER ALL", 1.5, 1, 2),
+        ("PREV(a.x)", 1.5, None, 1.5),
+        ("PREV(a.x)", float("nan"), None, float("nan")),
+        ("MIN(x) OVER LAST 40 SECONDS", -0.0, 10.0, -0.0),
+    ],
+)
+def test_a_late_event_corrects_a_value_of_a_match_that_keeps_its_events(
+    measure: str, late: float, then: float | None, now: float
+) -> None:
+    compiled = program("a", define=A, measures=f"{measure} AS w, a.x AS x")
+    found = corrector(compiled)
+    found.push(prepared(compiled, ("k", 20, "a", 10.0), ("k", 60, "x")))
+    (reported,) = found.advance(30 * SECOND).to_pylist()
+    assert (reported["w"], reported["x"]) == (then, 10.0)
+    found.push(prepared(compiled, ("k", 5, "x", late)))
+    withdrawn, match = found.advance(30 * SECOND).to_pylist()
+    assert withdrawn == {**reported, "kind": "retract", "revision": 1}
+    assert repr(match) == repr({**reported, "w": now, "revision": 2})
+    assert found.counters.matches == {"r": 1}
+    assert found.counters.retracted == {"r": 1}
+    found.push(prepared(compiled, ("k2", 6, "x", 7.0)))  # changes nothing
+    assert found.advance(30 * SECOND).num_rows == 0
+
+
+def test_rows_of_an_event_whose_values_change_are_all_replaced() -> None:
+    compiled = program(
+        "a b",
+        after="ALL ROWS PER MATCH",
+        define=AB_DEFINE,
+        measures="LAST(b.id) AS id, PREV(a.letter) AS before",
+    )
+    found = corrector(compiled)
+    assert step(found, 5, ("k", 1, "a"), ("k", 3, "b")) == [("match", 0, 1.0, 3.0)] * 2
+    assert step(found, 5, ("k", 0.5, "x")) == [*[("retract", 1, 1.0, 3.0)] * 2, *[("match", 2, 1.0, 3.0)] * 2]
+
+
+def test_rules_over_a_match_whose_values_change_agree_with_it() -> None:
+    rules = compile_sources(
+        [
+            Source(
+                "chain.cep",
+                "RULE m FROM events PARTITION BY k PATTERN a DEFINE a AS letter = 'a'"
+                " MEASURES COUNT(*) OVER ALL AS c, SUM(x) OVER ALL AS total\n"
+                "RULE of_m FROM MATCHES OF m PARTITION BY k PATTERN z DEFINE z AS c < 3"
+                " MEASURES z.total AS w\n"
+                "RULE second FROM MATCHES OF m PARTITION BY k PATTERN z DEFINE z AS c = 2 MEASURES z.c AS c",
+            )
+        ],
+        {"events": STREAM},
+    ).rule_set.with_corrections(MINUTE)
+    chain = Chain(rules)
+    rows: list[dict[str, Any]] = []
+    take: Callable[[pa.Table], None] = lambda table: rows.extend(table.to_pylist())  # noqa: E731
+    chain.push_events(STREAM, events(("k", 10, "a", 1.0), ("k", 20, "x", 5.0)))
+    chain.advance(20 * SECOND, take)
+    assert [(row["rule"], row["c"], row["total"], row["w"]) for row in rows] == [
+        ("m", 1, 1.0, None),
+        ("of_m", None, None, 1.0),
+    ]
+    rows.clear()
+    chain.push_events(STREAM, events(("k", 5, "x", 0.5)))
+    chain.advance(20 * SECOND, take)
+    assert [(row["rule"], row["kind"], row["c"], row["total"], row["w"]) for row in rows] == [
+        ("m", "retract", 1, 1.0, None),
+        ("of_m", "retract", None, None, 1.0),
+        ("m", "match", 2, 1.5, None),
+        ("of_m", "match", None, None, 1.5),
+        ("second", "match", 2, None, None),
+    ]
