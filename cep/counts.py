@@ -200,10 +200,14 @@ def largest(split: Mapping[str, int], most: int = MOST_NAMES) -> Split:
     return dict(sorted(split.items(), key=lambda item: (-item[1], item[0]))[:most])
 
 
-def reason_counts(reasons: Iterable[str]) -> Split:
-    """Return how many dead letters have each reason, without the value that differs from line to line."""
+def reason_counts(reasons: Iterable[str], prefixes: Sequence[str] = ()) -> Split:
+    """Return how many dead letters have each reason, without the value that differs from line to line.
+
+    A value follows one of `prefixes`, which may have a colon of its own, or else the first colon.
+    """
     counts: Split = {}
     for reason in reasons:
-        name = reason.partition(": ")[0]
+        name = next((known for known in prefixes if reason.startswith(f"{known}: ")), "")
+        name = name or reason.partition(": ")[0]
         counts[name] = counts.get(name, 0) + 1
     return counts

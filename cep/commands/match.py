@@ -117,7 +117,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     from cep.formats.registry import FORMATS
     from cep.local.match_file import LocalRun, Result, read_inputs
     from cep.output.files import write_late, write_table, writer_of
-    from cep.output.summary import summary_lines
+    from cep.output.summary import loss_lines, summary_lines
 
     late, corrections = _late(late_ways)
     files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
@@ -145,10 +145,15 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         counts = LocalRun(rule_set, chunks, deliver, as_stream).run()
     finally:
         watched.line.clear()
-    if not quiet:
+    instead = "leave out --as-stream"
+    if quiet:
+        kept = [name for name, path in (("late", late), ("dead_letter", dead_letter)) if path is not None]
+        lines = loss_lines(counts, rule_set.inputs, instead, kept=kept)
+    else:
         seconds = time.perf_counter() - started - watched.compile_seconds
-        for line in summary_lines(counts, seconds, rule_set.inputs, "leave out --as-stream"):
-            click.echo(line, err=True)
+        lines = summary_lines(counts, seconds, rule_set.inputs, instead)
+    for line in lines:
+        click.echo(line, err=True)
     if counts.passed_over:
         click.get_current_context().exit(EXIT_PASSED_OVER)
 
@@ -187,15 +192,18 @@ class _Reading:
         self._with_windows = with_windows
         self.compile_seconds = 0.0
         self._quiet = quiet
-        self._n: int | None = None
+        self._n_events: int | None = None
+        self._n_malformed = 0
 
     def see(self, chunk: Chunk) -> None:
-        """Count the lines or rows of `chunk`."""
-        if self._n is None:
-            self._n = 0
+        """Count the events of `chunk`, and what is malformed, as the summary does."""
+        if self._n_events is None:
+            self._n_events = 0
             self.compile_seconds = compile_engine(self.line, self._quiet, self._with_windows)
-        self._n += len(chunk.events) + len(chunk.dead_letters)
-        self.line.show(f"events read: {self._n:,}")
+        self._n_events += len(chunk.events)
+        self._n_malformed += 0 if chunk.is_refused else len(chunk.dead_letters)
+        malformed = f", malformed: {self._n_malformed:,}" if self._n_malformed else ""
+        self.line.show(f"events read: {self._n_events:,}{malformed}")
 
 
 def compile_files(paths: Sequence[Path], streams: Path | None, only: Sequence[str] = ()) -> Compiled:

@@ -7,7 +7,10 @@ from pathlib import Path
 import click
 
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, help="Print no summary and no progress; warnings and errors are printed."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print no summary and no progress; warnings, errors and what was lost are printed.",
 )
 progress_option = click.option(
     "--progress/--no-progress",

@@ -51,7 +51,12 @@ def not_encoded(encoding: str) -> str:
 
 def wrong_type(field: Field, value: str) -> str:
     """Return the reason for a value that is not of its field's type; `value` as the input has it."""
-    return f"field `{field.name}` is not of type {field.declared}: {_shown(value)}{_advice(field, value)}"
+    return f"{not_of_type(field)}: {_shown(value)}{_advice(field, value)}"
+
+
+def not_of_type(field: Field) -> str:
+    """Return the reason for a value that is not of its field's type, without the value."""
+    return f"field `{field.name}` is not of type {field.declared}"
 
 
 def _shown(value: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cep.counts import MOST_NAMES, Counts, Split, largest, reason_counts
 from cep.formats.chunks import Chunk
+from cep.formats.dead_letter import not_of_type
 from cep.formats.late_events import LATE_COLUMN
 from cep.rule_set import Corrections
 from cep.schema.stream import Stream
@@ -28,7 +29,9 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     if chunk.is_refused:
         counts.refused[chunk.source] = 1
     else:
-        counts.reasons = reason_counts(chunk.dead_letters.column("reason").to_pylist())
+        reasons = chunk.dead_letters.column("reason").to_pylist()
+        prefixes = [not_of_type(field) for field in stream.fields] if reasons else ()
+        counts.reasons = reason_counts(reasons, prefixes)
     if chunk.events.num_rows and not stream.is_static:
         latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()
         counts.latest[partition_name(stream, chunk.partition)] = (latest_us, chunk.place)

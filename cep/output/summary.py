@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from cep.counts import Counts, largest
 from cep.schema.stream import Stream
@@ -15,6 +16,24 @@ _SHOWN_NAMES = 3
 """Reasons, files and keys that a line of the summary names."""
 
 
+_LOSSES: Mapping[str, str] = {
+    "malformed": "dead_letter",
+    "late": "late",
+    "uncorrected": "late",
+    **dict.fromkeys(("dropped runs", "refused files", "gone files", "changed files"), ""),
+    **dict.fromkeys(("lost", "refused rows", "stale tables"), ""),
+}
+"""Lines that say what was lost -> the output that has it; empty: none has."""
+
+
+class _Row(NamedTuple):
+    """A line of the summary."""
+
+    name: str
+    count: int
+    text: str
+
+
 def summary_lines(
     counts: Counts, seconds: float, streams: Mapping[str, Stream], instead: str = ""
 ) -> list[str]:
@@ -22,28 +41,53 @@ def summary_lines(
 
     `instead` says how else the run could be made, so that no event is late.
     """
-    rows = [
-        ("events", counts.events, ""),
-        *(("versions", n, f"of table {name}") for name, n in sorted(counts.versions.items())),
-        ("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons")),
-        ("late", counts.late, ""),
-        ("duplicates", counts.duplicates, ""),
-        ("matches", sum(counts.matches.values()), _by_rule(counts.matches)),
-    ]
-    for name, by_rule in (("timeouts", counts.timeouts), ("suppressed", counts.suppressed)):
-        if any(by_rule.values()):
-            found = {rule: count for rule, count in by_rule.items() if count}
-            rows.append((name, sum(found.values()), _by_rule(found)))
-    if any(counts.retracted.values()):
-        found = {rule: count for rule, count in counts.retracted.items() if count}
-        rows.append(("retracted", sum(found.values()), _by_rule(found)))
+    lines = _lines(_rows(counts), counts, streams, instead)
+    return [*lines, _summary_line("seconds", f"{seconds:.2f}", "")]
+
+
+def loss_lines(
+    counts: Counts, streams: Mapping[str, Stream], instead: str = "", *, kept: Collection[str] = ()
+) -> list[str]:
+    """Return the lines of the summary that say what was lost: what `--quiet` does not hide.
+
+    `kept`: the outputs that there are, of ``late`` and ``dead_letter``.
+    """
+    rows = (row for row in _rows(counts) if row.count and _LOSSES.get(row.name, row.name) not in kept)
+    return _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)
+
+
+def _lines(rows: Iterable[_Row], counts: Counts, streams: Mapping[str, Stream], instead: str) -> list[str]:
+    lines = []
+    for name, count, text in rows:
+        lines.append(_summary_line(name, f"{count:,}", text))
+        if name == "late" and counts.late > MANY_LATE * _n_read(counts):
+            lines += [_summary_line("", "", line) for line in _about_late(counts, streams, instead)]
+    return lines
+
+
+def _rows(counts: Counts) -> Iterator[_Row]:
+    yield _Row("events", counts.events, "")
+    for name, n in sorted(counts.versions.items()):
+        yield _Row("versions", n, f"of table {name}")
+    yield _Row("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons"))
+    yield _Row("late", counts.late, "")
+    yield _Row("duplicates", counts.duplicates, "")
+    yield _Row("matches", sum(counts.matches.values()), _by_rule(counts.matches))
+    for name, by_rule in (
+        ("timeouts", counts.timeouts),
+        ("suppressed", counts.suppressed),
+        ("retracted", counts.retracted),
+    ):
+        found = {rule: count for rule, count in by_rule.items() if count}
+        if found:
+            yield _Row(name, sum(found.values()), _by_rule(found))
     if counts.uncorrected:
         why = "late, but not too late for a correction; more was retained than `max_retained` allows"
-        rows.append(("uncorrected", counts.uncorrected, why))
-    if any(counts.dropped_runs.values()):
-        dropped = {name: count for name, count in counts.dropped_runs.items() if count}
+        yield _Row("uncorrected", counts.uncorrected, why)
+    dropped = {name: count for name, count in counts.dropped_runs.items() if count}
+    if dropped:
         why = f"more runs were open for one key than a rule may have: {_by_rule(dropped)}"
-        rows.append(("dropped runs", sum(dropped.values()), why))
+        yield _Row("dropped runs", sum(dropped.values()), why)
     for name, files, what in (
         ("empty files", counts.empty, "passed over"),
         ("refused files", counts.refused, "a dead letter says why"),
@@ -51,7 +95,7 @@ def summary_lines(
         ("changed files", counts.changed, "changed since they were read; what changed was not read"),
     ):
         if files:
-            rows.append((name, len(files), f"{what}: {_names(files, 'files')}"))
+            yield _Row(name, len(files), f"{what}: {_names(files, 'files')}")
     for name, split, what, of in (
         ("lost", counts.lost, "messages that the topic had removed before they were read", "partitions"),
         ("tombstones", counts.tombstones, "messages without a value, passed over", "partitions"),
@@ -59,13 +103,7 @@ def summary_lines(
         ("stale tables", counts.stale_tables, "changed files that cannot be used, passed over", "tables"),
     ):
         if split:
-            rows.append((name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}"))
-    lines = []
-    for name, count, text in rows:
-        lines.append(_summary_line(name, f"{count:,}", text))
-        if name == "late" and counts.late > MANY_LATE * _n_read(counts):
-            lines += [_summary_line("", "", line) for line in _about_late(counts, streams, instead)]
-    return [*lines, _summary_line("seconds", f"{seconds:.2f}", "")]
+            yield _Row(name, sum(split.values()), f"{what}: {_listed(split, ', ', of)}")
 
 
 def _summary_line(name: str, number: str, text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cep.diagnostics.diagnostic import in_order, render
-from cep.output.summary import summary_lines
+from cep.output.summary import loss_lines, summary_lines
 from spark_runtime.failures import as_cep_error
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.lock import locked
@@ -41,7 +41,7 @@ def run_pipeline(
     console
         Where matches for the console sink go; default: standard output.
     quiet
-        Show no progress and no summary on standard error.
+        Show no progress and no summary on standard error, only warnings and what was lost.
     accept_source_change
         Go on from a checkpoint although a source is in another place now.
 
@@ -51,11 +51,12 @@ def run_pipeline(
         What went wrong, in a user's words.
     """
     pipeline = load_pipeline(path)
-    errors = Console(stderr=True, highlight=False, quiet=quiet)
+    errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
     with _lock(pipeline, errors) as inherited:
         run = _start(pipeline, errors, console or Console(highlight=False), inherited)
+        run.is_quiet = quiet
         if isinstance(run, StreamRun):
             run.accepts_source_change = accept_source_change
         try:
@@ -67,18 +68,29 @@ def run_pipeline(
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
     summary.sources = () if run.batches is None else run.batches.of_sources()
-    instead = "run with `mode: batch`" if pipeline.is_stream else ""
-    for line in summary_lines(summary.counts, summary.seconds, pipeline.rules.inputs, instead):
+    for line in _shown(pipeline, summary, is_quiet=quiet):
         errors.print(line, markup=False, soft_wrap=True)
+    return summary
+
+
+def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[str]:
+    """Yield the lines of the summary."""
+    instead = "run with `mode: batch`" if pipeline.is_stream else ""
+    streams = pipeline.rules.inputs
+    if is_quiet:
+        outputs = (("late", pipeline.late), ("dead_letter", pipeline.dead_letter))
+        kept = [name for name, sink in outputs if sink is not None]
+        yield from loss_lines(summary.counts, streams, instead, kept=kept)
+        return
+    yield from summary_lines(summary.counts, summary.seconds, streams, instead)
     if summary.time is not None:
         for word, text in summary.time.summary_lines():
-            errors.print(f"{word:<14}{'':>12}  {text}", markup=False, soft_wrap=True)
+            yield f"{word:<14}{'':>12}  {text}"
     for text in summary.sources:
-        errors.print(f"{'source':<14}{'':>12}  {text}", markup=False, soft_wrap=True)
-    errors.print(f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed")
-    if run.was_stopped:
-        errors.print("stopped: the next run goes on from here")
-    return summary
+        yield f"{'source':<14}{'':>12}  {text}"
+    yield f"{'events/s':<14}{summary.events_per_second:>12,.0f}  while batches were processed"
+    if summary.was_stopped:
+        yield "stopped: the next run goes on from here"
 
 
 @contextmanager

@@ -66,6 +66,8 @@ class PipelineRun:
     ----------
     errors
         Where progress and warnings go.
+    is_quiet
+        Whether no progress is shown.
     console
         Where sinks may show something.
     warming
@@ -79,6 +81,7 @@ class PipelineRun:
     started: float
     warming: threading.Thread
     totals: Totals = field(init=False)
+    is_quiet: bool = False
     failure: CepError | None = None  # what went wrong in this process, while Spark waited for it
     was_stopped: bool = False
     of_batch: Counts = field(default_factory=Counts)  # of the micro-batch computed last
@@ -164,7 +167,7 @@ class PipelineRun:
     @contextmanager
     def _display(self) -> Iterator[None]:
         """Show the line of progress, on a terminal."""
-        if self.errors.quiet or not self.errors.is_terminal:
+        if self.is_quiet or not self.errors.is_terminal:
             yield
             return
         line = _Line(self)

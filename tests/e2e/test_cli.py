@@ -249,7 +249,7 @@ def test_late_events_have_the_same_form_of_times_in_json_and_csv(folder: Path) -
 
 
 def test_quiet_leaves_out_the_summary_and_nothing_else(folder: Path) -> None:
-    result = cli("match", "rule.cep", "-i", "events.jsonl", "--quiet")
+    result = cli("match", "rule.cep", "-i", "events.jsonl", "--quiet", "--dead-letter", "dead.jsonl")
     assert (result.exit_code, result.stderr) == (0, "")
     assert matches(result.stdout) == [FIRST, SECOND]
     assert cli("check", ".", "-q").output == ""
@@ -262,11 +262,49 @@ def test_quiet_leaves_out_the_summary_and_nothing_else(folder: Path) -> None:
     assert "checked" not in result.stdout
 
 
+def test_quiet_says_what_is_lost_and_nowhere_else(folder: Path) -> None:
+    times = ("10:04:00", "10:04:01", "10:04:02", "10:00:00")
+    more = "".join(f'{{"card": "c3", "ts": "2024-05-01T{time}Z", "amount": 1}}\n' for time in times)
+    EVENTS_FILE.write_text(EVENTS_FILE.read_text() + more)
+    Path("rule.cep").write_text(RULE.replace("WITHIN 10 MINUTES", "WITHIN 10 MINUTES\nMAX RUNS 1 PER KEY"))
+    asked = ("match", "rule.cep", "-i", "events.jsonl", "--as-stream", "-q")
+    dropped = "dropped runs 2 more runs were open for one key than a rule may have: probe_then_cash 2"
+    late = [
+        *(
+            "late 1",
+            "12 % of the events, up to 3 minutes 52 seconds behind the watermark",
+            "of card = c3 (1)",
+        ),
+        "to keep them, raise `lateness` of stream `payments` (now 10 seconds), or leave out --as-stream",
+    ]
+
+    def said(*more: str) -> list[str]:
+        result = cli(*asked, *more)
+        assert result.exit_code == 0
+        lines = [" ".join(line.split()) for line in result.stderr.splitlines()]
+        return [line for line in lines if not line.startswith("the watermark follows")]
+
+    assert said() == ["malformed 1 not a JSON object (1)", *late, dropped]
+    assert said("--dead-letter", "dead.jsonl") == [*late, dropped]
+    assert said("--dead-letter", "dead.jsonl", "--late", "late.jsonl") == [dropped]
+
+
+EVENTS_FILE = Path("events.jsonl")
+
+
+def test_a_reason_in_the_summary_ends_where_the_value_begins(folder: Path) -> None:
+    Path("streams.yaml").write_text(STREAMS.replace("ts: timestamp", "ts: {type: timestamp, unit: seconds}"))
+    EVENTS_FILE.write_text('{"card": "c1", "ts": "1714557600", "amount": 1}\n' * 2)
+    result = cli("match", "rule.cep", "-i", "events.jsonl")
+    line = next(line for line in result.stderr.splitlines() if line.startswith("malformed"))
+    assert line == "malformed                2  field `ts` is not of type timestamp (unit: seconds) (2)"
+
+
 def test_progress_that_is_asked_for_is_lines_on_standard_error(folder: Path) -> None:
     asked = ("match", "rule.cep", "-i", "events.jsonl", "--progress")
-    assert cli(*asked).stderr.startswith("events read: 5\nevents ")
+    assert cli(*asked).stderr.startswith("events read: 4, malformed: 1\nevents ")
     assert matches(cli(*asked).stdout) == [FIRST, SECOND]
-    assert cli(*asked, "--quiet").stderr == ""
+    assert cli(*asked, "--quiet", "--dead-letter", "dead.jsonl").stderr == ""
 
 
 def test_progress_on_a_terminal_is_one_line_that_disappears(folder: Path) -> None:
@@ -282,7 +320,7 @@ def test_progress_on_a_terminal_is_one_line_that_disappears(folder: Path) -> Non
     os.close(theirs)
     assert process.returncode == 0, shown
     assert matches(stdout) == [FIRST, SECOND]
-    assert shown.startswith("\r\x1b[Kevents read: 5\r\x1b[Kevents  ")
+    assert shown.startswith("\r\x1b[Kevents read: 4, malformed: 1\r\x1b[Kevents  ")
 
 
 @pytest.mark.parametrize(
