@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 from cep.diagnostics.diagnostic import suggestion
 from cep.diagnostics.limits import Problems
 from cep.errors import Diagnostic, Source, Span
 from cep.language import ast
+from cep.language.brackets import CLOSING, innermost_open
 from cep.language.foreign import Foreign, Syntax, foreign_piece
 from cep.language.grammar import (
     HEAD_CLAUSES,
@@ -35,6 +37,11 @@ _DURATION_HELP = (
     "ts - a.ts < a.x * 1 SECOND"
 )
 
+PARAMETER = re.compile(r"\$\{\w{1,60}\}|\{\{? ?\w{1,60} ?\}?\}|[$:@]\w{1,60}|%\(\w{1,60}\)s|\?")
+"""A parameter as other languages and templates write it, where a value is due."""
+
+_SURE_PARAMETER = re.compile(r"\$\w{1,60}|\$\{\w{1,60}\}|\{\{ ?\w{1,60} ?\}\}")
+"""A parameter wherever it is."""
 
 _BEHIND_VIEW = VIEW_CLAUSES | {"FROM", "JOIN", "TITLE", "SEVERITY", "TAGS"}
 """First words of clauses that may stand behind the name of a view."""
@@ -60,8 +67,15 @@ class Cursor:
         self.syntax = Syntax.CLAUSE
         self.diagnostics = Problems()
         self.reserved_words: set[str] = set()  # that were refused as names in this rule
-        self.is_window_rule = False  # whether the rule that is being read has the clause WINDOW
+        self.window_at: int | None = None  # of the rule that is being read, if it has one: its clause WINDOW
+        self.has_pattern = False  # whether this rule has the clause PATTERN
+        self.clause_at = 0  # behind the first word of the clause that is being read
         self.is_view = False  # whether what is being read is a view
+
+    @property
+    def is_window_rule(self) -> bool:
+        """Whether the rule that is being read has the clause WINDOW."""
+        return self.window_at is not None
 
     # Tokens
 
@@ -131,10 +145,12 @@ class Cursor:
         foreign = foreign_piece(self.tokens, self.at, self.syntax)
         if foreign is not None:
             self.foreign(foreign)
+        self.refuse_parameter(_SURE_PARAMETER)
         if token.kind is Lexeme.BAD:
             self.bad_token(token)
         if self.is_like_unit():
             self.unit()
+        self.refuse_open_bracket()
         if token.kind is Lexeme.END:
             title = "the file ends in the middle of a rule"
         elif token.kind is Lexeme.TEXT:
@@ -149,10 +165,69 @@ class Cursor:
             help_text or (f"write: {self.form}" if self.form else ""),
         )
 
-    def foreign(self, piece: Foreign) -> NoReturn:
-        """Refuse a sign or a word of another language."""
+    def refuse_parameter(self, form: re.Pattern[str]) -> None:
+        """Refuse a parameter of this form, such as ``$limit``, at the cursor."""
+        found = form.match(self.source.text, self.now.start)
+        if found is not None:
+            self.later(
+                f"parameters such as `{found[0]}`",
+                Span(*found.span()),
+                "write the value itself, for example 500",
+            )
+
+    def refuse_open_bracket(self) -> None:
+        """Refuse the innermost bracket of the clause that is open here, if no sign behind it closes it."""
+        opening = innermost_open(self.tokens, self.clause_at, self.at)
+        if opening is None:
+            return
+        here = self.at
+        self.at = opening + 1
+        while not (self.is_at_end() or self._ends_brackets()):
+            self.at += 1
+        end, self.at = self.at, here
+        if innermost_open(self.tokens, opening, end) is None:
+            return
+        bracket, closing, behind = self.tokens[opening], CLOSING[self.tokens[opening].text], self.tokens[end]
+        line = self.source.text.count("\n", 0, behind.start) + 1
+        where = "the file ends" if behind.kind is Lexeme.END else f"`{behind.text}` in line {line}"
         self.fail(
-            "E0114", f"{self.syntax} has no `{piece.text}`", piece.span, "of another language", piece.help
+            "E0116",
+            f"`{bracket.text}` is not closed",
+            Span(bracket.start, bracket.end),
+            f"no `{closing}` before {where}",
+            f"write `{closing}` where it ends",
+        )
+
+    def refuse_closing_bracket(self) -> None:
+        """Refuse a bracket that closes none, where a clause could begin."""
+        if not self.is_sign(*CLOSING.values()):
+            return
+        self.fail(
+            "E0116",
+            f"`{self.now.text}` closes no bracket",
+            Span(self.now.start, self.now.end),
+            "none is open here",
+            "leave it out, or write the one that opens",
+        )
+
+    def _ends_brackets(self) -> bool:
+        """Return whether no bracket that was opened before the cursor is closed behind it."""
+        if self.now.text == "," and self.ahead(2).word == "AS" and self.ahead().kind is not Lexeme.NUMBER:
+            return True  # one more definition
+        if self.now.word == "WITHIN" and self.syntax is Syntax.PATTERN:  # groups have it, too
+            return False
+        return self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
+
+    def foreign(self, piece: Foreign) -> NoReturn:
+        """Refuse a sign or a word of another language; in a pattern say what else there is of it."""
+        help_text = piece.help
+        if self.syntax is Syntax.PATTERN:
+            words = {token.text for token in self.tokens[self.clause_at : self.at] if token.word == "EVERY"}
+            help_text += "".join(
+                f"\nleave `{word}` out, too: every event can begin a match" for word in words
+            )
+        self.fail(
+            "E0114", f"{self.syntax} has no `{piece.text}`", piece.span, "of another language", help_text
         )
 
     def refuse_comment(self) -> None:
@@ -241,11 +316,16 @@ class Cursor:
             or (self.is_window_rule and self._starts_window_clause())
             or (self.is_view and self._starts_view_clause())
             or self.begins_view()
+            or (word == "GROUP" and self.ahead().word == "BY" and self.is_first_of_line())
         )
 
     def is_first_of_line(self) -> bool:
         """Return whether no other token stands before the current one on its line."""
-        return self.at == 0 or "\n" in self.source.text[self.tokens[self.at - 1].end : self.now.start]
+        return self.begins_line(self.at)
+
+    def begins_line(self, at: int) -> bool:
+        """Return whether the token at the place `at` is the first of its line."""
+        return at == 0 or "\n" in self.source.text[self.tokens[at - 1].end : self.tokens[at].start]
 
     def begins_view(self) -> bool:
         """Return whether a view begins here: elsewhere VIEW is a name."""
@@ -268,7 +348,11 @@ class Cursor:
 
     def _starts_window_clause(self) -> bool:
         if self.now.word == "WINDOW":
-            return self.ahead().word in WINDOW_KINDS or self.ahead().kind is Lexeme.NUMBER
+            return (
+                self.at == self.window_at
+                or self.ahead().word in WINDOW_KINDS
+                or self.ahead().kind is Lexeme.NUMBER
+            )
         return self.now.word in WINDOW_CLAUSES
 
     # Names and numbers
@@ -393,6 +477,8 @@ class Cursor:
         """Return whether a word that is nearly a unit of time stands behind a number."""
         word = self.now.word
         if self.tokens[self.at - 1].kind is not Lexeme.NUMBER or not self.is_name() or self.starts_clause():
+            return False
+        if self.is_first_of_line():
             return False
         return word in _LONG_UNITS or suggestion(word, [unit.word for unit in UNITS]) is not None
 

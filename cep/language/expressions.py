@@ -13,7 +13,7 @@ from typing import NoReturn, assert_never
 
 from cep.errors import Span
 from cep.language import ast
-from cep.language.cursor import Cursor, name_of, text_of
+from cep.language.cursor import PARAMETER, Cursor, name_of, text_of
 from cep.language.foreign import Syntax
 from cep.language.grammar import RESERVED, Lexeme, Token
 from cep.schema.time_literals import parse_timestamp
@@ -280,6 +280,7 @@ class ExpressionReader(Cursor):
         if token.kind is Lexeme.WORD and token.word not in RESERVED and self.ahead().text == "(":
             return self.function()
         if not self.is_name():
+            self.refuse_parameter(PARAMETER)
             self.unexpected("a value")
         return self.column(name_of(self.take()))
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from cep.errors import Span
+from cep.language.brackets import innermost_open
 from cep.language.grammar import RESERVED, Lexeme, Token
 
 
@@ -129,9 +130,13 @@ def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign |
         for before in range(max(1, at - 3), at):
             if tokens[before].word == "WHERE":
                 return _piece(tokens, before, before + 1, VARIABLE_WORDS["where"])
+    if syntax is Syntax.PATTERN and token.word == "AND" and tokens[at + 1].word == "NOT":
+        return _piece(tokens, at, at + 2, "write !{b} -> {a}: {a}, and no {b} before it")
     words = _PATTERN_WORDS if syntax is Syntax.PATTERN else _EXPRESSION_WORDS
     if token.word in words and tokens[at + 1].word != "AS":
         return _piece(tokens, at, at + 1, words[token.word])
+    if syntax is Syntax.PATTERN and (condition := _condition(tokens, at)) is not None:
+        return condition
     special = _counted(tokens, at) if syntax is Syntax.PATTERN else _indexed(tokens, at)
     if special is not None:
         return special
@@ -142,6 +147,49 @@ def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign |
             if instead is not None and (instead != _SEQUENCE or _ends_element(tokens[first - 1])):
                 return _piece(tokens, first, end, instead)
     return None
+
+
+def _condition(tokens: Sequence[Token], at: int) -> Foreign | None:
+    """Return ``[amount > 3]`` or ``(amount > 3)`` beside a step, in which the token at `at` cannot stand."""
+    opening = next((place for place in (at, at - 1, at - 2) if tokens[place].text in ("[", "(")), None)
+    closing = None if opening is None else _closing(tokens, opening)
+    if opening is None or closing is None:
+        return None
+    inside = tokens[opening + 1 : closing]
+    if inside[0].kind not in _NAMES or inside[0].word == "INTERVAL":
+        return None
+    place = next((n for n, token in enumerate(inside) if _compares(token)), len(inside))
+    with_value = inside[place + 1 : place + 3]
+    if not with_value or not (tokens[opening].text == "[" or _is_value(with_value)):
+        return None
+    if inside[1].word == "WHERE":
+        inside = inside[2:]
+    step = _shown(tokens[opening - 1]) or "a"
+    text = _text_of(inside)
+    define = f": DEFINE {step} AS {text}" if len(text) <= _MAX_CONDITION else ""
+    span = Span(tokens[opening].start, tokens[closing].end)
+    return Foreign(
+        "[...]" if tokens[opening].text == "[" else "(...)", span, f"write conditions in DEFINE{define}"
+    )
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+    """Return the place of the bracket that closes the one at `opening`, if it is near."""
+    for end in range(opening + 1, min(opening + _MAX_CONDITION, len(tokens))):
+        if innermost_open(tokens, opening, end + 1) is None:
+            return end if end > opening + 1 else None
+    return None
+
+
+def _compares(token: Token) -> bool:
+    return token.text in _COMPARING or token.word in ("BETWEEN", "IN", "LIKE", "RLIKE", "IS")
+
+
+def _is_value(tokens: Sequence[Token]) -> bool:
+    """Return whether tokens behind a comparison are a value, and not a step of a pattern."""
+    if tokens[0].kind in (Lexeme.NUMBER, Lexeme.TEXT) or tokens[0].text in ("-", "("):
+        return True
+    return tokens[0].word in ("TRUE", "FALSE", "NULL", "NOT") or tokens[-1].text == "."
 
 
 def _counted(tokens: Sequence[Token], at: int) -> Foreign | None:
@@ -217,12 +265,16 @@ def _piece(tokens: Sequence[Token], first: int, end: int, instead: str) -> Forei
     if tokens[end].text == "(":
         only = _shown(tokens[end + 1]) if tokens[min(end + 2, len(tokens) - 1)].text == ")" else ""
         b = only or "(...)"
-    text = "".join(
-        token.text if n == 0 or token.start == tokens[first + n - 1].end else f" {token.text}"
-        for n, token in enumerate(tokens[first:end])
-    )
     help_text = instead.format(a=a, b=b, lower=b.lower())
-    return Foreign(text, Span(tokens[first].start, tokens[end - 1].end), help_text)
+    return Foreign(_text_of(tokens[first:end]), Span(tokens[first].start, tokens[end - 1].end), help_text)
+
+
+def _text_of(tokens: Sequence[Token]) -> str:
+    """Return tokens as they are written, with one blank where there is white space."""
+    return "".join(
+        token.text if n == 0 or token.start == tokens[n - 1].end else f" {token.text}"
+        for n, token in enumerate(tokens)
+    )
 
 
 def _shown(token: Token) -> str:
@@ -230,5 +282,10 @@ def _shown(token: Token) -> str:
     is_shown = token.kind in _SHOWN and token.word not in RESERVED
     return token.text if is_shown and len(token.text) < 40 else ""
 
+
+_NAMES = frozenset((Lexeme.WORD, Lexeme.QUOTED))
+_COMPARING = frozenset(("<", "<=", ">", ">=", "=", "==", "!=", "<>"))
+_MAX_CONDITION = 80
+"""Tokens, and characters, of a condition in brackets that is looked at, and shown."""
 
 _SHOWN = frozenset((Lexeme.WORD, Lexeme.QUOTED, Lexeme.NUMBER, Lexeme.TEXT))

@@ -24,7 +24,7 @@ from cep.language import ast
 from cep.language.clauses.forms import FORMS
 from cep.language.clauses.rule_reader import RuleReader
 from cep.language.clauses.view import ViewReader
-from cep.language.clauses.window import is_window_rule
+from cep.language.clauses.window import find_window
 from cep.language.cursor import ProblemError
 from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme
@@ -142,12 +142,14 @@ class _Parser(PatternReader):
 
     def rule(self) -> ast.Rule | None:
         self.is_view = self.now.word == "VIEW"
-        self.is_window_rule = not self.is_view and is_window_rule(self.tokens, self.at + 1)
+        self.window_at, self.has_pattern = (
+            (None, False) if self.is_view else find_window(self.tokens, self.at + 1)
+        )
         reader = ViewReader(self) if self.is_view else RuleReader(self)
         self.reserved_words.clear()
         self.syntax = Syntax.CLAUSE
         start = self.take()  # RULE or VIEW
-        self.form = FORMS[start.word]
+        self.form, self.clause_at = FORMS[start.word], self.at
         sound = self.recover(reader.read_name)
         while self.now.kind is not Lexeme.END and not self.begins_rule():
             sound = self.recover(reader.read_clause) and sound

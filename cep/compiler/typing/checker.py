@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from cep.errors import Diagnostic, Source, Span
 from cep.expression import IN_TAKEN, Call, Expression, Literal, Type, is_local
 from cep.language import ast
 from cep.schema.stream import Stream
+from cep.schema.time_literals import parse_timestamp
 
 if TYPE_CHECKING:
     from cep.compiler.typing.joins import RuleJoin
@@ -142,7 +144,7 @@ class Checker(ABC):
                 f"{shown(first.type)} and {shown(value.type)} do not go together",
                 span,
                 f"this is {shown(value.type)}, the other is {shown(first.type)}",
-                mixed_help({first.type, value.type}),
+                mixed_help({first.type, value.type}, [known for known, _ in typed]),
             )
             return None
         return [coerce(value, common) for value in known]
@@ -272,11 +274,19 @@ def shown(kind: Type) -> str:
     return kind.value.upper()
 
 
-def mixed_help(kinds: set[Type]) -> str:
-    """Return what to do about two types that do not go together."""
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
+
+
+def mixed_help(kinds: set[Type], values: Sequence[Expression]) -> str:
+    """Return what to do about two types that do not go together; `values` have them."""
+    texts = [value.value for value in values if isinstance(value, Literal) and isinstance(value.value, str)]
     match sorted(kinds):
+        case [Type.BIGINT | Type.DOUBLE, Type.STRING] if texts and _NUMBER.fullmatch(texts[0]):
+            return f"write the number without quotes: {texts[0]}"
         case [Type.BIGINT | Type.DOUBLE, Type.STRING]:
             return "compare numbers with numbers and texts with texts: 5 is a number, '5' a text"
+        case [Type.STRING, Type.TIMESTAMP] if texts and parse_timestamp(texts[0]) is not None:
+            return f"write the point in time as TIMESTAMP '{texts[0]}'"
         case [Type.STRING, Type.TIMESTAMP]:
             return "write the point in time as TIMESTAMP '2020-01-31 00:00:00'"
         case [Type.BIGINT | Type.DOUBLE, Type.INTERVAL]:

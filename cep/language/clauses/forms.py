@@ -40,4 +40,18 @@ CLAUSES_SHOWN = (
     "TITLE, SEVERITY, TAGS, FROM, JOIN, PARTITION BY, PATTERN, WITHIN, SUBSET, LET, DEFINE, MEASURES, MATCH, "
     "AFTER MATCH, ONE ROW PER MATCH, ALL ROWS PER MATCH, ON TIMEOUT, SUPPRESS FOR, MAX RUNS"
 )
-"""All of them, for a help."""
+"""The clauses of a rule with a PATTERN, for a help."""
+
+WINDOW_CLAUSES_SHOWN = (
+    "TITLE, SEVERITY, TAGS, FROM, JOIN, PARTITION BY, WINDOW, LET, WHERE, HAVING, MEASURES, SUPPRESS FOR"
+)
+"""The clauses of a rule with a WINDOW, for a help."""
+
+
+def clauses_shown(*, has_window: bool, has_pattern: bool) -> str:
+    """Return the clauses that a rule may have, for a help."""
+    if has_window:
+        return WINDOW_CLAUSES_SHOWN
+    if has_pattern:
+        return CLAUSES_SHOWN
+    return f"{CLAUSES_SHOWN}; or in place of PATTERN: WINDOW, with WHERE and HAVING"

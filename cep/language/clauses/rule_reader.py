@@ -13,7 +13,8 @@ from typing import NoReturn
 from cep.diagnostics.diagnostic import did_you_mean, suggestion
 from cep.errors import Span
 from cep.language import ast
-from cep.language.clauses.forms import CLAUSES_SHOWN, FORMS
+from cep.language.clauses.foreign_clauses import FOREIGN_CLAUSES, foreign_clause
+from cep.language.clauses.forms import FORMS, clauses_shown
 from cep.language.clauses.joins import JoinClauses
 from cep.language.clauses.misplaced import refuse_without_window
 from cep.language.clauses.report import ReportClauses
@@ -59,9 +60,9 @@ class RuleReader:
         self.joins = JoinClauses(parser)
         self.windowed = WindowClauses(parser)
         self.seen: dict[str, Span] = {}
+        self.meant: set[str] = set()  # clauses that were refused, and what to write in their place was said
         self.last_places: dict[str, int] | None = None  # of clauses that a rule needs, before the next RULE
         self.clause = "RULE"  # the one read last
-        self.clause_at = parser.at  # where what follows its first word begins
         self.may_follow = ""  # what, besides a clause, could come after what was just read
         self.clauses: dict[str, Callable[[], None]] = {
             "TITLE": self._read_title,
@@ -101,7 +102,7 @@ class RuleReader:
             self._refuse(token)
         parser.take()
         parser.syntax = Syntax.CLAUSE
-        self.clause, self.may_follow, self.clause_at = token.word, "", parser.at
+        self.clause, self.may_follow, parser.clause_at = token.word, "", parser.at
         parser.form = FORMS[token.word]
         place = _SAME_CLAUSE.get(token.word, token.word)
         if place in self.seen and place not in _REPEATED:
@@ -154,7 +155,7 @@ class RuleReader:
         """Warn of the first ``a --> b``: from the sign on it is a comment."""
         parser = self.parser
         text = parser.source.text
-        for left, right in pairwise((*parser.tokens[self.clause_at - 1 : parser.at], parser.now)):
+        for left, right in pairwise((*parser.tokens[self.parser.clause_at - 1 : parser.at], parser.now)):
             until = right.start if right.kind is not Lexeme.END else len(text)
             for comment in re.finditer(r"--[^\n]*", text[left.end : until]):
                 if re.match(r"--+ ?>", comment[0]):
@@ -176,26 +177,45 @@ class RuleReader:
     def _refuse(self, token: Token) -> NoReturn:
         parser = self.parser
         parser.refuse_comment()
-        refuse_without_window(parser, token)
+        if not parser.has_pattern:
+            self.meant |= {"PATTERN"} if token.word in ("WHERE", "HAVING") else set()
+        refuse_without_window(parser, token, self.clause)
+        foreign = foreign_clause(parser, self.clause)
+        if foreign is not None:
+            self.meant.add(foreign.instead.meant)
+            parser.fail("E0114", foreign.title, foreign.span, "of another language", foreign.instead.help)
         if foreign_piece(parser.tokens, parser.at, parser.syntax) is not None:
             parser.unexpected("a clause")
+        parser.refuse_closing_bracket()
         if self.clause == "PATTERN":
             self._refuse_misspelled_clause()
         near = suggestion(token.word, self.clauses) if token.word else None
         expected = f"{self.may_follow} or a clause" if self.may_follow else "a clause"
-        help_text = f"clauses: {CLAUSES_SHOWN}"
+        help_text = self._clauses_help()
         before = parser.tokens[parser.at - 1]
         if self.clause == "DEFINE" and token.word == "AS" and before.word in SHORT_UNITS:
             help_text = f"put a comma between two definitions: , {before.text} AS ..."
         elif self.clause == "DEFINE" and parser.ahead().word == "AS":
             help_text = "put a comma between two definitions"
         elif near is not None:
+            self.meant.add(near)
             help_text = f"did you mean {_spelled(near)}? {help_text}"
         parser.unexpected(expected, help_text)
 
+    def _clauses_help(self) -> str:
+        shown = clauses_shown(has_window=self.parser.is_window_rule, has_pattern=self.parser.has_pattern)
+        return f"clauses: {shown}"
+
     def _refuse_misspelled_clause(self) -> None:
         """Refuse ``PATTERN a b DEFIN c AS ...`` at DEFIN, which was read as one more variable."""
-        for token in self.parser.tokens[max(self.clause_at, self.parser.at - 2) : self.parser.at]:
+        parser = self.parser
+        for place in range(max(parser.clause_at, parser.at - 2), parser.at):
+            token = parser.tokens[place]
+            if token.word in FOREIGN_CLAUSES and parser.begins_line(place):
+                refused, instead = Span(token.start, token.end), FOREIGN_CLAUSES[token.word]
+                parser.fail(
+                    "E0114", f"a rule has no `{token.text}`", refused, "of another language", instead.help
+                )
             near = suggestion(token.word, self.clauses) if token.kind is Lexeme.WORD else None
             if near is not None:
                 self.parser.fail(
@@ -203,7 +223,7 @@ class RuleReader:
                     f"`{token.text}` is not a clause",
                     Span(token.start, token.end),
                     "read as a variable of the pattern",
-                    f"did you mean {_spelled(near)}? clauses: {CLAUSES_SHOWN}",
+                    f"did you mean {_spelled(near)}? {self._clauses_help()}",
                 )
 
     def _read_title(self) -> None:
@@ -426,14 +446,16 @@ class RuleReader:
                 ("PARTITION", "which events belong together"),
                 ("PATTERN", "what to look for"),
             ):
-                if clause not in self.seen and not (clause == "PATTERN" and "WINDOW" in self.seen):
+                if clause in self.seen or clause in self.meant:
+                    continue
+                if clause != "PATTERN" or "WINDOW" not in self.seen:
                     self.parser.diagnostics.append(
                         self.parser.problem(
                             "E0106",
                             f"rule `{self.name.text}` has no {_spelled(clause)}",
                             self.name.span,
                             f"does not say {need}",
-                            f"add: {FORMS[clause]}",
+                            f"add: {_MISSING.get(clause, FORMS[clause])}",
                         )
                     )
         if not sound or problems or self.name is None or not self.streams or not self.key or pattern is None:
@@ -463,6 +485,8 @@ class RuleReader:
             having=self.windowed.having,
         )
 
+
+_MISSING = {"PATTERN": "PATTERN a -> b, or WINDOW TUMBLING 1 HOUR"}
 
 _NECESSARY = {"FROM", "PARTITION", "PATTERN"}
 

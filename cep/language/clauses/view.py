@@ -38,6 +38,7 @@ class ViewReader(RuleReader):
 
     def _refuse(self, token: Token) -> NoReturn:
         self.parser.refuse_comment()
+        self.parser.refuse_closing_bracket()
         if token.word in _OF_RULES:
             self.parser.fail(
                 "E0330",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 from cep.errors import Diagnostic, Span
 from cep.language import ast
+from cep.language.clauses.foreign_windows import STEP_WORDS, refuse_form, refuse_kind
 from cep.language.cursor import text_of
-from cep.language.grammar import WINDOW_KINDS, Lexeme, Token
+from cep.language.grammar import CLAUSE_WORDS, RESERVED, WINDOW_KINDS, Lexeme, Token
 from cep.language.patterns import PatternReader
+from cep.schema.time_literals import print_duration
 
 WINDOW_FORMS = {
     "WINDOW": "WINDOW TUMBLING 1 HOUR, HOPPING 10 MINUTES EVERY 1 MINUTE or SESSION GAP 30 MINUTES",
@@ -36,20 +39,38 @@ _INSTEAD = {
 }
 _LEAVE_OUT = "leave it out; or leave WINDOW out and write a PATTERN"
 
+_INSIDE = frozenset((".", ",", "=", "(", "<", ">"))
+"""Signs before a word that is no clause."""
+
 _EVERY_HELP = (
     "WINDOW TUMBLING 1 HOUR reports each hour, WINDOW HOPPING 1 DAY EVERY 1 HOUR each hour about the last day"
 )
 
 
-def is_window_rule(tokens: list[Token], at: int) -> bool:
-    """Return whether the rule whose tokens begin at `at` has the clause WINDOW."""
+def find_window(tokens: list[Token], at: int) -> tuple[int | None, bool]:
+    """Return the place of the clause WINDOW in the rule whose tokens begin at `at`, and if it has a PATTERN.
+
+    In a rule without a PATTERN the word is the clause, whatever kind follows: a rule has one of the two.
+    """
+    likely: int | None = None
+    has_pattern = False
     for place in range(at, len(tokens) - 1):
         token, after = tokens[place], tokens[place + 1]
         if token.word == "RULE" and after.kind in (Lexeme.WORD, Lexeme.QUOTED) and after.word != "AS":
-            return False
-        if token.word == "WINDOW" and (after.word in WINDOW_KINDS or after.kind is Lexeme.NUMBER):
-            return True
-    return False
+            break
+        has_pattern = has_pattern or (token.word == "PATTERN" and tokens[place - 1].text != ".")
+        if token.word != "WINDOW":
+            continue
+        if after.word in WINDOW_KINDS or after.kind is Lexeme.NUMBER:
+            return place, has_pattern
+        is_kind = after.kind is Lexeme.WORD and after.word not in CLAUSE_WORDS | RESERVED
+        if (
+            likely is None
+            and (is_kind or after.kind is Lexeme.TEXT)
+            and tokens[place - 1].text not in _INSIDE
+        ):
+            likely = place
+    return None if has_pattern else likely, has_pattern
 
 
 class WindowClauses:
@@ -72,18 +93,22 @@ class WindowClauses:
         start = parser.now.start
         word = parser.accept_word("TUMBLING", "HOPPING", "SESSION")
         if word is None:
-            every = parser.now.word == "EVERY"
-            parser.unexpected(
-                "TUMBLING, HOPPING or SESSION", _EVERY_HELP if every else WINDOW_FORMS["WINDOW"]
-            )
+            refuse_kind(parser, WINDOW_FORMS["WINDOW"], _EVERY_HELP)
         kind = ast.WindowKind(word.word)
         every_us = offset_us = most_us = zone = table = None
-        if kind is ast.WindowKind.SESSION:
-            parser.expect_word("GAP")
+        if parser.is_sign("("):
+            refuse_form(parser, word, kind)
+        if kind is ast.WindowKind.SESSION and not parser.accept_word("GAP"):
+            if not parser.begins_span():
+                parser.unexpected("GAP", "write WINDOW SESSION GAP 30 MINUTES")
+            refuse_form(parser, word, kind)
         length_us = parser.duration()
         if kind is ast.WindowKind.HOPPING:
-            parser.expect_word("EVERY")
+            if not parser.accept_word("EVERY"):
+                self._refuse_step(word, length_us)
             every_us = parser.duration()
+        elif kind is ast.WindowKind.TUMBLING and parser.now.word in STEP_WORDS:
+            self._refuse_step(word, length_us)
         if kind is ast.WindowKind.SESSION and parser.now.word == "MAX" and parser.ahead().word != "RUNS":
             parser.take()
             most_us = parser.duration()
@@ -104,6 +129,27 @@ class WindowClauses:
             most_us=most_us,
             zone=zone,
             table=table,
+        )
+
+    def _refuse_step(self, kind: Token, length_us: int) -> NoReturn:
+        """Refuse ``TUMBLING 10 MINUTES SLIDE 1 MINUTE``, and HOPPING without EVERY."""
+        parser = self.parser
+        length, step = print_duration(length_us), "1 MINUTE"
+        is_step = parser.now.word in STEP_WORDS
+        if is_step:
+            parser.take()
+            parser.accept_word("BY")
+            if parser.begins_span():
+                step = print_duration(parser.duration())
+        if not is_step:
+            parser.unexpected("EVERY", f"write WINDOW HOPPING {length} EVERY {step}, or TUMBLING {length}")
+        text = " ".join(parser.source.text[kind.start : parser.tokens[parser.at - 1].end].split())
+        parser.fail(
+            "E0114",
+            f"WINDOW has no `{text}`",
+            parser.span_from(kind.start),
+            "of another language",
+            f"write WINDOW HOPPING {length} EVERY {step}; windows that do not overlap: TUMBLING {length}",
         )
 
     def read_where(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from cep.documents.schema_file import parse_streams
 from cep.errors import Source
+from cep.language.parser import parse
 from cep.rulebook import check_rules
 from cep.testing import find_matches
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
@@ -86,3 +88,15 @@ def test_a_column_of_a_table_is_that_of_the_time_of_each_event() -> None:
 def test_explain_says_what_a_key_keeps(folder: Path) -> None:
     (shown,) = blocks(PAGE, "explain")
     assert shown in cep_prints("explain visits.cep")
+
+
+def test_the_table_of_other_names_is_what_the_parser_answers() -> None:
+    head = "RULE r\nFROM requests\nPARTITION BY ip\nWINDOW "
+    rows = re.findall(r"^\| `(\w+ [^`]+)` \| `([A-Z]+\([^`]+)` \|", PAGE, re.MULTILINE)
+    assert len(rows) == 3
+    for here, flink in rows:
+        assert parse(Source("r", f"{head}{here}"))[1] == []
+        (problem,) = parse(Source("r", f"{head}{flink.replace('...', 'DESCRIPTOR(ts)')}"))[1]
+        assert (problem.code, problem.help) == ("E0114", f"write WINDOW {here}")
+    (problem,) = parse(Source("r", f"{head}CUMULATE(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)"))[1]
+    assert "SUM(amount) OVER TUMBLING 1 DAY at each event" in problem.help

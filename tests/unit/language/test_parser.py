@@ -179,3 +179,33 @@ def test_a_limit_of_runs_may_stand_before_on_timeout():
     report = rule_of(f"{_HEAD} PATTERN a MAX RUNS 5 PER KEY ON TIMEOUT WITHIN 1 HOUR").report
     assert report.limit.overflow is None
     assert report.timeout is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RULE r FROM window PARTITION BY window PATTERN window -> sliding\nDEFINE window AS TRUE",
+        "RULE r FROM s PARTITION BY k PATTERN a\nLET window = AVG(x) OVER ALL\nDEFINE a AS window > 5",
+        "RULE r FROM s PARTITION BY k PATTERN `group` -> by DEFINE group BY k AS x > 5",
+        "RULE r FROM s PARTITION BY k PATTERN limit -> event\n  -> select -> emit DEFINE event AS TRUE",
+        "RULE r FROM s PARTITION BY k PATTERN a DEFINE a AS having > 5 AND window = where",
+        "RULE r FROM s PARTITION BY k WINDOW TUMBLING 1 HOUR HAVING SUM(window) > 5",
+    ],
+)
+def test_words_of_foreign_clauses_are_names_wherever_no_such_clause_is_meant(text: str) -> None:
+    assert codes_of(text) == []
+
+
+def test_one_mistake_in_a_clause_that_is_needed_is_one_problem() -> None:
+    for wrong in ("GROUP BY k", "PARTITON BY k"):
+        assert len(codes_of(f"RULE r\nFROM s\n{wrong}\nPATTERN a -> b\nWITHIN 1 HOUR")) == 1
+    assert codes_of("RULE r\nFROM s\nPARTITION BY k\nWINDOW SLIDING 1 HOUR\nHAVING COUNT(*) > 1") == ["E0114"]
+
+
+@pytest.mark.parametrize("opened", ["(" * 60, "(a -> " * 60, "a{", "a ->[", "!("])
+def test_the_innermost_bracket_that_is_open_is_named(opened: str) -> None:
+    (problem,) = parse(Source("t", f"{_HEAD}\nPATTERN {opened}\nDEFINE a AS x > 5"))[1]
+    assert problem.code == "E0116"
+    assert problem.span is not None
+    innermost = max(opened.rindex(sign) for sign in "({[" if sign in opened)
+    assert problem.span.start == len(f"{_HEAD}\nPATTERN ") + innermost

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, pairwise
 
+from cep.compiler.analysis.patterns.time_limits import has_limits
 from cep.compiler.pattern_shape import (
     can_wait_for_ever,
     summary,
@@ -25,7 +26,8 @@ def warn_of_pattern(rule: ast.Rule, role_of: Mapping[str, int], report: Report) 
     while isinstance(written, ast.Anchored | ast.Without):
         written = written.body
     undefined = variable_names(written).keys() - {one.variable.text for one in rule.definitions}
-    if rule.window is None and can_wait_for_ever(written, undefined):
+    is_said = rule.report.timeout is not None and not has_limits(rule)  # by E0331
+    if rule.window is None and not is_said and can_wait_for_ever(written, undefined):
         report(
             "W0501",
             "nothing bounds how long a run of this rule lives",
