@@ -297,6 +297,7 @@ SPARK: dict[str, str] = {
     "E0865": "changes that are lost, because their slot does not have them any more",
     "E0866": "a table whose old rows are not in the log",
     "E0867": "PostgreSQL failed",
+    "E0868": "a publication, or a table of it, that is not what it was",
     "E0870": "a table of PostgreSQL that does not fit the rows",
     "E0871": "a table of PostgreSQL that another transaction locks",
     "E0872": "a place that is no Delta table, or cannot be written",

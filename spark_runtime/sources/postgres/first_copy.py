@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 
+from spark_runtime.sources.postgres.publication import published_tables
 from spark_runtime.sources.postgres.reading import PostgresReading
-from spark_runtime.sources.postgres.server import meant, published_tables, table_of
+from spark_runtime.sources.postgres.server import meant, table_of
 
 FILE_ROWS = 50_000
 """Rows of one file, at most."""

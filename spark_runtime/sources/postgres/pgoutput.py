@@ -45,6 +45,8 @@ class Relation:
 
     Parameters
     ----------
+    oid
+        Its object identifier, which a table keeps when it gets another name.
     table
         Schema and name: ``public.orders``.
     columns
@@ -55,10 +57,19 @@ class Relation:
         Which of them are part of the replica identity.
     """
 
+    oid: int
     table: str
     columns: dict[str, int]
     types: tuple[int, ...]
     keys: tuple[bool, ...]
+
+
+class RenamedTableError(Exception):
+    """A table that is wanted had another name when it was changed: that of `relation`."""
+
+    def __init__(self, relation: Relation) -> None:
+        super().__init__(relation)
+        self.relation = relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +173,8 @@ class Decoder:
         LSNs: what was committed at or behind `start` and before `end` is wanted.
     tables
         The tables that are wanted.
+    oids
+        Their object identifiers.
     after, before
         The columns that are wanted of rows behind and before changes.
     """
@@ -169,6 +182,7 @@ class Decoder:
     start: int
     end: int
     tables: frozenset[str]
+    oids: frozenset[int]
     after: Sequence[str]
     before: Sequence[str] = ()
     _relations: dict[int, Relation] = field(default_factory=dict)
@@ -176,7 +190,13 @@ class Decoder:
     _n_before: int = 0  # changes of the transaction in earlier portions
 
     def decode(self, messages: Sequence[bytes]) -> Changes:
-        """Return the changes in some messages, which go on where the last ones ended."""
+        """Return the changes in some messages, which go on where the last ones ended.
+
+        Raises
+        ------
+        RenamedTableError
+            A table that is wanted had another name when it was changed.
+        """
         data = np.frombuffer(b"".join(messages), np.uint8)
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
         at = np.cumsum(sizes) - sizes + HEAD
@@ -250,14 +270,22 @@ class Decoder:
         found = np.zeros(len(at), bool)
         known = versions >= 0
         found[known] = ours[versions[known]]
+        for version in np.unique(versions[known & among]).tolist():
+            self._require_name(relations[version])
         for row in np.flatnonzero((kind == TRUNCATE) & among).tolist():
             n_tables = int(_whole(data, at[row : row + 1] + 1, 4)[0])
             for identifier in _whole(data, at[row] + 6 + 4 * np.arange(n_tables), 4).tolist():
                 relation = self._relations.get(identifier)
+                if relation is not None:
+                    self._require_name(relation)
                 if relation is not None and relation.table in self.tables and not found[row]:
                     found[row] = True
                     versions[row] = next(i for i, known in enumerate(relations) if known is relation)
         return found
+
+    def _require_name(self, relation: Relation) -> None:
+        if relation.oid in self.oids and relation.table not in self.tables:
+            raise RenamedTableError(relation)
 
     def _fill(self, changes: Changes, at: I64) -> None:
         """Note where the values of changes stand; `at` is where the bytes behind the table begin."""
@@ -352,7 +380,8 @@ def _relation(message: memoryview) -> tuple[int, Relation]:
         types.append(struct.unpack_from(">I", message, at)[0])
         at += 8
     # An empty text stands for the schema of what every database has.
-    return identifier, Relation(f"{namespace or 'pg_catalog'}.{name}", columns, tuple(types), tuple(keys))
+    table = f"{namespace or 'pg_catalog'}.{name}"
+    return identifier, Relation(identifier, table, columns, tuple(types), tuple(keys))
 
 
 def _text(message: memoryview, at: int) -> tuple[str, int]:

@@ -1,7 +1,8 @@
 """Plans what a stream reads of tables: first their rows, then the log. On the driver.
 
 An offset of the source says how many files of the first copy were read, and up to where the log was:
-``{"copy": 3, "lsn": 26935080}``.
+``{"copy": 3, "lsn": 26935080}``. Where the source has no file of its own in the checkpoint it also says what
+the publication was (`publication.Record`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from cep.counts import Counts
 from cep.errors import InputError, StateError
-from spark_runtime.sources.postgres import first_copy, server
+from spark_runtime.sources.postgres import first_copy, publication, server
 from spark_runtime.sources.postgres.reading import (
     COPY,
     MOST_MESSAGES,
@@ -30,7 +31,9 @@ LOOK_SECONDS = 0.1
 
 _ROW_BYTES = 100  # a guess where the log has not told
 
-Offset = Mapping[str, int]
+_PUBLISHED = "published"
+
+Offset = Mapping[str, Any]
 
 
 class PostgresPlanner:
@@ -61,17 +64,27 @@ class PostgresPlanner:
 
     # ------------------------------------------------------------ the beginning
 
-    def start(self) -> dict[str, int]:
+    def start(self) -> dict[str, Any]:
         """Return where the stream begins; after its first start a file in the checkpoint says it."""
-        return {"copy": 0, "lsn": self._beginning["lsn"]}
+        begun = self._beginning
+        return {"copy": 0, "lsn": begun["lsn"], **self._kept_in_offset(begun[_PUBLISHED])}
+
+    def _kept_in_offset(self, published: publication.Record) -> dict[str, Any]:
+        return {} if self.reading.log else {_PUBLISHED: published}
 
     @property
     def _beginning(self) -> dict[str, Any]:
         if self._begun is None:
             log = Path(self.reading.log) if self.reading.log else None
             if log is not None and log.exists():
-                self._begun = _read(log)
-                self._require_same_server()
+                begun = read_beginning(log)
+                with server.meant(self.reading, "its name"):
+                    server.require_database(self.reading, self._connection(), begun["database"])
+                if begun[_PUBLISHED] is None:  # an earlier version has not noted it
+                    with server.meant(self.reading, "its publication"):
+                        begun[_PUBLISHED] = publication.record(self.reading, self._connection())
+                    _write(log, begun)
+                self._begun = begun
             else:
                 self._begun = self._begin(log)
         return self._begun
@@ -99,7 +112,10 @@ class PostgresPlanner:
                 if making is not None:
                     making.parent.mkdir(parents=True, exist_ok=True)
                     making.touch()
-                server.create_publication(reading, connection)
+                publication.create(reading, connection)
+            # Before the slot is made: what is changed later is noticed.
+            published = publication.record(reading, connection)
+            if found is None:
                 with _MadeSlot(reading) as (lsn, snapshot):
                     if reading.begin == COPY:
                         files, moment_us = self._copied(connection, snapshot)
@@ -108,6 +124,7 @@ class PostgresPlanner:
                 "lsn": lsn,
                 "moment_us": moment_us,
                 "files": [list(file) for file in files],
+                _PUBLISHED: published,
             }
         if log is not None and making is not None:
             _write(log, begun)
@@ -124,27 +141,25 @@ class PostgresPlanner:
         finally:
             self._is_copying = False
 
-    def _require_same_server(self) -> None:
-        assert self._begun is not None
-        with server.meant(self.reading, "its name"):
-            found = server.identity(self._connection())
-        if found != self._begun["database"]:
-            raise StateError(
-                "E0865",
-                f"`{self.reading.connection.address}` is not the database that this checkpoint has read",
-                "name that one, or start with an empty checkpoint directory",
-            )
-
     # ------------------------------------------------------------ offsets
 
-    def latest(self, start: Offset) -> dict[str, int]:
-        """Return where the micro-batch that starts at `start` ends."""
-        self._release()
+    def latest(self, start: Offset) -> dict[str, Any]:
+        """Return where the micro-batch that starts at `start` ends.
+
+        Raises
+        ------
+        StateError
+            The publication is not what it was (E0868).
+        """
+        published = start.get(_PUBLISHED) or self._beginning[_PUBLISHED]
+        self._release(published)
         files = self._beginning["files"]
         if start["copy"] < len(files):
-            return {"copy": self._next_file(start["copy"]), "lsn": start["lsn"]}
-        end = self._next_lsn(start)
-        return dict(start) if end is None else {"copy": start["copy"], "lsn": end}
+            return {**start, "copy": self._next_file(start["copy"])}
+        end = self._next_lsn(start, published)
+        if end is None:
+            return dict(start)
+        return {"copy": start["copy"], "lsn": end, **self._kept_in_offset(published)}
 
     def stop_at_now(self) -> None:
         """Look at the end of the log for the last time."""
@@ -186,7 +201,7 @@ class PostgresPlanner:
         if self._kept is not None:
             self._kept.close()
 
-    def _release(self) -> None:
+    def _release(self, published: publication.Record) -> None:
         if self._committed is None:
             return
         end, self._committed = self._committed, None
@@ -197,6 +212,7 @@ class PostgresPlanner:
         if end["copy"] >= len(begun["files"]) > 0 and self.reading.log:
             shutil.rmtree(self.reading.copy_folder, ignore_errors=True)
         if self._slot().confirmed < end["lsn"]:
+            self._require_same(published)
             with server.meant(self.reading, f"slot `{self.reading.slot}`"):
                 server.advance(self.reading, self._connection(), end["lsn"])
         self._released = end
@@ -207,6 +223,11 @@ class PostgresPlanner:
         if self._kept is None or self._kept.closed:
             self._kept = self.reading.connect()
         return self._kept
+
+    def _require_same(self, published: publication.Record) -> None:
+        """Raise StateError unless the publication was the same up to the end of the log."""
+        with server.meant(self.reading, f"publication `{self.reading.publication}`"):
+            publication.require_same(self.reading, self._connection(), published)
 
     def _slot(self) -> server.Slot:
         """Return the state of the slot; raises an error if it is not what it was."""
@@ -241,7 +262,7 @@ class PostgresPlanner:
             most_bytes is not None and n_bytes > most_bytes
         )
 
-    def _next_lsn(self, start: Offset) -> int | None:
+    def _next_lsn(self, start: Offset, published: publication.Record) -> int | None:
         """Return the end of the last transaction of a micro-batch, None: nothing new was committed."""
         if self._limit is None and self.clock() < self._next_look:
             return None
@@ -252,6 +273,7 @@ class PostgresPlanner:
             return None
         limit = slot.flushed if self._limit is None else self._limit
         end, is_all = self._last_of_portion(start["lsn"], limit)
+        self._require_same(published)  # behind what is planned, or passed over
         if end is None and is_all:
             self._looked_at = slot.flushed
             self._pass_over(start, slot)
@@ -316,10 +338,18 @@ class _MadeSlot:
         self._connection.close()
 
 
-def _read(log: Path) -> dict[str, Any]:
+def read_beginning(log: Path) -> dict[str, Any]:
+    """Return where a stream began, and what the publication was; None: an earlier version has written it.
+
+    Raises
+    ------
+    StateError
+        The file is damaged (E0702).
+    """
     try:
         found: dict[str, Any] = json.loads(log.read_text())
-        return {name: found[name] for name in ("database", "lsn", "moment_us", "files")}
+        begun = {name: found[name] for name in ("database", "lsn", "moment_us", "files")}
+        return {**begun, _PUBLISHED: found.get(_PUBLISHED)}
     except (ValueError, TypeError, KeyError) as error:
         raise StateError(
             "E0702",

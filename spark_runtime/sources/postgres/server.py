@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cep.errors import InputError, StateError
+from spark_runtime.sources.postgres import publication
 from spark_runtime.sources.postgres.reading import BEFORE, COPY, PostgresReading, lsn_text
 
 MIN_VERSION = 130_000
@@ -22,7 +23,7 @@ BUSY_SECONDS = 20.0
 """How long a slot may be in use by a reader that has died, until its server notices."""
 
 _RETRY_SECONDS = 0.1
-_IN_USE, _WRONG_STATE = "55006", "55000"
+_IN_USE, _WRONG_STATE, _NO_OBJECT = "55006", "55000", "42704"
 _FEW_ROWS, _PORTION_BYTES, _MOST_ROWS = 256, 8 << 20, 50_000
 
 
@@ -90,6 +91,9 @@ def meant(reading: PostgresReading, doing: str) -> Iterator[None]:
     except psycopg.Error as error:
         if reading.slot and error.sqlstate == _WRONG_STATE:
             raise lost(reading, reading.connection.shown(error)) from error
+        if reading.slot and error.sqlstate == _NO_OBJECT and "publication" in str(error):
+            # Before PostgreSQL 18; later versions pass over what was changed without it.
+            raise publication.changed(reading, f"there is no publication `{reading.publication}`") from error
         if error.sqlstate == _IN_USE:
             raise InputError(
                 "E0864",
@@ -111,13 +115,13 @@ def lost(reading: PostgresReading, why: str) -> StateError:
 # ---------------------------------------------------------------- before anything runs
 
 
-def check(reading: PostgresReading, connection: Any, *, has_begun: bool) -> None:
+def check(reading: PostgresReading, connection: Any, begun: Mapping[str, Any] | None) -> None:
     """Raise InputError if nothing can come from here, StateError if something is gone.
 
     Parameters
     ----------
-    has_begun
-        Whether the checkpoint says where the stream began.
+    begun
+        What the checkpoint says of where the stream began; None: it has not.
     """
     with meant(reading, "its tables"):
         version = connection.info.server_version
@@ -127,9 +131,11 @@ def check(reading: PostgresReading, connection: Any, *, has_begun: bool) -> None
                 f"`{reading.connection.address}` is PostgreSQL {version // 10_000}",
                 f"changes can be read from version {MIN_VERSION // 10_000} on",
             )
+        if reading.slot and begun is not None:
+            _require_continued(reading, connection, begun)
         tables = {name: table_of(reading, connection, name) for name in reading.tables}
         _require_columns(reading, tables)
-        if not reading.slot or (reading.begin == COPY and not has_begun):
+        if not reading.slot or (reading.begin == COPY and begun is None):
             for table in tables.values():
                 _require_right(reading, connection, table)
     if not reading.slot:
@@ -140,7 +146,7 @@ def check(reading: PostgresReading, connection: Any, *, has_begun: bool) -> None
         found = slot_of(reading, connection)
         if found is not None:
             require_slot(reading, found)
-        elif has_begun:
+        elif begun is not None:
             raise lost(reading, "it is not there any more")
         elif not reading.creates:
             raise InputError(
@@ -151,6 +157,25 @@ def check(reading: PostgresReading, connection: Any, *, has_begun: bool) -> None
             )
         else:
             _require_room(reading, connection)
+
+
+def _require_continued(reading: PostgresReading, connection: Any, begun: Mapping[str, Any]) -> None:
+    """Raise an error unless the database, the slot and the publication are those of the checkpoint."""
+    slot = slot_of(reading, connection)
+    if slot is not None:
+        require_slot(reading, slot)
+    require_database(reading, connection, begun["database"])
+    publication.require_same(reading, connection, begun["published"])
+
+
+def require_database(reading: PostgresReading, connection: Any, known: str) -> None:
+    """Raise StateError unless this is the database of a checkpoint."""
+    if identity(connection) != known:
+        raise StateError(
+            "E0865",
+            f"`{reading.connection.address}` is not the database that this checkpoint has read",
+            "name that one, or start with an empty checkpoint directory",
+        )
 
 
 def table_of(reading: PostgresReading, connection: Any, name: str) -> Table:
@@ -269,10 +294,10 @@ def _require_publication(reading: PostgresReading, connection: Any, tables: Mapp
         raise InputError(
             "E0862",
             f"there is no publication `{name}` at `{reading.connection.address}`",
-            f"{_publication_statement(reading)}; or say create: true",
+            f"{publication.statement(reading)}; or say create: true",
         )
     has_columns = connection.info.server_version >= 150_000
-    published = published_tables(reading, connection) if found else {}
+    published = publication.published_tables(reading, connection) if found else {}
     for table in tables.values():
         wanted = {*reading.of_row.values(), *reading.of_old_row.values()}
         if found and table.name not in published:
@@ -299,34 +324,6 @@ def _require_publication(reading: PostgresReading, connection: Any, tables: Mapp
                 "each UPDATE and DELETE of it",
                 f"give it one, or ALTER TABLE {table.name} REPLICA IDENTITY FULL",
             )
-
-
-class Published(NamedTuple):
-    """What is published of a table: its columns, None: not known; the condition of its rows."""
-
-    columns: frozenset[str] | None
-    condition: str | None
-
-
-def published_tables(reading: PostgresReading, connection: Any) -> dict[str, Published]:
-    """Return what the publication has, by table."""
-    more = "attnames, rowfilter" if connection.info.server_version >= 150_000 else "NULL::text[], NULL::text"
-    rows = _asked(
-        connection,
-        f"SELECT schemaname || '.' || tablename, {more} "  # noqa: S608 - one of two texts above
-        "FROM pg_publication_tables WHERE pubname = %s",
-        reading.publication,
-    )
-    return {
-        name: Published(None if columns is None else frozenset(columns), condition)
-        for name, columns, condition in rows
-    }
-
-
-def _publication_statement(reading: PostgresReading) -> str:
-    names = ", ".join(_quoted(name).replace(".", '"."', 1) for name in reading.tables)
-    name = '"' + reading.publication.replace('"', '""') + '"'
-    return f"CREATE PUBLICATION {name} FOR TABLE {names} WITH (publish_via_partition_root = true)"
 
 
 def _require_room(reading: PostgresReading, connection: Any) -> None:
@@ -365,13 +362,7 @@ def require_unread(reading: PostgresReading, slot: Slot, start: int) -> None:
         raise lost(reading, f"somebody has read it up to {lsn_text(slot.confirmed)}")
 
 
-# ---------------------------------------------------------------- slot and publication
-
-
-def create_publication(reading: PostgresReading, connection: Any) -> None:
-    """Make the publication unless it is there. The log tells changes from then on."""
-    if not _asked(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", reading.publication):
-        connection.execute(_publication_statement(reading))
+# ---------------------------------------------------------------- the slot
 
 
 def slot_of(reading: PostgresReading, connection: Any) -> Slot | None:
@@ -434,7 +425,7 @@ def commits(reading: PostgresReading, connection: Any, most_messages: int) -> tu
             "GROUP BY xid ORDER BY 1",
             reading.slot,
             most_messages,
-            _quoted(reading.publication),
+            publication.quoted(reading.publication),
         )
     )
     found = [Commit(int(end, 16), n, int(n_bytes)) for _, end, n, n_bytes, _ in rows if end is not None]
@@ -448,7 +439,7 @@ def messages(reading: PostgresReading, connection: Any, end: int) -> Iterator[li
     query = sql.SQL(
         "SELECT pg_lsn_send(lsn) || data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, NULL, "
         "'proto_version', '1', 'publication_names', {})"
-    ).format(reading.slot, lsn_text(end), _quoted(reading.publication))
+    ).format(reading.slot, lsn_text(end), publication.quoted(reading.publication))
 
     def begun() -> tuple[Any, list[Any]]:
         connection.execute("BEGIN READ ONLY")
@@ -471,11 +462,6 @@ def messages(reading: PostgresReading, connection: Any, end: int) -> Iterator[li
     finally:
         cursor.close()
     connection.execute("COMMIT")
-
-
-def _quoted(name: str) -> str:
-    """Return a name for a list of names."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def identity(connection: Any) -> str:

@@ -15,9 +15,9 @@ from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
 from cep.schema.stream import Stream
-from spark_runtime.sources.postgres import first_copy, server
-from spark_runtime.sources.postgres.pgoutput import Decoder
-from spark_runtime.sources.postgres.planner import PostgresPlanner
+from spark_runtime.sources.postgres import first_copy, publication, server
+from spark_runtime.sources.postgres.pgoutput import Decoder, RenamedTableError
+from spark_runtime.sources.postgres.planner import PostgresPlanner, read_beginning
 from spark_runtime.sources.postgres.reading import (
     COPY,
     CopyRange,
@@ -52,9 +52,11 @@ class PostgresSource:
                 "`from: copy` keeps the copy in the checkpoint, and only Spark reaches its file system",
                 "say from: now, or keep the checkpoint on a disk",
             )
+        log = Path(reading.log) if reading.log else None
+        begun = read_beginning(log) if log is not None and log.exists() else None
         connection = reading.connect()
         try:
-            server.check(reading, connection, has_begun=bool(reading.log) and Path(reading.log).exists())
+            server.check(reading, connection, begun)
         finally:
             connection.close()
 
@@ -102,16 +104,18 @@ class PostgresSource:
 
     def _of_log(self, part: LogRange, ahead: AheadGuard) -> Iterator[Chunk]:
         reading = self.reading
-        decoder = Decoder(
-            part.start,
-            part.end,
-            frozenset(reading.tables),
-            tuple(dict.fromkeys(reading.of_row.values())),
-            tuple(dict.fromkeys(reading.of_old_row.values())),
-        )
         connection = reading.connect()
         try:
             with server.meant(reading, f"slot `{reading.slot}`"):
+                oids = publication.table_oids(reading, connection)
+                decoder = Decoder(
+                    part.start,
+                    part.end,
+                    frozenset(reading.tables),
+                    frozenset(oids),
+                    tuple(dict.fromkeys(reading.of_row.values())),
+                    tuple(dict.fromkeys(reading.of_old_row.values())),
+                )
                 for messages in server.messages(reading, connection, part.end):
                     changes = decoder.decode(messages)
                     if len(changes):
@@ -120,6 +124,10 @@ class PostgresSource:
             if slot is None:
                 raise server.lost(reading, "it is not there any more")
             server.require_unread(reading, slot, part.start)  # what was forgotten was not read
+        except RenamedTableError as error:
+            now, was = oids[error.relation.oid], error.relation.table
+            what = f"table `{now}` had the name `{was}` when it was changed"
+            raise publication.changed(reading, what) from error
         except MissingColumnError as error:
             name = next(
                 name
