@@ -24,6 +24,11 @@ _AS_JSON = {"text": False, "json": True}
     help="Continue from the checkpoint although a source has moved to another place.",
 )
 @click.option(
+    "--accept-older-checkpoint",
+    is_flag=True,
+    help="Continue from the checkpoint although sinks have more than it knows; this is written again.",
+)
+@click.option(
     "--format",
     "output_format",
     type=click.Choice(list(_AS_JSON)),
@@ -31,7 +36,9 @@ _AS_JSON = {"text": False, "json": True}
     help="How the summary is written: as text to standard error, or as JSON to standard output.",
 )
 @quiet_option
-def run(pipeline: Path, accept_source_change: bool, output_format: str, quiet: bool) -> None:
+def run(
+    pipeline: Path, accept_source_change: bool, accept_older_checkpoint: bool, output_format: str, quiet: bool
+) -> None:
     """Run a PIPELINE file (sources, rules, sinks) on Spark."""
     from spark_runtime.pipeline.pipeline_file import load_pipeline
     from spark_runtime.sessions.local_session import check_pyspark
@@ -49,7 +56,12 @@ def run(pipeline: Path, accept_source_change: bool, output_format: str, quiet: b
         compile_engine(progress_line(quiet, None), quiet)  # once here, so that no worker has to do it
 
     as_json = _AS_JSON[output_format]
-    summary = run_pipeline(pipeline, quiet=quiet or as_json, accept_source_change=accept_source_change)
+    summary = run_pipeline(
+        pipeline,
+        quiet=quiet or as_json,
+        accept_source_change=accept_source_change,
+        accept_older_checkpoint=accept_older_checkpoint,
+    )
     if as_json:
         click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
     if summary.counts.passed_over:

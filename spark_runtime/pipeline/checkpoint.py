@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -116,7 +116,7 @@ def open_checkpoint(
                 found = None
             for part in ("query", "files", "plan", NOTES):
                 files.remove(part)
-        run = uuid.uuid4().hex[:8] if found is None else found["run"]
+        run = _new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
         files.write(_RULES, rules.to_json())
         files.write("pipeline.json", json.dumps(found))
@@ -136,6 +136,17 @@ def open_checkpoint(
     if before != rules:  # in what does not matter to stored state
         files.write(_RULES, rules.to_json())
     return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
+
+
+def renamed(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint under a name that no sink knows."""
+    found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": _new_name()}
+    checkpoint.files.write("pipeline.json", json.dumps(found))
+    return replace(checkpoint, run_id=found["run"])
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex[:8]
 
 
 def _known(text: str, path: str) -> dict[str, Any]:

@@ -116,19 +116,21 @@ class Delivering:
     flow: Dataflow
     notes: Notes
 
-    def write(self, output: DataFrame, number: int, count: Callable[[Iterable[Counts]], Counts]) -> Counts:
+    def write(
+        self, output: DataFrame, number: int, plan: str, count: Callable[[Iterable[Counts]], Counts]
+    ) -> Counts:
         """Compute a micro-batch, give its rows to the sinks that have not got them, and return its counts.
 
         Parameters
         ----------
         output
             What the operator gives (`OUTPUT_SCHEMA`); each action computes it anew.
-        number
-            Of the micro-batch.
+        number, plan
+            Of the micro-batch (`Batch`).
         count
             Adds the counts of the operator's calls together.
         """
-        batch = Batch(self.flow.delivery.run, number)
+        batch = Batch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)
         sinks = [item for item in self.sinks if item.name not in has_it]
         framed = [item.sink for item in sinks if isinstance(item.sink, DriverSink)]

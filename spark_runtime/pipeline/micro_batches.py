@@ -126,7 +126,7 @@ class MicroBatches:
         self._gave_up: dict[str, None] = dict.fromkeys(self.done.waiting.given_up)  # in this run, in order
         self._begun: float | None = None  # when the micro-batch that is running began
         self._last_begun = float("-inf")
-        self._plan = Plan(())
+        self._plan = planned(self.checkpoint, self.done.batch) or Plan(())  # of the last micro-batch
         self._told_us: int | None = None  # the watermark that Spark has after the last micro-batch
         self._has_moved = False  # whether Spark's watermark has gone on since the operator was called last
         self.held = Held(self.done.reached.watermark_us)
@@ -151,7 +151,7 @@ class MicroBatches:
             plan = self._wait()
             if plan is None:
                 return None
-            plan = replace(plan, tables=self.tables.look())
+            plan = replace(plan, tables=self.tables.look()).following(self._plan.identity)
             write_plan(self.checkpoint, batch, plan)
             self.tables.keep(batch, plan.tables, KEPT_BATCHES)
         self._begun = self._last_begun = time.monotonic()

@@ -31,6 +31,7 @@ def run_pipeline(
     console: Console | None = None,
     quiet: bool = False,
     accept_source_change: bool = False,
+    accept_older_checkpoint: bool = False,
 ) -> Summary:
     """Run the pipeline of the file at `path` to its end, or until Ctrl-C; return what happened.
 
@@ -44,6 +45,8 @@ def run_pipeline(
         Show no progress and no summary on standard error, only warnings and what was lost.
     accept_source_change
         Go on from a checkpoint although a source is in another place now.
+    accept_older_checkpoint
+        Go on from a checkpoint although sinks have later micro-batches than it knows.
 
     Raises
     ------
@@ -59,6 +62,7 @@ def run_pipeline(
         run.is_quiet = quiet
         if isinstance(run, StreamRun):
             run.accepts_source_change = accept_source_change
+            run.accepts_older_checkpoint = accept_older_checkpoint
         try:
             with _quiet_py4j():
                 run.run()

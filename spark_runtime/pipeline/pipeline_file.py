@@ -27,6 +27,7 @@ from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
 from spark_runtime.operator.output import DEAD, LATE, MATCH, late_kind
 from spark_runtime.settings import Settings, one_of, path_of
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, SinkType, sink_names
 from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
@@ -94,11 +95,19 @@ class Pipeline:
     waiting: WaitingLimit = field(default_factory=WaitingLimit)
     end_waits_after_us: int | None = None
     tables: tuple[StaticFile, ...] = ()  # that are static
+    file: str = ""
 
     @property
     def is_live(self) -> bool:
         """Whether it is a stream that waits for what comes."""
         return self.is_stream and self.trigger != AVAILABLE_NOW
+
+    @property
+    def owner(self) -> Owner:
+        """What tells its results from those of other pipelines."""
+        sources = {entry.stream: (entry.name, entry.spec.place) for entry in self.sources}
+        static = {table.table.name: (table.file_format, table.path) for table in self.tables}
+        return Owner(self.file, sources | static)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
         """Yield the sink of each output, with its settings; nothing is written yet."""
@@ -152,7 +161,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
         ) from error
     pipeline = None
     with suppress(TooManyErrorsError):  # the last diagnostic says so
-        pipeline = _Reader(document, path.resolve().parent, path.stem).pipeline()
+        pipeline = _Reader(document, path.resolve()).pipeline()
     if pipeline is None or any(problem.is_error for problem in document.diagnostics):
         raise RuleError(in_order(document.diagnostics))
     return pipeline
@@ -161,10 +170,10 @@ def load_pipeline(path: str | Path) -> Pipeline:
 class _Reader:
     """Reads one document; problems go to it, methods return None where something is not sound."""
 
-    def __init__(self, document: Document, folder: Path, name: str) -> None:
+    def __init__(self, document: Document, file: Path) -> None:
         self.document = document
-        self.folder = folder
-        self.name = name
+        self.folder = file.parent
+        self.file = file
 
     def pipeline(self) -> Pipeline | None:
         document = self.document
@@ -216,7 +225,7 @@ class _Reader:
         rules = rules.with_corrections(corrections)
         static = static_entries(rules, sources)
         return Pipeline(
-            name=self.name,
+            name=self.file.stem,
             rules=rules if end_waits_after_us is None else rules.telling_end(),
             texts=texts,
             warnings=warnings,
@@ -233,6 +242,7 @@ class _Reader:
             waiting=self._waiting(root, found),
             end_waits_after_us=end_waits_after_us,
             tables=tuple(static_file(rules, sources[name]) for name in static),
+            file=str(self.file),
         )
 
     def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:

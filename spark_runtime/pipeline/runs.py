@@ -31,6 +31,7 @@ from spark_runtime.pipeline.checkpoint import (
 )
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
+from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.pipeline_file import Pipeline
 from spark_runtime.pipeline.progress import Totals
@@ -102,7 +103,8 @@ class PipelineRun:
     def sinks(self) -> tuple[NamedSink, ...]:
         """The sinks, each with its output."""
         is_local = str(self.spark.sparkContext.master).startswith("local")
-        context = SinkContext(self.rules, is_local, self.console)
+        owner = None if self.pipeline.is_stream else self.pipeline.owner
+        context = SinkContext(self.rules, is_local, self.console, owner)
         return named(self.pipeline.opened_sinks(context))
 
     def _check_sinks(self) -> None:
@@ -114,10 +116,10 @@ class PipelineRun:
         """Return the plan; `run_id` None: of a batch."""
         return Dataflow(self.rules, n_groups, delivery_of(self.sinks, run_id), is_batch=run_id is None)
 
-    def _write(self, flow: Dataflow, output: DataFrame, number: int) -> None:
+    def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:
         """Compute one batch, and give its output to the sinks."""
         delivering = Delivering(self.sinks, flow, self.notes)
-        self.of_batch = delivering.write(output, number, lambda counts: self.totals.add(number, counts))
+        self.of_batch = delivering.write(output, number, plan, lambda counts: self.totals.add(number, counts))
 
     def close(self) -> None:
         """End the run of the sinks."""
@@ -223,6 +225,7 @@ class StreamRun(PipelineRun):
     """The `Runner` of a pipeline as a stream; `was_stopped` says whether Ctrl-C ended it."""
 
     accepts_source_change: bool = False
+    accepts_older_checkpoint: bool = False
     has_ended: bool = False  # whether all micro-batches of the run are done
 
     def run(self) -> Counts:
@@ -245,16 +248,19 @@ class StreamRun(PipelineRun):
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
         tables = StaticTables(self._static_files, checkpoint.files, folder)
         tables.load()
-        flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
         self._check_sinks()
-        sources, of_spark = self._sources(checkpoint)
         done = last_done(checkpoint, is_live=self.pipeline.is_live)
+        history = History(checkpoint, self.sinks, done.batch)
+        if self.accepts_older_checkpoint:
+            checkpoint = history.accepted(self._say)
+        else:
+            history.require()
+        flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
+        sources, of_spark = self._sources(checkpoint)
         if done.ended:
-            self.errors.print(
+            self._say(
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
-                "events that come now are late. For a new run, use an empty checkpoint directory.",
-                markup=False,
-                soft_wrap=True,
+                "events that come now are late. For a new run, use an empty checkpoint directory."
             )
         # The event that made others late may be of an earlier run: the summary names it all the same.
         self.totals.counts.add(Counts(latest=done.reached.latest))
@@ -266,6 +272,9 @@ class StreamRun(PipelineRun):
             if finishes and of_spark and not self.was_stopped:
                 self.was_stopped = self._run_query(query, True)
         return self.totals.counts
+
+    def _say(self, text: str) -> None:
+        self.errors.print(text, markup=False, soft_wrap=True)
 
     def _run_query(self, made: _Query, finishes: bool) -> bool:
         """Run the query to its end; return whether Ctrl-C ended it."""
@@ -349,7 +358,7 @@ class StreamRun(PipelineRun):
                 clock = "" if plan.clock_us is None else str(plan.clock_us)
                 self.spark.sparkContext.setLocalProperty(CLOCK_PROPERTY, clock)
             try:
-                self._write(made.flow, output, number)
+                self._write(made.flow, output, number, plan.identity)
                 batches.complete(number, self.of_batch)
             except CepError as error:
                 self.failure = error

@@ -55,6 +55,9 @@ class ConsoleSink:
     def check(self) -> None:
         """Do nothing: a terminal can always be written."""
 
+    def last(self, run: str) -> None:
+        """Return nothing: it cannot tell what it has."""
+
     def begin(self, batch: Batch) -> None:
         """Do nothing: what was shown stays."""
 

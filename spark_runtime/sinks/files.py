@@ -37,8 +37,8 @@ class FilesSpec:
 
         path = f"{self.path}/{output.folder}" if output.folder else self.path
         if context.is_local and "://" not in path and self.writer.can_write(output):
-            return FolderSink(output, path, self.writer)
-        return FolderSinkOfSpark(output, path, self.writer)
+            return FolderSink(output, path, self.writer, context.owner)
+        return FolderSinkOfSpark(output, path, self.writer, context.owner)
 
 
 JSON: SinkType = _FilesType(JsonWriter())

@@ -12,17 +12,73 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from cep.write_errors import writing
 from spark_runtime.sinks.file_writers import FileWriter
-from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Output, Rows
+from spark_runtime.sinks.owner import WRITTEN_BY, Owner, plan_of, text_of
+from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output, Rows
+
+if TYPE_CHECKING:
+    from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
 
 
 def folder_of(path: str, batch: Batch) -> str:
     """Return where the files of a micro-batch are."""
     return f"{path}/batch={batch.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The micro-batches that a folder has. On the driver."""
+
+    path: str
+    kind: str
+    owner: Owner | None
+
+    @property
+    def _files(self) -> CheckpointFiles:
+        from pyspark.sql import SparkSession
+
+        from spark_runtime.pipeline.checkpoint_files import HadoopFiles, LocalFiles, is_remote
+
+        is_far = is_remote(self.path)
+        return HadoopFiles(SparkSession.active(), self.path) if is_far else LocalFiles(self.path)
+
+    def require_own(self) -> None:
+        """Raise InputError if a batch would replace the result of another pipeline."""
+        if self.owner is not None:
+            name = f"batch={Batch(None, 0).name}"
+            text = self._files.read(f"{name}/{WRITTEN_BY}")
+            self.owner.require(self.path, self.kind, f"{self.path}/{name}", text)
+
+    def mark(self, run: str, number: int) -> Mark:
+        """Return what tells a micro-batch."""
+        text = self._files.read(f"batch={Batch(run, number).name}/{WRITTEN_BY}")
+        return Mark(f"folder `{self.path}`", number, plan_of(text))
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream."""
+        numbers = self._numbers(run)
+        return self.mark(run, max(numbers)) if numbers else None
+
+    def take_back(self, run: str, after: int) -> None:
+        """Remove the micro-batches of a stream with numbers beyond `after`."""
+        later = [number for number in self._numbers(run) if number > after]
+        for number in sorted(later, reverse=True):  # a crash in between leaves no gap
+            self._files.remove(f"batch={Batch(run, number).name}")
+
+    def _numbers(self, run: str) -> list[int]:
+        before = f"batch={run}-"
+        ends = [name.removeprefix(before) for name in self._files.names("") if name.startswith(before)]
+        return [int(end) for end in ends if end.isdigit()]
+
+    def write(self, batch: Batch, folder: str = "") -> None:
+        """Say in the folder of a micro-batch who has written it; `folder`: its name until it is whole."""
+        text = text_of(batch, self.path, self.kind, self.owner)
+        self._files.write(f"{folder or f'batch={batch.name}'}/{WRITTEN_BY}", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +92,31 @@ class FolderSink:
     output: Output
     path: str
     writer: FileWriter
+    owner: Owner | None = None  # of a batch
 
     guarantee = Guarantee.EXACTLY_ONCE
+
+    @property
+    def _written(self) -> _Written:
+        return _Written(self.path, self.output.kind, self.owner)
 
     def check(self) -> None:
         """Write a file and remove it."""
         _check_folder(self.path)
+        self._written.require_own()
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream that has rows."""
+        return self._written.last(run)
+
+    def take_back(self, run: str, after: int) -> None:
+        """Remove the folders of later micro-batches."""
+        with writing(self.path):
+            self._written.take_back(run, after)
 
     def begin(self, batch: Batch) -> None:
         """Remove what was left of the micro-batch."""
+        _require_same(self._written, batch)
         hidden = self._hidden(batch)
         if hidden.exists():
             with writing(self.path):
@@ -78,6 +150,7 @@ class FolderSink:
                 self.writer.write(hidden / f"part-0.{self.writer.name}", Rows(self.output, ()))
         if hidden.exists():
             (hidden / "_SUCCESS").touch()
+            self._written.write(batch, hidden.name)
             if folder.exists():  # of the same micro-batch, which a crash has made to be repeated
                 shutil.rmtree(folder)
             hidden.rename(folder)
@@ -97,17 +170,37 @@ class FolderSinkOfSpark:
     output: Output
     path: str
     writer: FileWriter
+    owner: Owner | None = None  # of a batch
 
     guarantee = Guarantee.EXACTLY_ONCE
     wants_rows = True
 
+    @property
+    def _written(self) -> _Written:
+        return _Written(self.path, self.output.kind, self.owner)
+
+    @property
+    def _is_near(self) -> bool:
+        return "://" not in self.path
+
     def check(self) -> None:
         """Write a file and remove it, on a disk of this machine. Elsewhere only Spark can tell."""
-        if "://" not in self.path:
+        if self._is_near:
             _check_folder(self.path)
+        self._written.require_own()
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream that has rows."""
+        return self._written.last(run)
+
+    def take_back(self, run: str, after: int) -> None:
+        """Remove the folders of later micro-batches."""
+        self._written.take_back(run, after)
 
     def begin(self, batch: Batch) -> None:
-        """Do nothing: Spark replaces the folder as it writes."""
+        """Look whether the micro-batch is there; Spark replaces the folder as it writes."""
+        if self._is_near:
+            _require_same(self._written, batch)
 
     def write_batch(self, batch: Batch, rows: BatchRows) -> None:
         """Let Spark write the rows; without rows only the first micro-batch, so that the path exists."""
@@ -117,10 +210,18 @@ class FolderSinkOfSpark:
             writer.options(**self.writer.spark_options).save(folder_of(self.path, batch))
 
     def commit(self, batch: Batch) -> None:
-        """Do nothing: Spark has committed its job."""
+        """Say who has written the rows, which Spark has committed. Far away, a stream saves that time."""
+        if (self._is_near and Path(folder_of(self.path, batch)).exists()) or self.owner is not None:
+            self._written.write(batch)
 
     def close(self) -> None:
         """Do nothing: each micro-batch is complete by itself."""
+
+
+def _require_same(written: _Written, batch: Batch) -> None:
+    """Raise StateError if the folder has another micro-batch of the same number."""
+    if batch.run is not None:
+        written.mark(batch.run, batch.number).is_of(batch)
 
 
 def _check_folder(path: str) -> None:

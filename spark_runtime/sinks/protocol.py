@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from cep.errors import StateError
 from cep.formats.late_events import as_declared, json_lines
 from cep.schema.stream import Stream
 from spark_runtime.operator.output import MATCH, Matches
@@ -43,15 +44,57 @@ class Batch:
         Names the stream; it stands in the checkpoint, so it is the same after a restart. None in a batch.
     number
         From 0. A number that comes again is the same micro-batch.
+    plan
+        Tells it from another micro-batch of its number (`Plan.identity`). Empty: not known, as in a worker.
     """
 
     run: str | None
     number: int
+    plan: str = ""
 
     @property
     def name(self) -> str:
         """A name that no other micro-batch of any stream has."""
         return "all" if self.run is None else f"{self.run}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last micro-batch of a stream that a sink has.
+
+    Parameters
+    ----------
+    place
+        The sink, for messages: "table `alerts`".
+    number
+        Of the micro-batch.
+    plan
+        `Batch.plan`; empty: the sink does not know it.
+    """
+
+    place: str
+    number: int
+    plan: str = ""
+
+    def is_of(self, batch: Batch) -> bool:
+        """Return whether a micro-batch that is to be written is there already.
+
+        Raises
+        ------
+        StateError
+            The sink has a later one, or another one of its number (E0849).
+        """
+        if self.number < batch.number:
+            return False
+        if self.number > batch.number or (self.plan and batch.plan and self.plan != batch.plan):
+            has = "another" if self.number == batch.number else "already"
+            raise StateError(
+                "E0849",
+                f"{self.place} has {has} micro-batch {self.number} of this stream, {batch.number} comes now: "
+                "another run writes, with a copy of this checkpoint",
+                "end the other run; to go on with this checkpoint, run once with --accept-older-checkpoint",
+            )
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +170,13 @@ class Sink(Protocol):
 
     def check(self) -> None:
         """Raise InputError if nothing can be written here. On the driver, before anything runs."""
+        ...
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream that it has; None: none, or it cannot tell.
+
+        On the driver, after `check` and before the first `begin`. An exactly-once sink can tell.
+        """
         ...
 
     def begin(self, batch: Batch) -> None:
@@ -238,6 +288,15 @@ class RefusingSink(Protocol):
     @property
     def n_refused(self) -> int:
         """Rows that were refused for good since it was opened."""
+        ...
+
+
+@runtime_checkable
+class RevocableSink(Protocol):
+    """A sink that can take micro-batches back."""
+
+    def take_back(self, run: str, after: int) -> None:
+        """Remove the micro-batches of a stream with numbers beyond `after`. On the driver, after `last`."""
         ...
 
 

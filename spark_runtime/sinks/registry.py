@@ -12,6 +12,7 @@ from cep.registry import Registry
 from cep.rule_set import RuleSet
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
 
 if TYPE_CHECKING:
@@ -32,11 +33,15 @@ class SinkContext:
         Whether the workers are on this machine and reach its disks.
     console
         Where a sink may show something.
+    owner
+        Who writes, if it runs as a batch: a sink whose name for a batch is always the same must not replace
+        what another pipeline has written. None: in a stream.
     """
 
     rules: RuleSet
     is_local: bool
     console: Console
+    owner: Owner | None = None
 
 
 class SinkSpec(Protocol):

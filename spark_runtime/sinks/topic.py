@@ -1,8 +1,9 @@
 """Writes a topic of Kafka: each micro-batch is one transaction. On the driver only.
 
 The transaction also stores the number of the micro-batch, as the offset of a group of consumers that has the
-name of the stream. So a micro-batch that comes again after a crash finds its number and is passed over, or
-does not find it because its transaction was not committed. Nothing of ours has to remember it.
+name of the stream; the text beside the offset tells its plan. So a micro-batch that comes again after a crash
+finds its number and is passed over, or does not find it because its transaction was not committed. Nothing of
+ours has to remember it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cep.errors import InputError
 from cep.rule_set import KIND, RETRACT, REVISION
 from spark_runtime.kafka_connection import Client, Connection, is_moving, patiently
 from spark_runtime.sinks.json_rows import json_rows, value_texts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
 
 _SECONDS = 60.0
 """How long Kafka may take for a step of a transaction."""
@@ -87,28 +88,45 @@ class TopicSink:
                 "give this user the right to write it",
             )
 
+    def last(self, run: str) -> Mark | None:
+        """Return the number that the last transaction stored, once no transaction is open any more."""
+        self._open(self._name_for(Batch(run, 0)))
+        return self._stored()
+
     def begin(self, batch: Batch) -> None:
         """Give up what an interrupted micro-batch left; find out whether this one was written."""
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
         name = self._name_for(batch)
         if self._producer is None or name != self._name:
             self._open(name)
         assert self._producer is not None
-        assert self._numbers is not None
         try:
             if self._is_begun:
                 self._producer.client.abort_transaction(_SECONDS)
                 self._is_begun = False
-            numbers = self._numbers.client
+        except KafkaException as error:
+            raise self._error(self._producer, error) from error
+        stored = None if batch.run is None else self._stored()
+        self._is_written = stored is not None and stored.is_of(batch)
+
+    def _stored(self) -> Mark | None:
+        """Return the micro-batch whose number is stored."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._numbers is not None
+        numbers = self._numbers.client
+        try:
             (stored,) = patiently(
                 lambda: numbers.committed([TopicPartition(self.topic, 0)], timeout=_SECONDS)
             )
         except KafkaException as error:
-            raise self._error(self._producer, error) from error
+            raise self._error(self._numbers, error) from error
         if stored.error is not None:
             raise self._error(self._numbers, stored.error)
-        self._is_written = batch.run is not None and stored.offset > batch.number
+        if stored.offset <= 0:
+            return None
+        return Mark(f"topic `{self.topic}`", stored.offset - 1, stored.metadata or "")
 
     def write_rows(self, batch: Batch, rows: Collected) -> None:
         """Send the rows in a transaction; without rows there is none."""
@@ -182,7 +200,7 @@ class TopicSink:
         producer = self._producer.client
         try:
             if batch.run is not None:
-                numbers = [TopicPartition(self.topic, 0, batch.number + 1)]
+                numbers = [TopicPartition(self.topic, 0, batch.number + 1, batch.plan or None)]
                 group = self._numbers.client.consumer_group_metadata()
                 self._repeated(lambda: producer.send_offsets_to_transaction(numbers, group, _SECONDS))
             self._repeated(lambda: producer.commit_transaction(_SECONDS))

@@ -12,6 +12,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ CLOCK_PROPERTY = "cep.clock"
 
 MAX_INLINE = 1 << 14
 """Characters of a plan that is told as it is."""
+
+IDENTITY_DIGITS = 15
+"""Hexadecimal digits of `Plan.identity`: some sinks keep it as a whole number of 64 bits with a sign."""
 
 Share = list[tuple[str, Range]]
 """What one task reads: ranges, each with the name of its stream."""
@@ -60,6 +64,9 @@ class Plan:
         Whether every key group is called, also without events, so that it tells its deadline.
     tables
         By static table, the digest of what it holds in this micro-batch.
+    identity
+        Follows from the plan and from all plans before it. So it differs from that of every other micro-batch
+        of this number, which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
     """
 
     shares: Sequence[Share]
@@ -70,6 +77,12 @@ class Plan:
     clock_us: int | None = None
     asks: bool = False
     tables: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
+
+    def following(self, identity: str) -> Plan:
+        """Return the plan with its own identity, after a plan of this one."""
+        text = f"{identity}{dataclasses.replace(self, identity='').to_json()}"
+        return dataclasses.replace(self, identity=sha256(text.encode()).hexdigest()[:IDENTITY_DIGITS])
 
     @property
     def told_us(self) -> int | None:
@@ -90,7 +103,12 @@ class Plan:
         shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
         reached = Reached.of_json(found["reached"])
         # Plans of before have no more than that.
-        more = found.get("clock_us"), found.get("asks", False), found.get("tables", {})
+        more = (
+            found.get("clock_us"),
+            found.get("asks", False),
+            found.get("tables", {}),
+            found.get("identity", ""),
+        )
         return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *more)
 
     @classmethod

@@ -16,7 +16,7 @@ from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.sinks.kafka import TopicSpec
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Rows, TableSink
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
-from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, tell_what_they_have, write
 
 pytestmark = pytest.mark.spark
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
@@ -93,6 +93,12 @@ def test_a_run_that_was_taken_for_dead_can_write_no_more(spark: SparkSession, br
     write(spark, sink, MATCH, batch, [1])
     sink.commit(batch)
     assert there(broker, MATCH, topic) == [1]
+
+
+@KINDS
+def test_what_it_has_of_a_stream_is_told(spark: SparkSession, broker: Broker, kind: str) -> None:
+    topic = broker.topic()
+    tell_what_they_have(spark, lambda: opened(broker, kind, topic), kind, topic)
 
 
 def test_streams_and_outputs_do_not_meet_in_one_topic(spark: SparkSession, broker: Broker) -> None:

@@ -14,12 +14,13 @@ from cep.rule_set import Corrections
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.postgres_connection import Connection
 from spark_runtime.sinks.postgres.settings import PostgresSpec
-from spark_runtime.sinks.postgres.statements import type_of
+from spark_runtime.sinks.postgres.sink import PostgresSink
+from spark_runtime.sinks.postgres.statements import Target, type_of
 from spark_runtime.sinks.postgres.values import csv_parts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, Rows, TableSink
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output, Rows, TableSink
 from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PASSWORD, USER, PostgresServer
-from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, write
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, tell_what_they_have, write
 
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
@@ -117,6 +118,47 @@ def test_a_run_that_was_taken_for_dead_writes_nothing_twice(postgres: PostgresSe
         write(None, writer, DEAD, Batch("run", 0), [1])
         writer.commit(Batch("run", 0))
     assert there(postgres, database, DEAD) == [1]
+
+
+@KINDS
+def test_what_it_has_of_a_stream_is_told(postgres: PostgresServer, database: str, kind: str) -> None:
+    tell_what_they_have(None, lambda: opened(postgres, database, OUTPUTS[kind]), kind)
+
+
+LEDGER_OF_BEFORE = (
+    "CREATE TABLE cep_ledger (run text NOT NULL, output text NOT NULL, batch bigint NOT NULL, "
+    "written timestamp with time zone NOT NULL DEFAULT now(), PRIMARY KEY (run, output))"
+)
+
+
+def test_a_ledger_of_an_earlier_version_gets_its_column_of_plans(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.run(database, LEDGER_OF_BEFORE)
+    tell_what_they_have(None, lambda: opened(postgres, database, OUTPUTS[DEAD]), DEAD)
+
+
+def test_a_ledger_of_another_user_notes_numbers_alone(postgres: PostgresServer, database: str) -> None:
+    output, batch = OUTPUTS[DEAD], Batch("run", 2, "a1")
+    table = opened(postgres, database, output)
+    postgres.run(
+        database,
+        "DROP TABLE cep_ledger",
+        LEDGER_OF_BEFORE,
+        f"GRANT ALL ON cep_ledger, found TO {USER}",
+    )
+    target = Target("", "found", output, False)
+    limited = PostgresSink(output, connection(postgres, database, user=USER, password=PASSWORD), target)
+    OPENED.append(limited)
+    for ids in ([1], [1]):
+        limited.check()
+        limited.begin(batch)
+        write(None, limited, DEAD, batch, ids)
+        limited.commit(batch)
+    assert limited.last("run") == Mark("table `found`", 2)
+    assert there(postgres, database, DEAD) == [1]
+    table.check()  # the owner adds the column
+    assert table.last("run") == Mark("table `found`", 2)
 
 
 def test_streams_and_outputs_do_not_meet_in_one_ledger(postgres: PostgresServer, database: str) -> None:

@@ -17,7 +17,7 @@ from spark_runtime.sinks.rabbitmq.connection import Address
 from spark_runtime.sinks.rabbitmq.settings import RabbitSpec
 from tests.servers.gate import gate_to
 from tests.servers.rabbitmq_server import Rabbit
-from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, collected
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, collected, tell_what_they_have
 
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
@@ -48,6 +48,12 @@ def messages(rabbit: Rabbit, queue: str) -> list[tuple[Any, Any]]:
             connection.close()
             return found
         found.append((properties, json.loads(body)))
+
+
+@KINDS
+def test_it_cannot_tell_what_it_has(rabbit: Rabbit, kind: str) -> None:
+    queue = rabbit.queue()
+    tell_what_they_have(None, lambda: opened(rabbit, kind, queue), kind)
 
 
 @KINDS

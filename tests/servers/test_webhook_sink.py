@@ -28,7 +28,7 @@ from tests.left_out import require
 from tests.servers.gate import gate_to
 from tests.servers.kafka_broker import free_ports
 from tests.servers.web_server import made_certificate
-from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, collected
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, collected, tell_what_they_have
 
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
@@ -71,6 +71,11 @@ def post(sink: TableSink, rows: Collected, number: int = 0) -> None:
         sink.begin(batch)
         sink.write_rows(batch, rows)
         sink.commit(batch)
+
+
+@KINDS
+def test_it_cannot_tell_what_it_has(web: WebServer, kind: str) -> None:
+    tell_what_they_have(None, lambda: WebhookSpec(Endpoint(web.url)).open(OUTPUTS[kind], CONTEXT), kind)
 
 
 @KINDS

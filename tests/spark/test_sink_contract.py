@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep import load_rules
-from cep.errors import InputError
+from cep.errors import InputError, StateError
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema, late_events
 from cep.rule_set import RuleSet
@@ -40,12 +40,15 @@ from spark_runtime.sinks.protocol import (
     Collected,
     DriverSink,
     Guarantee,
+    Mark,
     Output,
+    RevocableSink,
     Rows,
     TableSink,
     WorkerSink,
 )
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, sink_names
+from spark_runtime.sources.plan import IDENTITY_DIGITS
 from tests.sample_plugin.sample_kv.sqlite_sink import SqliteSpec
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp"), Field("k", "string")), "ts")
@@ -60,6 +63,7 @@ OUTPUTS = {
     DEAD: Output(DEAD, DEAD_LETTER_SCHEMA),
 }
 RUN = "run"
+A1, A2, B1 = (f"{number:0{IDENTITY_DIGITS}x}" for number in (0xA1, 0xA2, 0xB1))  # of plans
 
 
 def table(kind: str, ids: list[int]) -> pa.Table:
@@ -242,6 +246,82 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_as_the_guarantee_
     else:
         assert set(read()) == {1, 2, 3}
         assert len(read()) == (6 if is_written else 3)
+
+
+def tell_what_they_have(
+    spark: SparkSession | None, open_sink: Callable[[], AnySink], kind: str, run: str = RUN
+) -> None:
+    """Try what sinks in one place tell of the micro-batches that they have, each in a new process."""
+
+    def put(number: int, plan: str, ids: list[int]) -> None:
+        with closing(open_sink()) as sink:
+            batch = Batch(run, number, plan)
+            sink.begin(batch)
+            write(spark, sink, kind, batch, ids)
+            sink.commit(batch)
+
+    def last(of: str = run) -> tuple[int, str] | None:
+        with closing(open_sink()) as sink:
+            mark = sink.last(of)
+            return None if mark is None else (mark.number, mark.plan)
+
+    def refusal(number: int, plan: str) -> str:
+        with pytest.raises(StateError) as caught:
+            put(number, plan, [7])
+        return caught.value.code
+
+    assert last() is None
+    put(2, A1, [1])
+    put(2, A1, [1])  # after a crash
+    with closing(open_sink()) as sink:
+        if sink.guarantee is Guarantee.AT_LEAST_ONCE:
+            assert last() is None
+            put(1, B1, [2])
+            return
+    assert (last(), last("another")) == ((2, A1), None)
+    assert refusal(2, A2) == "E0849"
+    put(3, B1, [2])
+    assert last() == (3, B1)
+    with closing(open_sink()) as sink:
+        if isinstance(sink, RevocableSink):
+            sink.take_back(run, 2)
+            assert last() == (2, A1)
+            sink.take_back(run, -1)
+            assert last() is None
+            return
+    assert refusal(2, A1) == "E0849"
+
+
+@EACH
+def test_what_a_sink_has_of_a_stream_is_told(
+    spark: SparkSession, tmp_path: Path, name: str, kind: str
+) -> None:
+    tell_what_they_have(spark, lambda: opened(name, kind, tmp_path / "out")[0], kind)
+
+
+def test_a_folder_that_spark_writes_tells_what_it_has(spark: SparkSession, tmp_path: Path) -> None:
+    context = SinkContext(RULES, is_local=False, console=CONTEXT.console)
+
+    def open_sink() -> AnySink:
+        sink = FilesSpec(str(tmp_path / "out"), ParquetWriter()).open(OUTPUTS[MATCH], context)
+        assert isinstance(sink, FolderSinkOfSpark)
+        sink.check()
+        return sink
+
+    tell_what_they_have(spark, open_sink, MATCH)
+
+
+def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    sink = FilesSpec(f"file://{tmp_path}/out", ParquetWriter()).open(OUTPUTS[DEAD], CONTEXT)
+    assert isinstance(sink, FolderSinkOfSpark)
+    assert sink.last(RUN) is None
+    for number in (0, 10, 9):
+        sink.begin(Batch(RUN, number, "a1"))
+        write(spark, sink, DEAD, Batch(RUN, number, "a1"), [number])
+        sink.commit(Batch(RUN, number, "a1"))
+    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 10)
+    sink.take_back(RUN, 8)
+    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 0)
 
 
 @EACH

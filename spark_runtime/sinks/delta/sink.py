@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from cep.errors import InputError
 from cep.write_errors import writing
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
 from spark_runtime.sinks.secrets import replaced, without_secrets
+from spark_runtime.sources.plan import IDENTITY_DIGITS
 
 
 @dataclass(slots=True)
@@ -64,13 +65,25 @@ class DeltaSink:
                 self._make()
         self._require_columns()
 
+    def last(self, run: str) -> Mark | None:
+        """Return the micro-batch that the last commit of the stream has noted."""
+        with self._said():
+            self._table.update_incremental()
+            number = self._table.transaction_version(self._name(run))
+            plan = self._table.transaction_version(self._plan_name(run))
+        if number is None:
+            return None
+        digits = "" if plan is None else f"{plan:0{IDENTITY_DIGITS}x}"
+        return Mark(f"the Delta table `{self.path}`", number, digits)
+
     def begin(self, batch: Batch) -> None:
         """Find out whether the micro-batch was written."""
         self._rows = None
-        with self._said():
-            self._table.update_incremental()
-            known = None if batch.run is None else self._table.transaction_version(self._name(batch))
-        self._is_written = known is not None and known >= batch.number
+        known = None if batch.run is None else self.last(batch.run)
+        self._is_written = known is not None and known.is_of(batch)
+        if batch.run is None:
+            with self._said():
+                self._table.update_incremental()
 
     def write_rows(self, batch: Batch, rows: Collected) -> None:
         """Take the rows, which `commit` writes."""
@@ -84,7 +97,9 @@ class DeltaSink:
         rows, self._rows = self._rows, None
         if rows is None:
             return
-        noted = [] if batch.run is None else [Transaction(self._name(batch), batch.number)]
+        noted = [] if batch.run is None else [Transaction(self._name(batch.run), batch.number)]
+        if batch.run is not None and batch.plan:
+            noted.append(Transaction(self._plan_name(batch.run), int(batch.plan, 16)))
         with self._said():
             write_deltalake(
                 self._table,
@@ -96,9 +111,13 @@ class DeltaSink:
     def close(self) -> None:
         """Do nothing: each commit is complete by itself."""
 
-    def _name(self, batch: Batch) -> str:
+    def _name(self, run: str) -> str:
         """Return the name of the application transaction: the same for all runs of a stream."""
-        return f"cep-{batch.run}-{self.output.kind}"
+        return f"cep-{run}-{self.output.kind}"
+
+    def _plan_name(self, run: str) -> str:
+        """Return the name of the one whose version tells the plan of the micro-batch."""
+        return f"{self._name(run)}-plan"
 
     # ------------------------------------------------------------ before anything runs
 

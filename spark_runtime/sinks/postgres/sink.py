@@ -13,7 +13,7 @@ from cep.errors import InputError
 from spark_runtime.postgres_connection import Connection
 from spark_runtime.sinks.postgres.statements import LEDGER, Target, takes
 from spark_runtime.sinks.postgres.values import csv_parts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
 
 _CHECK_MS = 3_000
 """How long a statement may wait before anything runs."""
@@ -47,7 +47,7 @@ class PostgresSink:
     _client: Any = field(default=None, repr=False)  # psycopg.Connection
     _types: dict[str, str] = field(default_factory=dict)  # of the columns that are there
     _has_index: bool = False  # whether the table has one on the key
-    _is_written: bool = False  # whether an earlier run has committed the micro-batch
+    _has_plan: bool = True  # whether the ledger has a column for plans
 
     guarantee = Guarantee.EXACTLY_ONCE
 
@@ -60,6 +60,7 @@ class PostgresSink:
             client.execute("SELECT pg_advisory_xact_lock(hashtext('spark-cep'))")
             if not self._exists(LEDGER):
                 client.execute(self.target.make_ledger())
+            self._has_plan = self._extended()
             if not self._exists(self.target.name):
                 for statement in self.target.make():
                     client.execute(statement)
@@ -75,6 +76,11 @@ class PostgresSink:
                         f"CREATE UNIQUE INDEX ON {self.target.shown} ({names})",
                     )
                 self._try(has_index=False)
+
+    def last(self, run: str) -> Mark | None:
+        """Return the micro-batch that the ledger notes."""
+        with self._connected(_CHECK_MS):
+            return self._noted(run)
 
     def begin(self, batch: Batch) -> None:
         """Give up what an interrupted micro-batch left."""
@@ -96,11 +102,12 @@ class PostgresSink:
             return
         with self._said():
             if batch.run is not None:
-                noted = self._client.execute(
-                    self.target.raise_ledger, (batch.run, self._ledger_name, batch.number)
-                )
+                noted = self._client.execute(*self._raising(batch))
                 if not noted.rowcount:
+                    there = self._noted(batch.run)
                     self._client.rollback()
+                    assert there is not None
+                    assert there.is_of(batch)
                     return
             self._put(rows.tables, has_index=self._has_index)
 
@@ -115,11 +122,38 @@ class PostgresSink:
         if client is not None:
             client.close()
 
-    # ------------------------------------------------------------ rows
+    # ------------------------------------------------------------ the ledger
 
     @property
     def _ledger_name(self) -> str:
         return f"{self.output.kind} in {self.target.name}"
+
+    def _raising(self, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        """Return the statement that notes a micro-batch, and its values."""
+        values = {"run": batch.run, "output": self._ledger_name, "batch": batch.number, "plan": batch.plan}
+        return self.target.raise_ledger(has_plan=self._has_plan), values
+
+    def _noted(self, run: str) -> Mark | None:
+        """Return what the ledger notes of a stream."""
+        said = self.target.noted(has_plan=self._has_plan)
+        found = self._client.execute(said, (run, self._ledger_name)).fetchone()
+        return None if found is None else Mark(f"table `{self.target.shown}`", *found)
+
+    def _extended(self) -> bool:
+        """Give a ledger of an earlier version its column of plans; return whether the ledger has one."""
+        import psycopg
+
+        place = self.target.ledger.as_string(self._client)
+        said = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'plan'"
+        if self._client.execute(said, (place,)).fetchone() is None:
+            try:
+                with self._client.transaction():  # a savepoint
+                    self._client.execute(self.target.extend_ledger())
+            except psycopg.Error:  # it is another user's, or in use: numbers alone are noted then
+                return False
+        return True
+
+    # ------------------------------------------------------------ rows
 
     def _put(self, rows: Callable[[], Iterator[pa.Table]], *, has_index: bool) -> None:
         """Put rows into the table; `rows` gives them, again if it is asked again."""
@@ -204,7 +238,7 @@ class PostgresSink:
         from psycopg import errors
 
         try:
-            self._client.execute(self.target.raise_ledger, ("", self._ledger_name, 0))
+            self._client.execute(*self._raising(Batch("", 0)))
             self._copy(iter(()), is_staged=False)
             if has_index:
                 self._merge(iter(()))

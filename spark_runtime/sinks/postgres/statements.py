@@ -1,7 +1,8 @@
 """What the sink says to PostgreSQL: the table of an output, the ledger, and how rows come in.
 
-The ledger has a row for each stream and output: the number of its last micro-batch. It is raised in the
-transaction that has the rows, so a micro-batch that comes again finds its number and changes nothing.
+The ledger has a row for each stream and output: the number of its last micro-batch, and what tells its plan.
+It is raised in the transaction that has the rows, so a micro-batch that comes again finds its number and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-from psycopg.sql import SQL, Composable, Composed, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from cep.program.program import EVENT_NUMBER
 from cep.rule_set import KIND, RETRACT, REVISION
@@ -155,18 +156,35 @@ class Target:
         """Return the statement that makes the ledger, if it is not there."""
         return SQL(
             "CREATE TABLE IF NOT EXISTS {} (run text NOT NULL, output text NOT NULL, batch bigint NOT NULL, "
-            "written timestamp with time zone NOT NULL DEFAULT now(), PRIMARY KEY (run, output))"
+            "written timestamp with time zone NOT NULL DEFAULT now(), plan text NOT NULL DEFAULT '', "
+            "PRIMARY KEY (run, output))"
         ).format(self.ledger)
+
+    def extend_ledger(self) -> Composed:
+        """Return the statement that adds the column of plans to a ledger of an earlier version."""
+        return SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS plan text NOT NULL DEFAULT ''").format(
+            self.ledger
+        )
 
     # ------------------------------------------------------------ a micro-batch
 
-    @property
-    def raise_ledger(self) -> Composed:
-        """The statement that notes a micro-batch (run, output, number); no row: it was noted before."""
+    def raise_ledger(self, *, has_plan: bool) -> Composed:
+        """Return the statement that notes a micro-batch: `run`, `output`, `batch`, `plan` (`has_plan`).
+
+        It changes no row if this one or a later one was noted before.
+        """
+        names = ["run", "output", "batch", *(["plan"] if has_plan else [])]
+        values = map(Placeholder, names)
+        changes = [SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names[2:]]
         return SQL(
-            "INSERT INTO {0} AS ledger (run, output, batch) VALUES (%s, %s, %s) ON CONFLICT (run, output) "
-            "DO UPDATE SET batch = excluded.batch, written = now() WHERE ledger.batch < excluded.batch"
-        ).format(self.ledger)
+            "INSERT INTO {} AS ledger ({}) VALUES ({}) ON CONFLICT (run, output) "
+            "DO UPDATE SET {}, written = now() WHERE ledger.batch < excluded.batch"
+        ).format(self.ledger, _listed(map(Identifier, names)), _listed(values), _listed(changes))
+
+    def noted(self, *, has_plan: bool) -> Composed:
+        """Return the statement that reads what was noted last of a `run` and an `output`: number, plan."""
+        plan = SQL("plan" if has_plan else "''")
+        return SQL("SELECT batch, {} FROM {} WHERE run = %s AND output = %s").format(plan, self.ledger)
 
     def stage(self, types: dict[str, str]) -> Composed:
         """Return the statement that makes the table of a transaction; `types` are those of the target."""

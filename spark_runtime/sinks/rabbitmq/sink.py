@@ -50,6 +50,9 @@ class RabbitSink:
         finally:
             self.close()
 
+    def last(self, run: str) -> None:
+        """Return nothing: it cannot tell what it has."""
+
     def begin(self, batch: Batch) -> None:
         """Connect, if a connection is missing or was ended."""
         from pika.exceptions import AMQPError

@@ -57,6 +57,9 @@ class WebhookSink:
                 probe.write_bytes(b"x")
                 probe.unlink()
 
+    def last(self, run: str) -> None:
+        """Return nothing: it cannot tell what it has."""
+
     def begin(self, batch: Batch) -> None:
         """Forget what an interrupted micro-batch was told."""
         self._refused = []

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Output
+from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
 
 
@@ -49,7 +49,16 @@ class SqliteSink:
         """Make the tables."""
         with closing(sqlite3.connect(self.path)) as database, database:
             database.execute("CREATE TABLE IF NOT EXISTS found (kind, line)")
-            database.execute("CREATE TABLE IF NOT EXISTS ledger (kind, batch, PRIMARY KEY (kind, batch))")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS ledger (kind, run, number, plan, PRIMARY KEY (kind, run, number))"
+            )
+
+    def last(self, run: str) -> Mark | None:
+        """Return the last micro-batch of a stream in the ledger."""
+        asked = "SELECT number, plan FROM ledger WHERE kind = ? AND run = ? ORDER BY number DESC"
+        with closing(sqlite3.connect(self.path)) as database:
+            found = database.execute(asked, (self.output.kind, run)).fetchone()
+        return None if found is None else Mark(f"file `{self.path}`", *found)
 
     def begin(self, batch: Batch) -> None:
         """Do nothing: a transaction that was not committed has left nothing."""
@@ -57,11 +66,14 @@ class SqliteSink:
     def write_batch(self, batch: Batch, rows: BatchRows) -> None:
         """Write the rows, unless the micro-batch is there already."""
         kind = self.output.kind
+        last = None if batch.run is None else self.last(batch.run)
+        if last is not None and last.is_of(batch):
+            return
         lines = [(kind, json.dumps(row, default=str)) for row in rows.frame.toArrow().to_pylist()]
         with closing(sqlite3.connect(self.path)) as database, database:
-            noted = database.execute("INSERT OR IGNORE INTO ledger VALUES (?, ?)", (kind, batch.name))
-            if noted.rowcount:
-                database.executemany("INSERT INTO found VALUES (?, ?)", lines)
+            noted = (kind, batch.run, batch.number, batch.plan)
+            database.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", noted)
+            database.executemany("INSERT INTO found VALUES (?, ?)", lines)
 
     def commit(self, batch: Batch) -> None:
         """Do nothing: the transaction is committed."""

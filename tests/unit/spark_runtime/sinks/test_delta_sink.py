@@ -12,7 +12,7 @@ from cep.errors import InputError
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.sinks.delta.settings import DeltaSpec
 from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
-from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, write
+from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, tell_what_they_have, write
 
 KINDS = pytest.mark.parametrize("kind", [MATCH, LATE, DEAD])
 
@@ -75,6 +75,11 @@ def test_a_run_that_was_taken_for_dead_writes_nothing_twice(tmp_path: Path) -> N
     with pytest.raises(InputError, match="E0879"):
         zombie.commit(Batch("run", 0))
     assert there(tmp_path / "t", DEAD) == [1]
+
+
+@KINDS
+def test_what_it_has_of_a_stream_is_told(tmp_path: Path, kind: str) -> None:
+    tell_what_they_have(None, lambda: opened(tmp_path / "t", kind), kind)
 
 
 def test_streams_and_outputs_do_not_meet_in_one_table(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Whether a checkpoint is the latest of its stream: its sinks must not have more than it knows.
+
+The plan of a micro-batch lies in the checkpoint before any sink gets its first row. So however a run ends, no
+sink has a micro-batch without a plan. If one has, the checkpoint is an older copy that was put back, or a
+second copy is at work. It would use numbers again that exactly-once sinks know, for other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cep.errors import StateError
+from spark_runtime.pipeline.checkpoint import Checkpoint, planned, renamed
+from spark_runtime.pipeline.delivering import NamedSink
+from spark_runtime.sinks.protocol import Mark, RevocableSink
+
+_HELP = (
+    "put the latest copy back; or run once with --accept-older-checkpoint: micro-batches from {number} on "
+    "are written again. Their files are removed before; other sinks may have rows twice, under one match_id"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A checkpoint, and the sinks of its stream.
+
+    Parameters
+    ----------
+    checkpoint
+        The checkpoint.
+    sinks
+        All sinks, after their `check`.
+    done
+        Number of the last micro-batch that is not repeated.
+    """
+
+    checkpoint: Checkpoint
+    sinks: Sequence[NamedSink]
+    done: int
+
+    def require(self) -> None:
+        """Raise StateError (E0849) if a sink has what the checkpoint does not know."""
+        unknown = self._unknown()
+        if not unknown:
+            return
+        last = self._last_planned()
+        knows = f"its last micro-batch is {last}" if last >= 0 else "it has no micro-batch yet"
+        has = "; ".join(f"{mark.place} has micro-batch {mark.number}" for mark in unknown)
+        if all(mark.number <= last for mark in unknown):
+            has += ", of another run"
+        raise StateError(
+            "E0849",
+            f"the checkpoint `{self.checkpoint.path}` is not the latest of its stream: {knows}, {has}",
+            _HELP.format(number=self.done + 1),
+        )
+
+    def accepted(self, say: Callable[[str], None]) -> Checkpoint:
+        """Return the checkpoint; if it is an older copy, under a new name, of which sinks know nothing.
+
+        `say` is told what becomes of each sink.
+        """
+        if not self._unknown():
+            return self.checkpoint
+        run, begin = self.checkpoint.run_id, self.done + 1
+        for sink in (item.sink for item in self.sinks):
+            mark = sink.last(run)
+            if mark is None or mark.number < begin:
+                continue
+            said = f"{mark.place}: micro-batches {begin} to {mark.number} are "
+            if isinstance(sink, RevocableSink):
+                sink.take_back(run, self.done)
+                said += "removed, and "
+            say(f"{said}written again")
+        return renamed(self.checkpoint)
+
+    def _last_planned(self) -> int:
+        names = (name.removesuffix(".json") for name in self.checkpoint.files.names("plan"))
+        return max([self.done, *(int(name) for name in names if name.isdigit())])
+
+    def _unknown(self) -> list[Mark]:
+        """Return what sinks have and the checkpoint does not know."""
+        last = self._last_planned()
+        marks = (item.sink.last(self.checkpoint.run_id) for item in self.sinks)
+        return [mark for mark in marks if mark is not None and self._is_foreign(mark, last)]
+
+    def _is_foreign(self, mark: Mark, last: int) -> bool:
+        if mark.number > last:
+            return True
+        plan = planned(self.checkpoint, mark.number) if mark.plan else None
+        return plan is not None and bool(plan.identity) and plan.identity != mark.plan
