@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class SpoolCounts:
-    """Messages, counted.
+    """Messages and connections, counted.
 
     Parameters
     ----------
@@ -26,6 +26,12 @@ class SpoolCounts:
         Are missing, as the sequence numbers of their senders say.
     removed_unread
         Were on disk and removed before every reader had read them.
+    refused_connections
+        Connections of clients that had too many, or for which there was no room.
+    slow_connections
+        Connections that were closed because their clients sent too little.
+    broken_connections
+        Connections that broke, such as those that a client reset.
     """
 
     taken: int = 0
@@ -35,6 +41,9 @@ class SpoolCounts:
     dropped: int = 0
     gaps: int = 0
     removed_unread: int = 0
+    refused_connections: int = 0
+    slow_connections: int = 0
+    broken_connections: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts by name."""

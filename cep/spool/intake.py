@@ -153,6 +153,13 @@ class Intake:
             self.counts.gaps += gaps
             self.counts.dropped += dropped
 
+    def lost(self, refused: int = 0, slow: int = 0, broken: int = 0) -> None:
+        """Note connections that ended without their clients' will, or badly."""
+        with self._changed:
+            self.counts.refused_connections += refused
+            self.counts.slow_connections += slow
+            self.counts.broken_connections += broken
+
     def flush(self) -> None:
         """Wait until what was offered is written, or is not."""
         with self._changed:

@@ -40,6 +40,20 @@ def spool() -> None:
 @click.option(
     "--max-connections", type=click.IntRange(1), default=1000, show_default=True, help="Limit of connections."
 )
+@click.option(
+    "--max-connections-per-address",
+    type=click.IntRange(1),
+    default=250,
+    show_default=True,
+    help="Limit of those from one address. It has the same share of the memory.",
+)
+@click.option(
+    "--min-rate",
+    type=size,
+    default="1KiB",
+    show_default=True,
+    help="What a client has to send of a body in a second.",
+)
 @click.option("--header", "headers", multiple=True, metavar="NAME", help="Keep this header; may be repeated.")
 @click.option(
     "--retry-after",
@@ -58,6 +72,8 @@ def http(  # noqa: PLR0913 - an argument for each option
     token_env: str | None,
     max_body: int,
     max_connections: int,
+    max_connections_per_address: int,
+    min_rate: int,
     headers: tuple[str, ...],
     retry_after: int,
     certificate: Path | None,
@@ -72,6 +88,8 @@ def http(  # noqa: PLR0913 - an argument for each option
         token=secret(token_env),
         max_body_bytes=max_body,
         max_connections=max_connections,
+        max_connections_of_one=max_connections_per_address,
+        min_rate=min_rate,
         headers=tuple(name.lower() for name in headers),
         retry_seconds=retry_after,
         certificate=str(certificate or ""),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import resource
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ import numpy as np
 
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
+from cep.spool.receivers.http_clients import Body, ClientLimits, Clients, origin_of
 from cep.spool.receivers.http_messages import (
     MAX_HEAD_BYTES,
     Head,
@@ -33,6 +36,15 @@ _POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 10.0
 _STOP_SECONDS = 10.0
 _REST_SECONDS, _REST_BYTES = 1.0, 8 << 20
+_HANDSHAKE_SECONDS = 10.0
+_MOST_REFUSING = 100
+"""Connections for which there is no room and that are told so, at one time; others are closed at once."""
+
+_BACKLOG = 1024
+_OTHER_FILES = 100
+_MUCH_BYTES = 64 << 10
+"""The messages of a larger body are found in a thread, so that other clients need not wait for it."""
+
 _ACCEPTED, _TOO_MANY, _UNAVAILABLE = 202, 429, 503
 
 
@@ -46,16 +58,22 @@ class HttpSettings:
         Every request that brings messages must have it: ``Authorization: Bearer TOKEN``; "": none.
     max_body_bytes
         Of one request.
+    max_connections, max_connections_of_one
+        At one time: of all addresses, and of one.
     max_reading_bytes
-        Of all bodies that are being read.
+        Of all bodies that are being read. One address has the same share of them as of the connections.
+    min_rate
+        Bytes of a body that a client has to send in a second, on the average of `slow_seconds`.
     headers
         Headers that are kept, in small letters; each becomes a column ``header.NAME``.
     retry_seconds
         What a sender is told to wait when there is no room.
     head_seconds
-        From the first byte of a request, or from the last answer on, until the head must be there.
+        From the connection, or from the last answer on, until the next request must begin.
     body_seconds
-        From then on until the body must be there.
+        From the head on until the body must be there.
+    slow_seconds
+        From the first byte of a head on until the rest of it must be there. See also `min_rate`.
     certificate, private_key
         Files for TLS; "": no TLS.
     """
@@ -65,11 +83,14 @@ class HttpSettings:
     token: str = field(default="", repr=False)
     max_body_bytes: int = 16 << 20
     max_connections: int = 1000
+    max_connections_of_one: int = 250
     max_reading_bytes: int = 256 << 20
     headers: tuple[str, ...] = ()
+    min_rate: int = 1 << 10
     retry_seconds: int = 1
     head_seconds: float = 30.0
     body_seconds: float = 30.0
+    slow_seconds: float = 5.0
     certificate: str = ""
     private_key: str = ""
 
@@ -94,10 +115,18 @@ class HttpReceiver:
         self.settings = settings
         self.now_us = now_us
         self.ready = ready
+        self._clients = Clients(
+            ClientLimits(
+                settings.max_connections,
+                settings.max_connections_of_one,
+                settings.max_reading_bytes,
+                settings.max_body_bytes,
+            )
+        )
         self._open: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
+        self._n_refusing = 0
         self._is_stopping = False
-        self._reading_bytes = 0
 
     def check(self) -> None:
         """Read the certificate; raises InputError."""
@@ -122,39 +151,18 @@ class HttpReceiver:
         return context
 
     async def _serve(self, intake: Intake, stopped: threading.Event) -> None:
-        settings = self.settings
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._open.add(task)
-            try:
-                await self._connection(reader, writer, intake)
-            except (ConnectionError, ssl.SSLError, TimeoutError):
-                pass  # the client is gone; what it sent is written or was never taken
-            finally:
-                self._open.discard(task)
-                self._busy.discard(task)
-                writer.close()
-                with suppress(ConnectionError, ssl.SSLError, TimeoutError):
-                    async with asyncio.timeout(_ANSWER_SECONDS):
-                        await writer.wait_closed()
-
-        try:
-            server = await asyncio.start_server(
-                connected, settings.host, settings.port, limit=MAX_HEAD_BYTES, ssl=self._tls(), backlog=1024
-            )
-        except OSError as error:
-            raise InputError(
-                "E0954",
-                f"nothing can listen at {settings.host}:{settings.port}: {error.strerror or error}",
-                "name another address: --host, --port",
-            ) from error
-        self.ready(server.sockets[0].getsockname()[1])
+        tls = self._tls()
+        listening = await self._listen()
+        _allow_files(self.settings.max_connections + _MOST_REFUSING + _OTHER_FILES)
+        accepting = [asyncio.create_task(self._accept(each, intake, tls)) for each in listening]
+        self.ready(listening[0].getsockname()[1])
         while not stopped.is_set():
             await asyncio.sleep(_POLL_SECONDS)
         self._is_stopping = True
-        server.close()
+        for task in accepting:
+            task.cancel()
+        for each in listening:
+            each.close()
         for task in self._open - self._busy:  # they wait for a request that nobody will answer
             task.cancel()
         if self._open:
@@ -162,32 +170,93 @@ class HttpReceiver:
         for task in set(self._open):
             task.cancel()
 
+    async def _listen(self) -> list[socket.socket]:
+        """Return the sockets at which connections come: a name may have several addresses."""
+        host, port = self.settings.host, self.settings.port
+        loop = asyncio.get_running_loop()
+        opened: list[socket.socket] = []
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, *_, (address, *_) in dict.fromkeys(found):
+                each = socket.create_server((str(address), port), family=family, backlog=_BACKLOG)
+                each.setblocking(False)
+                opened.append(each)
+                port = each.getsockname()[1]  # the first chooses, if it is free
+        except OSError as error:
+            for each in opened:
+                each.close()
+            raise InputError(
+                "E0954",
+                f"nothing can listen at {host}:{port}: {error.strerror or error}",
+                "name another address: --host, --port",
+            ) from error
+        return opened
+
+    async def _accept(self, listening: socket.socket, intake: Intake, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError:  # it broke before it was taken, or no file can be opened now
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
+            origin = origin_of(str(address[0]))
+            reason = self._clients.admit(origin)
+            if reason:
+                intake.lost(refused=1)
+                if tls is not None or self._n_refusing >= _MOST_REFUSING:
+                    connection.close()
+                    continue
+            task = asyncio.create_task(self._served(connection, origin, intake, tls, reason))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+    async def _served(
+        self, connection: socket.socket, origin: str, intake: Intake, tls: ssl.SSLContext | None, refused: str
+    ) -> None:
+        """Serve a connection to its end; `refused`: only say why there is no room for it."""
+        self._n_refusing += bool(refused)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await _streams(connection, tls)
+            if refused:
+                await self._answer(writer, _UNAVAILABLE, {"error": refused}, keeps_alive=False)
+                await self._read_the_rest(reader, writer)
+            else:
+                await self._connection(reader, writer, origin, intake)
+        except OSError:  # the client is gone; what it sent is written or was never taken
+            if not refused:
+                intake.lost(broken=1)
+        finally:
+            self._n_refusing -= bool(refused)
+            if not refused:
+                self._clients.leave(origin)
+            task = asyncio.current_task()
+            assert task is not None
+            self._busy.discard(task)
+            if writer is None:
+                connection.close()
+            else:
+                await _close(writer)
+
     async def _connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, intake: Intake
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, origin: str, intake: Intake
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._open) > self.settings.max_connections:
-            await self._answer(writer, 503, {"error": "too many connections"}, keeps_alive=False)
-            return
         keeps_alive = True
         while keeps_alive and not self._is_stopping:
             more: dict[str, str] = {}
             try:
-                async with asyncio.timeout(self.settings.head_seconds):
-                    head = await read_head(reader)
+                head = await self._head(reader, intake)
                 if head is None:
                     return
                 self._busy.add(task)
                 keeps_alive = head.keeps_alive
-                status, told = await self._request(head, reader, writer, intake)
+                status, told = await self._request(head, reader, writer, origin, intake)
             except RequestError as error:
                 status, told = error.status, {"error": error.reason}
                 keeps_alive = keeps_alive and not error.closes
-            except TimeoutError:
-                if task not in self._busy:
-                    return  # an idle connection, or a head that drips
-                status, told, keeps_alive = 408, {"error": "the request takes too long"}, False
             if status in (_TOO_MANY, _UNAVAILABLE):
                 more["Retry-After"] = str(self.settings.retry_seconds)
             if status == HTTPStatus.UNAUTHORIZED:
@@ -198,6 +267,24 @@ class HttpReceiver:
                 intake.acknowledged(int(str(told["taken"])))
             self._busy.discard(task)
         await self._read_the_rest(reader, writer)
+
+    async def _head(self, reader: asyncio.StreamReader, intake: Intake) -> Head | None:
+        """Return the head of the next request; None: the connection has ended, or nothing comes."""
+        loop = asyncio.get_running_loop()
+        has_begun = False
+        try:
+            async with asyncio.timeout(self.settings.head_seconds) as limit:
+
+                def begun() -> None:
+                    nonlocal has_begun
+                    has_begun = True
+                    limit.reschedule(loop.time() + self.settings.slow_seconds)
+
+                return await read_head(reader, begun)
+        except TimeoutError:
+            if has_begun:
+                intake.lost(slow=1)
+            return None
 
     async def _read_the_rest(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read what the client still sends: if it came to a closed door, the client would lose the answer."""
@@ -210,7 +297,12 @@ class HttpReceiver:
                     n_bytes += len(data)
 
     async def _request(
-        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, intake: Intake
+        self,
+        head: Head,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        origin: str,
+        intake: Intake,
     ) -> tuple[int, dict[str, object]]:
         """Return status and body of the answer to a request."""
         if head.method in ("GET", "HEAD") and head.path == HEALTH_PATH:
@@ -220,8 +312,15 @@ class HttpReceiver:
             return 200, {"status": "ok"}
         if head.method != "POST":
             raise RequestError(405, "send messages by POST")
-        body = await self._body(head, reader, writer)
-        values = messages_of(body, head.headers.get("content-type", ""))
+        length = self._announced(head)
+        if head.headers.get("expect", "").lower() == "100-continue":
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        held = self._clients.begin(origin)
+        try:
+            body = await self._body(reader, length, held, intake)
+            values = await _messages(body, head.headers.get("content-type", ""))
+        finally:
+            self._clients.end(held)
         if not values:
             raise RequestError(400, "no message in the body", closes=False)
         outcome = await self._offered(self._batch(values, head), intake)
@@ -235,25 +334,44 @@ class HttpReceiver:
             case Outcome.FAILED:
                 return _UNAVAILABLE, {"error": "the spool ends; send it again later"}
 
-    async def _body(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """Return the body of a request that may bring messages; raises RequestError."""
+    def _announced(self, head: Head) -> int | None:
+        """Return the length of the body of a request that may bring messages; raises RequestError."""
         settings = self.settings
         length = body_length(head, settings.max_body_bytes)
         if settings.token and not self._is_allowed(head):
             raise RequestError(401, "the token is missing, or another one")
         if head.headers.get("content-encoding", "identity").lower() != "identity":
             raise RequestError(415, "the body must not be compressed")
-        if head.headers.get("expect", "").lower() == "100-continue":
-            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        n_bytes = settings.max_body_bytes if length is None else length
-        if self._reading_bytes and self._reading_bytes + n_bytes > settings.max_reading_bytes:
-            raise RequestError(429, "there is no room; send it again later")
-        self._reading_bytes += n_bytes
+        return length
+
+    async def _body(
+        self, reader: asyncio.StreamReader, length: int | None, held: Body, intake: Intake
+    ) -> bytes:
+        """Return the body of a request; raises RequestError. What has come counts, not what was announced."""
+        settings, clients = self.settings, self._clients
+        if not clients.has_room(held, length or 0):
+            raise RequestError(_TOO_MANY, "there is no room; send it again later")
+        loop = asyncio.get_running_loop()
+        enough = settings.min_rate * settings.slow_seconds
+        end = loop.time() + settings.body_seconds
+        n_bytes = 0
         try:
-            async with asyncio.timeout(settings.body_seconds):
-                return await read_body(reader, length, settings.max_body_bytes)
-        finally:
-            self._reading_bytes -= n_bytes
+            async with asyncio.timeout_at(min(loop.time() + settings.slow_seconds, end)) as limit:
+
+                def came(n: int) -> None:
+                    nonlocal n_bytes
+                    if not clients.has_room(held, n):
+                        raise RequestError(_TOO_MANY, "there is no room; send it again later")
+                    clients.hold(held, n)
+                    n_bytes += n
+                    if n_bytes >= enough:
+                        n_bytes = 0
+                        limit.reschedule(min(loop.time() + settings.slow_seconds, end))
+
+                return await read_body(reader, length, settings.max_body_bytes, came)
+        except TimeoutError:
+            intake.lost(slow=1)
+            raise RequestError(408, "the body comes too slowly") from None
 
     def _is_allowed(self, head: Head) -> bool:
         kind, _, token = head.headers.get("authorization", "").partition(" ")
@@ -305,3 +423,40 @@ class HttpReceiver:
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         async with asyncio.timeout(_ANSWER_SECONDS):
             await writer.drain()
+
+
+def _allow_files(n: int) -> None:
+    """Let this process open so many files, if the system allows it: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def _streams(
+    connection: socket.socket, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return what reads and writes a connection; raises OSError if TLS does not come about."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    seconds = None if tls is None else _HANDSHAKE_SECONDS
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, connection, ssl=tls, ssl_handshake_timeout=seconds
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):  # a TimeoutError is one
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await writer.wait_closed()
+
+
+async def _messages(body: bytes, content_type: str) -> list[bytes]:
+    """Return the messages of a body; raises RequestError."""
+    if len(body) <= _MUCH_BYTES:
+        return messages_of(body, content_type)
+    return await asyncio.to_thread(messages_of, body, content_type)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 MAX_HEAD_BYTES = 32 << 10
+
+MAX_MESSAGES = 500_000
+"""Messages in one body: each takes some hundred bytes of memory, however short it is."""
+
+_PIECE_BYTES = 64 << 10
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TARGET = re.compile(r"[\x21-\x7e]+")
@@ -79,19 +84,23 @@ def head_of(data: bytes) -> Head:
     return Head(method, target, keeps_alive, headers)
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """Return the head of the next request, None at the end of the connection; raises RequestError."""
+async def read_head(reader: asyncio.StreamReader, begun: Callable[[], None]) -> Head | None:
+    """Return the head of the next request, None at the end of the connection; raises RequestError.
+
+    `begun` is called when its first byte has come.
+    """
     try:
-        data = await reader.readuntil(b"\r\n\r\n")
-        while data == b"\r\n\r\n":  # some clients send an empty line too many
-            data = await reader.readuntil(b"\r\n\r\n")
+        while (first := await reader.read(1)) in (b"\r", b"\n"):  # some clients send an empty line too many
+            pass
+        if not first:
+            return None
+        begun()
+        data = first + await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
-        if error.partial.strip():
-            raise RequestError(400, "the request ends in its head") from error
-        return None
+        raise RequestError(400, "the request ends in its head") from error
     except asyncio.LimitOverrunError as error:
         raise RequestError(431, f"the head of a request has {MAX_HEAD_BYTES:,} bytes at most") from error
-    return head_of(data.lstrip(b"\r\n") if data.startswith(b"\r\n") else data)
+    return head_of(data)
 
 
 def body_length(head: Head, most: int) -> int | None:
@@ -112,24 +121,36 @@ def body_length(head: Head, most: int) -> int | None:
     return int(length)
 
 
-async def read_body(reader: asyncio.StreamReader, length: int | None, most: int) -> bytes:
-    """Return the body of a request; raises RequestError."""
-    try:
-        if length is not None:
-            return await reader.readexactly(length)
-        parts: list[bytes] = []
-        n_bytes = 0
+class _BodyReader:
+    """Reads a body in pieces; see `read_body`."""
+
+    def __init__(self, reader: asyncio.StreamReader, most: int, came: Callable[[int], None]) -> None:
+        self.body = bytearray()
+        self._reader = reader
+        self._most = most
+        self._came = came
+
+    async def read(self, n_bytes: int) -> None:
+        while n_bytes:
+            part = await self._reader.read(min(n_bytes, _PIECE_BYTES))
+            if not part:
+                raise RequestError(400, "the body is shorter than it says")
+            self._came(len(part))
+            self.body += part
+            n_bytes -= len(part)
+
+    async def read_chunks(self) -> None:
+        reader = self._reader
         while True:
             found = _CHUNK_SIZE.fullmatch((await reader.readuntil(b"\r\n"))[:-2])
             if not found:
                 raise RequestError(400, "the size of a chunk cannot be read")
             size = int(found[1], 16)
-            n_bytes += size
-            if n_bytes > most:
-                raise RequestError(413, f"a body has {most:,} bytes at most")
+            if len(self.body) + size > self._most:
+                raise RequestError(413, f"a body has {self._most:,} bytes at most")
             if size == 0:
                 break
-            parts.append(await reader.readexactly(size))
+            await self.read(size)
             if await reader.readexactly(2) != b"\r\n":
                 raise RequestError(400, "a chunk does not end where it says")
         n_trailers = 0
@@ -137,20 +158,39 @@ async def read_body(reader: asyncio.StreamReader, length: int | None, most: int)
             n_trailers += len(line)
             if n_trailers > MAX_HEAD_BYTES:
                 raise RequestError(431, "too many trailers")
-        return b"".join(parts)
+
+
+async def read_body(
+    reader: asyncio.StreamReader, length: int | None, most: int, came: Callable[[int], None]
+) -> bytes:
+    """Return the body of a request, `length` None: it comes in chunks; raises RequestError.
+
+    Parameters
+    ----------
+    most
+        Bytes that a body has at most.
+    came
+        Is called with the bytes of each piece of the body that has come. It may raise RequestError.
+    """
+    found = _BodyReader(reader, most, came)
+    try:
+        await (found.read_chunks() if length is None else found.read(length))
     except asyncio.IncompleteReadError as error:
         raise RequestError(400, "the body is shorter than it says") from error
     except asyncio.LimitOverrunError as error:
         raise RequestError(400, "a chunk cannot be read") from error
+    return bytes(found.body)
 
 
 def messages_of(body: bytes, content_type: str) -> list[bytes]:
-    """Return the messages in a body; raises RequestError for a JSON array that cannot be read.
+    """Return the messages in a body; raises RequestError for too many, or an array that cannot be read.
 
     Whether a message is an event is not asked here: a pipeline makes a dead letter of one that is not.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _LINES or kind.startswith("text/"):
+        if body.count(b"\n") > MAX_MESSAGES or body.count(b"\r") > MAX_MESSAGES:
+            raise _too_many()
         return [line for line in body.splitlines() if line.strip()]
     if (kind in _JSON or kind.endswith("+json")) and body.lstrip(b" \t\r\n")[:1] == b"[":
         return _elements(body)
@@ -177,6 +217,8 @@ def _elements(body: bytes) -> list[bytes]:
                     400, f"the body is not a JSON array: {_reason(error)}", closes=False
                 ) from error
             found.append(text[at:end].encode())
+            if len(found) > MAX_MESSAGES:
+                raise _too_many()
             at = _after_space(text, end) + 1
             sign = text[at - 1 : at]
             if sign == "]":
@@ -187,6 +229,10 @@ def _elements(body: bytes) -> list[bytes]:
     if _after_space(text, at) != len(text):
         raise RequestError(400, f"the body is not a JSON array: it goes on at {at}", closes=False)
     return found
+
+
+def _too_many() -> RequestError:
+    return RequestError(413, f"a body has {MAX_MESSAGES:,} messages at most", closes=False)
 
 
 def _after_space(text: str, at: int) -> int:

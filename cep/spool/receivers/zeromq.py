@@ -14,7 +14,7 @@ from cep.errors import InputError
 from cep.spool.intake import Intake
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.sequence import Sequences, json_number, number_of
-from cep.spool.segments import Batch
+from cep.spool.segments import MAX_MESSAGE_BYTES, Batch
 
 PACKAGE = "zmq"
 
@@ -105,6 +105,7 @@ class ZmqReceiver:
         found = context.socket(zmq.SUB if settings.kind == "sub" else zmq.PULL)
         found.setsockopt(zmq.RCVHWM, settings.most)
         found.setsockopt(zmq.LINGER, 0)
+        found.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)  # of each part; who sends more is disconnected
         if settings.kind == "sub":
             for prefix in settings.subscribe or ("",):
                 found.subscribe(prefix)

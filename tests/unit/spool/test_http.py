@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import http.client
 import json
 import os
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from cep.spool import writer as writer_module
 from cep.spool.folder import segment_path, segments
 from cep.spool.intake import AtLimit, Intake, Room
 from cep.spool.receivers.http import HttpReceiver, HttpSettings
+from cep.spool.receivers.http_messages import MAX_MESSAGES
 from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, joined
 from cep.spool.writer import Limits, writer_at
 from tests.left_out import require
@@ -251,7 +255,7 @@ def test_a_client_that_asks_before_it_sends_is_answered(shared: Spool) -> None:
 
 
 def test_slow_clients_are_let_go_and_hold_nobody_up(tmp_path: Path) -> None:
-    with running(tmp_path, head_seconds=0.5, body_seconds=0.5) as spool:
+    with running(tmp_path, head_seconds=0.5, body_seconds=0.5, slow_seconds=0.5) as spool:
         drips = [socket.create_connection(("127.0.0.1", spool.port), 30) for _ in range(50)]
         for drip in drips:
             drip.sendall(b"POST / HTTP/1.1\r\nContent-")
@@ -275,6 +279,145 @@ def test_too_many_connections_are_refused(tmp_path: Path) -> None:
         assert spool.raw(b"").startswith(b"HTTP/1.1 503 ")
         for one in two:
             one.close()
+
+
+OTHER = "127.0.0.2"
+"""Another address of this machine; on some systems only Linux has it."""
+
+
+def connected(spool: Spool, source: str = "127.0.0.1") -> socket.socket:
+    try:
+        return socket.create_connection(("127.0.0.1", spool.port), 30, source_address=(source, 0))
+    except OSError:
+        pytest.skip(f"this machine has no address {source}")
+
+
+def post_from(spool: Spool, source: str, body: bytes = b"{}") -> bytes:
+    """Return the first line of the answer to a request from an address."""
+    with connected(spool, source) as connection:
+        head = b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body)
+        return connection.makefile("rb").readline()
+
+
+OK = b"HTTP/1.1 202 Accepted\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+
+
+def test_what_is_announced_and_does_not_come_takes_no_room(tmp_path: Path) -> None:
+    with running(tmp_path, max_reading_bytes=256 << 20) as spool:
+        idle = [connected(spool) for _ in range(40)]  # 16 MiB each would be all there is
+        for each in idle:
+            each.sendall(CHUNKED)
+            assert each.recv(100).startswith(b"HTTP/1.1 100 ")
+        assert [post_from(spool, source) for source in ("127.0.0.1", OTHER)] == [OK, OK]
+        for each in idle:
+            each.close()
+
+
+def test_an_address_with_too_many_connections_leaves_room_for_others(tmp_path: Path) -> None:
+    with running(tmp_path, max_connections=8, max_connections_of_one=2) as spool:
+        taken = [connected(spool), connected(spool)]
+        for each in taken:  # they are there
+            each.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            assert each.recv(100).startswith(OK)
+        refused = spool.raw(b"")
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"too many connections from this address" in refused
+        for _ in range(300):  # more than are told why
+            connected(spool).close()
+        assert post_from(spool, OTHER) == OK
+        for each in taken:
+            each.shutdown(socket.SHUT_WR)
+            each.makefile("rb").read()
+            each.close()
+        assert post_from(spool, "127.0.0.1") == OK
+    assert spool.intake.counts.refused_connections == 301
+    assert spool.intake.line().endswith(", 301 refused connections")
+
+
+def test_bodies_of_one_address_leave_memory_for_those_of_others(tmp_path: Path) -> None:
+    limits = {"max_connections": 16, "max_connections_of_one": 4, "max_body_bytes": 1000}
+    with running(tmp_path, max_reading_bytes=4000, **limits) as spool:
+        halves = [connected(spool) for _ in range(2)]
+        for half in halves:
+            half.sendall(CHUNKED)
+            half.recv(100)
+            half.sendall(b"1f4\r\n" + b"x" * 500 + b"\r\n1f4\r\n" + b"x" * 400)
+        # Its share is held once this one is refused, whoever came first.
+        while (found := post_from(spool, "127.0.0.1", b"x" * 900)) == OK:
+            pass
+        assert found.startswith(b"HTTP/1.1 429 ")
+        assert post_from(spool, OTHER, b"x" * 900) == OK
+        answers = []
+        for half in halves:
+            with suppress(OSError):  # the one that was refused
+                half.sendall(b"x" * 100 + b"\r\n0\r\n\r\n")
+            answers.append(half.makefile("rb").readline())
+            half.close()
+        assert OK in answers  # the oldest one goes on, whatever the others do
+
+
+def test_a_body_that_drips_ends_and_one_that_comes_steadily_does_not(tmp_path: Path) -> None:
+    with running(tmp_path, slow_seconds=1.0, min_rate=20) as spool:
+        slow, steady = connected(spool), connected(spool)
+        for each in (slow, steady):
+            each.sendall(CHUNKED)
+            assert each.recv(100).startswith(b"HTTP/1.1 100 ")
+        slow.settimeout(0.1)
+        answer, n = b"", 0
+        while not answer:
+            slow.sendall(b"1\r\nx\r\n")
+            steady.sendall(b"a\r\n0123456789\r\n")
+            n += 1
+            try:
+                answer = slow.recv(100)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        steady.sendall(b"0\r\n\r\n")
+        assert steady.makefile("rb").readline() == OK
+        slow.close()
+        steady.close()
+    assert spool.values == [b"0123456789" * n]
+    assert spool.intake.counts.slow_connections == 1
+
+
+def test_clients_that_reset_their_connections_leave_nothing_on_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = (b"", b"POST / HT", CHUNKED, b"nonsense\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+    with running(tmp_path) as spool:
+        for number in range(200):
+            client = connected(spool)
+            client.sendall(sent[number % len(sent)])
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        assert post_from(spool, "127.0.0.1") == OK
+    assert [record.message for record in caplog.records] == []  # the last resort of a log is standard error
+    assert capfd.readouterr().err == ""
+    assert spool.intake.counts.broken_connections > 0
+
+
+def test_a_client_that_resets_while_it_is_answered_only_ends_its_own_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write_eof(writer: asyncio.StreamWriter) -> None:  # the client has to be quick
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    with running(tmp_path) as spool:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.StreamWriter, "write_eof", write_eof)
+            assert spool.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+        assert post_from(spool, "127.0.0.1") == OK
+    assert [record.message for record in caplog.records] == []
+    assert spool.intake.counts.broken_connections == 1
+
+
+def test_a_body_has_so_many_messages_at_most(shared: Spool) -> None:
+    n = MAX_MESSAGES + 1
+    for kind, body in (("text/plain", b"1\n" * n), ("application/json", b"[" + b"1," * (n - 1) + b"1]")):
+        assert shared.post(body, Content_Type=kind) == (413, {"error": "a body has 500,000 messages at most"})
 
 
 def test_without_room_a_request_is_to_come_again_later(tmp_path: Path) -> None:
