@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
 import resource
 import socket
 import ssl
@@ -95,6 +96,16 @@ class HttpSettings:
     private_key: str = ""
 
 
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """A connection; `deadline`: by the clock of the loop, when its reader raises TimeoutError."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    origin: str
+    deadline: float = math.inf
+
+
 class HttpReceiver:
     """See `Receiver`.
 
@@ -125,6 +136,7 @@ class HttpReceiver:
         )
         self._open: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
+        self._reading: set[_Connection] = set()
         self._n_refusing = 0
         self._is_stopping = False
 
@@ -158,6 +170,7 @@ class HttpReceiver:
         self.ready(listening[0].getsockname()[1])
         while not stopped.is_set():
             await asyncio.sleep(_POLL_SECONDS)
+            self._end_the_late()
         self._is_stopping = True
         for task in accepting:
             task.cancel()
@@ -165,10 +178,20 @@ class HttpReceiver:
             each.close()
         for task in self._open - self._busy:  # they wait for a request that nobody will answer
             task.cancel()
-        if self._open:
-            await asyncio.wait(set(self._open), timeout=_STOP_SECONDS)
+        end = asyncio.get_running_loop().time() + _STOP_SECONDS
+        while self._open and asyncio.get_running_loop().time() < end:
+            await asyncio.wait(set(self._open), timeout=_POLL_SECONDS)
+            self._end_the_late()
         for task in set(self._open):
             task.cancel()
+
+    def _end_the_late(self) -> None:
+        """End what is read beyond its time. Timers for each request would cost a fifth of its processor time."""
+        now = asyncio.get_running_loop().time()
+        for connection in self._reading:
+            if connection.deadline < now:
+                connection.deadline = math.inf
+                connection.reader.set_exception(TimeoutError())
 
     async def _listen(self) -> list[socket.socket]:
         """Return the sockets at which connections come: a name may have several addresses."""
@@ -216,14 +239,15 @@ class HttpReceiver:
     ) -> None:
         """Serve a connection to its end; `refused`: only say why there is no room for it."""
         self._n_refusing += bool(refused)
-        writer: asyncio.StreamWriter | None = None
+        found: _Connection | None = None
         try:
-            reader, writer = await _streams(connection, tls)
+            found = await _opened(connection, origin, tls)
             if refused:
-                await self._answer(writer, _UNAVAILABLE, {"error": refused}, keeps_alive=False)
-                await self._read_the_rest(reader, writer)
+                await self._answer(found.writer, _UNAVAILABLE, {"error": refused}, keeps_alive=False)
+                await self._read_the_rest(found)
             else:
-                await self._connection(reader, writer, origin, intake)
+                self._reading.add(found)
+                await self._connection(found, intake)
         except OSError:  # the client is gone; what it sent is written or was never taken
             if not refused:
                 intake.lost(broken=1)
@@ -234,26 +258,25 @@ class HttpReceiver:
             task = asyncio.current_task()
             assert task is not None
             self._busy.discard(task)
-            if writer is None:
+            if found is None:
                 connection.close()
             else:
-                await _close(writer)
+                self._reading.discard(found)
+                await _close(found.writer)
 
-    async def _connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, origin: str, intake: Intake
-    ) -> None:
+    async def _connection(self, client: _Connection, intake: Intake) -> None:
         task = asyncio.current_task()
         assert task is not None
         keeps_alive = True
         while keeps_alive and not self._is_stopping:
             more: dict[str, str] = {}
             try:
-                head = await self._head(reader, intake)
+                head = await self._head(client, intake)
                 if head is None:
                     return
                 self._busy.add(task)
                 keeps_alive = head.keeps_alive
-                status, told = await self._request(head, reader, writer, origin, intake)
+                status, told = await self._request(head, client, intake)
             except RequestError as error:
                 status, told = error.status, {"error": error.reason}
                 keeps_alive = keeps_alive and not error.closes
@@ -262,47 +285,44 @@ class HttpReceiver:
             if status == HTTPStatus.UNAUTHORIZED:
                 more["WWW-Authenticate"] = "Bearer"
             keeps_alive = keeps_alive and not self._is_stopping
-            await self._answer(writer, status, told, keeps_alive=keeps_alive, more=more)
+            await self._answer(client.writer, status, told, keeps_alive=keeps_alive, more=more)
             if status == _ACCEPTED:
                 intake.acknowledged(int(str(told["taken"])))
             self._busy.discard(task)
-        await self._read_the_rest(reader, writer)
+        await self._read_the_rest(client)
 
-    async def _head(self, reader: asyncio.StreamReader, intake: Intake) -> Head | None:
+    async def _head(self, client: _Connection, intake: Intake) -> Head | None:
         """Return the head of the next request; None: the connection has ended, or nothing comes."""
         loop = asyncio.get_running_loop()
         has_begun = False
+
+        def begun() -> None:
+            nonlocal has_begun
+            has_begun = True
+            client.deadline = loop.time() + self.settings.slow_seconds
+
+        client.deadline = loop.time() + self.settings.head_seconds
         try:
-            async with asyncio.timeout(self.settings.head_seconds) as limit:
-
-                def begun() -> None:
-                    nonlocal has_begun
-                    has_begun = True
-                    limit.reschedule(loop.time() + self.settings.slow_seconds)
-
-                return await read_head(reader, begun)
+            return await read_head(client.reader, begun)
         except TimeoutError:
             if has_begun:
                 intake.lost(slow=1)
             return None
+        finally:
+            client.deadline = math.inf
 
-    async def _read_the_rest(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _read_the_rest(self, client: _Connection) -> None:
         """Read what the client still sends: if it came to a closed door, the client would lose the answer."""
-        if writer.can_write_eof():
-            writer.write_eof()
+        if client.writer.can_write_eof():
+            client.writer.write_eof()
         n_bytes = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(_REST_SECONDS):
-                while n_bytes < _REST_BYTES and (data := await reader.read(1 << 16)):
+                while n_bytes < _REST_BYTES and (data := await client.reader.read(1 << 16)):
                     n_bytes += len(data)
 
     async def _request(
-        self,
-        head: Head,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        origin: str,
-        intake: Intake,
+        self, head: Head, client: _Connection, intake: Intake
     ) -> tuple[int, dict[str, object]]:
         """Return status and body of the answer to a request."""
         if head.method in ("GET", "HEAD") and head.path == HEALTH_PATH:
@@ -314,10 +334,10 @@ class HttpReceiver:
             raise RequestError(405, "send messages by POST")
         length = self._announced(head)
         if head.headers.get("expect", "").lower() == "100-continue":
-            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        held = self._clients.begin(origin)
+            client.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        held = self._clients.begin(client.origin)
         try:
-            body = await self._body(reader, length, held, intake)
+            body = await self._body(client, length, held, intake)
             values = await _messages(body, head.headers.get("content-type", ""))
         finally:
             self._clients.end(held)
@@ -344,9 +364,7 @@ class HttpReceiver:
             raise RequestError(415, "the body must not be compressed")
         return length
 
-    async def _body(
-        self, reader: asyncio.StreamReader, length: int | None, held: Body, intake: Intake
-    ) -> bytes:
+    async def _body(self, client: _Connection, length: int | None, held: Body, intake: Intake) -> bytes:
         """Return the body of a request; raises RequestError. What has come counts, not what was announced."""
         settings, clients = self.settings, self._clients
         if not clients.has_room(held, length or 0):
@@ -355,23 +373,25 @@ class HttpReceiver:
         enough = settings.min_rate * settings.slow_seconds
         end = loop.time() + settings.body_seconds
         n_bytes = 0
+
+        def came(n: int) -> None:
+            nonlocal n_bytes
+            if not clients.has_room(held, n):
+                raise RequestError(_TOO_MANY, "there is no room; send it again later")
+            clients.hold(held, n)
+            n_bytes += n
+            if n_bytes >= enough:
+                n_bytes = 0
+                client.deadline = min(loop.time() + settings.slow_seconds, end)
+
+        client.deadline = min(loop.time() + settings.slow_seconds, end)
         try:
-            async with asyncio.timeout_at(min(loop.time() + settings.slow_seconds, end)) as limit:
-
-                def came(n: int) -> None:
-                    nonlocal n_bytes
-                    if not clients.has_room(held, n):
-                        raise RequestError(_TOO_MANY, "there is no room; send it again later")
-                    clients.hold(held, n)
-                    n_bytes += n
-                    if n_bytes >= enough:
-                        n_bytes = 0
-                        limit.reschedule(min(loop.time() + settings.slow_seconds, end))
-
-                return await read_body(reader, length, settings.max_body_bytes, came)
+            return await read_body(client.reader, length, settings.max_body_bytes, came)
         except TimeoutError:
             intake.lost(slow=1)
             raise RequestError(408, "the body comes too slowly") from None
+        finally:
+            client.deadline = math.inf
 
     def _is_allowed(self, head: Head) -> bool:
         kind, _, token = head.headers.get("authorization", "").partition(" ")
@@ -434,10 +454,8 @@ def _allow_files(n: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def _streams(
-    connection: socket.socket, tls: ssl.SSLContext | None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return what reads and writes a connection; raises OSError if TLS does not come about."""
+async def _opened(connection: socket.socket, origin: str, tls: ssl.SSLContext | None) -> _Connection:
+    """Return a connection that can be read and written; raises OSError if TLS does not come about."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -445,7 +463,7 @@ async def _streams(
     transport, _ = await loop.connect_accepted_socket(
         lambda: protocol, connection, ssl=tls, ssl_handshake_timeout=seconds
     )
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+    return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), origin)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
