@@ -186,7 +186,7 @@ class HttpReceiver:
             task.cancel()
 
     def _end_the_late(self) -> None:
-        """End what is read beyond its time. Timers for each request would cost a fifth of its processor time."""
+        """End what is read beyond its time. Timers would take a fifth of the processor time of a request."""
         now = asyncio.get_running_loop().time()
         for connection in self._reading:
             if connection.deadline < now:
