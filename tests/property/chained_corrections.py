@@ -1,11 +1,10 @@
 """Corrections of rules over rules: what stands after each call is what a batch reports.
 
-`python -m tests.property.chained_corrections --examples 2000` tries more cases than the gate does.
+`python -m tests.property.corrections` tries more of these cases than the gate does.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cep.engine.chains.chain import units_of
@@ -24,7 +22,7 @@ from cep.engine.watermark import START_OF_TIME_US
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
 from tests.property.chains import Chained, chained
-from tests.property.corrections import PLENTY, Correction, delivered, often_late
+from tests.property.corrected_rules import PLENTY, Correction, delivered, often_late
 from tests.property.differential import canonical, stream_table
 from tests.property.strategies.events import FIELDS, SECOND_US
 from tests.standing import Standing
@@ -135,21 +133,4 @@ def _check(unit: LinkedPrograms, case: Correction, tally: Counter[str]) -> None:
     standing.read(corrector.finish().to_pylist())
     standing.check(batch(None))
     tally["units"] += 1
-    tally["matches withdrawn"] += standing.n_retracted
-
-
-def main() -> None:
-    """Try as many cases as are asked for."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--examples", type=int, default=2_000)
-    examples = parser.parse_args().examples
-    tally: Counter[str] = Counter()
-    many = settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
-    many(given(st.one_of(linked(), lively(), lively()))(lambda case: check(case, tally)))()
-    print(f"{examples:,} cases: what stands is what a batch reports; {dict(tally)}")
-
-
-if __name__ == "__main__":
-    main()
+    tally["rows withdrawn"] += standing.n_retracted

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.chained_corrections import check, linked, lively
-from tests.property.corrections import Correction
+from tests.property.corrected_rules import Correction
 from tests.property.test_engine import SLOW
 
 

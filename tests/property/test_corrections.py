@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from tests.property.corrections import Correction, check, corrections, lively
+from tests.property.corrected_rules import Correction, check, corrections, lively
 from tests.property.test_engine import FEW
 
 MORE = settings(FEW, max_examples=100)

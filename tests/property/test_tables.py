@@ -22,7 +22,7 @@ from cep.errors import Source
 from cep.program.program import Program
 from cep.rule_set import Corrections
 from tests.oracle import TooManyRunsError
-from tests.property.corrections import FOREVER_US, PLENTY
+from tests.property.corrected_rules import FOREVER_US, PLENTY
 from tests.property.differential import canonical, in_order, rows_of, stream_table
 from tests.property.rule_text import rule_text
 from tests.property.tables import (

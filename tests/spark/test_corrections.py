@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cep.errors import InputError
+from cep.compiler.compile import compile_sources
+from cep.documents.schema_file import load_streams
+from cep.errors import InputError, Source
 from cep.local.match_file import match_file
 from cep.rule_set import KIND, REVISION
 from spark_runtime import detect, detect_all, split
@@ -201,3 +203,86 @@ def test_a_measure_with_the_name_of_a_column_of_corrections_is_refused(
         "error[E0648]: rule `rise` has a measure `kind`, corrections have a column of this name\n"
         "help: rename the measure, or run the rule without corrections"
     )
+
+
+TABLE_STREAMS = """
+streams:
+  spent: {event_time: ts, tie_break: [id], schema: {id: bigint, ts: timestamp, card: string, amount: double}}
+tables:
+  limits: {key: [card], event_time: at, schema: {card: string, at: timestamp, most: double}}
+"""
+TABLE_RULES = """
+RULE seen
+FROM spent JOIN limits ON card
+PARTITION BY card
+PATTERN one
+LET lately = SUM(amount) OVER LAST 40 SECONDS
+DEFINE one AS amount >= 0
+MEASURES one.id AS id, one.lately AS lately, PREV(one.amount) AS before, one.limits.most AS most
+
+RULE again
+FROM MATCHES OF seen
+PARTITION BY card
+PATTERN first second
+WITHIN 20 SECONDS
+DEFINE second AS lately > first.lately
+MEASURES second.id AS id, second.lately AS lately, second.most AS most
+"""
+TABLE_PIPELINE = """
+streams: streams.yaml
+rules: [rules.cep]
+sources:
+  - {stream: spent, format: json, path: spent, max_files_per_trigger: 1}
+  - {table: limits, format: json, path: limits, max_files_per_trigger: 1}
+sinks: [{format: parquet, path: out}]
+late: correct within 1 day
+watermark: fastest
+checkpoint: checkpoint
+trigger: available_now
+at_end: finish
+"""
+
+
+def test_values_of_other_events_and_of_tables_are_those_of_a_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """None of them is in the id of a match."""
+    rng = random.Random(21)
+
+    def at(second: int) -> str:
+        return (START + timedelta(seconds=second)).isoformat()
+
+    spent = [
+        {
+            "id": number,
+            "ts": at(rng.randrange(300)),
+            "card": rng.choice("ab"),
+            "amount": rng.randrange(90) / 8,
+        }
+        for number in range(120)
+    ]
+    limits = [{"card": rng.choice("ab"), "at": at(7 * number), "most": float(number)} for number in range(40)]
+    rng.shuffle(limits)
+    write_json(tmp_path / "spent", spent, 6)
+    write_json(tmp_path / "limits", limits, 6)
+    for name, text in (
+        ("streams.yaml", TABLE_STREAMS),
+        ("rules.cep", TABLE_RULES),
+        ("pipeline.yaml", TABLE_PIPELINE),
+    ):
+        (tmp_path / name).write_text(text)
+    summary = quiet_run(tmp_path / "pipeline.yaml")
+    rows = read(tmp_path / "out", "parquet")
+    standing = Standing(comparable)
+    standing.read(written(rows))
+    rules = compile_sources([Source("rules.cep", TABLE_RULES)], load_streams(tmp_path / "streams.yaml"))
+    batch = match_file(rules.rule_set, {name: tmp_path / name for name in ("spent", "limits")})
+    standing.check(batch.matches.to_pylist())
+    assert summary.counts.late == 0
+    changed = {
+        (row["rule"], row["match_id"])
+        for row in rows
+        if row[KIND] == "match" and row[REVISION] > 0 and standing.last[row["match_id"]][1]
+    }
+    assert {rule for rule, _ in changed} == {"seen", "again"}
+    assert len(changed) > 50
