@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,7 @@ TABLE_STREAMS = """
 streams:
   spent: {event_time: ts, tie_break: [id], schema: {id: bigint, ts: timestamp, card: string, amount: double}}
 tables:
-  limits: {key: [card], event_time: at, schema: {card: string, at: timestamp, most: double}}
+  limits: {key: [card], event_time: ts, schema: {card: string, ts: timestamp, most: double}}
 """
 TABLE_RULES = """
 RULE seen
@@ -249,8 +249,8 @@ def test_values_of_other_events_and_of_tables_are_those_of_a_batch(
     """None of them is in the id of a match."""
     rng = random.Random(21)
 
-    def at(second: int) -> str:
-        return (START + timedelta(seconds=second)).isoformat()
+    def at(second: int) -> datetime:
+        return START + timedelta(seconds=second)
 
     spent = [
         {
@@ -261,7 +261,7 @@ def test_values_of_other_events_and_of_tables_are_those_of_a_batch(
         }
         for number in range(120)
     ]
-    limits = [{"card": rng.choice("ab"), "at": at(7 * number), "most": float(number)} for number in range(40)]
+    limits = [{"card": rng.choice("ab"), "ts": at(7 * number), "most": float(number)} for number in range(40)]
     rng.shuffle(limits)
     write_json(tmp_path / "spent", spent, 6)
     write_json(tmp_path / "limits", limits, 6)

@@ -206,6 +206,42 @@ def test_two_sets_with_rules_of_one_name_do_not_feed_each_other() -> None:
     assert [(feed.source, feed.target) for feed in both.chains.feeds] == [(0, 1), (2, 3)]
 
 
+RISK = """
+RULE scored FROM letters PARTITION BY key PATTERN a DEFINE a AS x > 0 MEASURES a.letter AS who, a.x AS score
+RULE risk FROM MATCHES OF scored PARTITION BY who PATTERN z LET total = SUM(score) OVER LAST 10 SECONDS
+  DEFINE z AS TRUE MEASURES z.total AS total
+RULE risen FROM MATCHES OF risk PARTITION BY who PATTERN y z DEFINE z AS total > y.total
+  MEASURES z.total AS total
+RULE daily FROM MATCHES OF risen PARTITION BY who WINDOW TUMBLING 1 DAY MEASURES MAX(total) AS total
+RULE also FROM letters PARTITION BY key PATTERN a DEFINE a AS x > 5 MEASURES a.letter AS who
+RULE counted FROM MATCHES OF also PARTITION BY who WINDOW TUMBLING 1 DAY MEASURES COUNT(*) AS n
+RULE moved FROM MATCHES OF risk PARTITION BY total PATTERN z DEFINE z AS TRUE MEASURES z.who AS who
+"""
+
+
+@pytest.mark.parametrize("within_us", [None, 60_000_000])
+def test_a_key_that_was_a_measure_goes_on_under_its_name(within_us: int | None) -> None:
+    """A risk score by its entity, and its roll-up; another rule may measure the same."""
+    rules = rule_set(RISK)
+    rules = rules.with_corrections(None if within_us is None else Corrections(within_us))
+    same_key = {(feed.stream.name, feed.same_key) for feed in rules.chains.feeds}
+    assert same_key == {
+        *(("scored", False), ("risk", True), ("risk", False), ("risen", True), ("also", False)),
+    }
+    chain = Chain(rules)
+    rows: list[dict[str, Any]] = []
+    letters = read_letters("A@0(x=3) B@1(x=7) A@2(x=4) B@3(x=1) A@4(x=6)").rows
+    chain.push_events(LETTERS, event_table(LETTERS, letters))
+    chain.finish(lambda table: rows.extend(table.to_pylist()))
+    of_rule = {name: [(row["who"], row.get("total")) for row in rows if row["rule"] == name] for name in
+               ("risk", "risen", "daily", "counted")}  # fmt: skip
+    assert of_rule["risk"] == [("A", 3.0), ("B", 7.0), ("A", 7.0), ("B", 8.0), ("A", 13.0)]
+    assert of_rule["risen"] == [("A", 7.0), ("B", 8.0)]
+    assert of_rule["daily"] == [("A", 7.0), ("B", 8.0)]
+    assert of_rule["counted"] == [("A", None), ("B", None)]
+    assert rules.match_schema.names.count("who") == 1
+
+
 # ---------------------------------------------------------------- the page
 
 

@@ -16,6 +16,7 @@ from cep.compiler.typing.inference import Inference
 from cep.diagnostics.report import Report
 from cep.expression import Aggregate, Expression, Type
 from cep.language import ast
+from cep.program.match_stream import MatchStream
 from cep.program.program import EVENT_COLUMNS, OUTCOME
 from cep.program.views import KIND, REVISION
 from cep.schema.time_literals import MAX_DURATION_US
@@ -169,11 +170,15 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """The first measure of a name: how it is written, its type, and its rule."""
+    """A measure, or a key that was one: how it is written, its type, and its rule."""
 
     name: str
     type: str
     rule: str
+
+    def is_as(self, other: _Measured) -> bool:
+        """Return whether one column can have both."""
+        return (self.name, self.type) == (other.name, other.type)
 
 
 @dataclass(slots=True)
@@ -181,12 +186,14 @@ class Outputs:
     """The columns of the matches of all rules. It grows with each rule that is checked.
 
     Rules over one stream, or over streams that some rule joins, report together: `together` has one name for
-    all streams of such a set.
+    all streams of such a set. A key of a rule over rules may be what these measured, or what those measured
+    whose matches they read by it: then one column has the measure and the keys, and they are `from_measure`.
     """
 
     together: Mapping[str, str]
-    measures: dict[_Place, _Measured] = field(default_factory=dict)
+    measures: dict[_Place, list[_Measured]] = field(default_factory=dict)
     keys: dict[_Place, str] = field(default_factory=dict)
+    from_measure: dict[_Place, dict[str, _Measured]] = field(default_factory=dict)
     key_types: dict[_Place, tuple[Type, str]] = field(default_factory=dict)
 
     @classmethod
@@ -199,9 +206,11 @@ class Outputs:
     ) -> None:
         """Report what keeps the key and the `measures` of `rule` from being columns beside the others."""
         streams = self.together[rule.streams[0].text]
-        for name in (part.name for part in rule.key):
+        for number, name in enumerate(part.name for part in rule.key):
             place = _Place(streams, name.text.casefold())
-            self._check_key(place, name, rule, partitioning.key_types.get(name.text), report)
+            kind = partitioning.key_types.get(name.text)
+            is_measured = self._is_measured(place, number, name.text, partitioning)
+            self._check_key(place, name, rule, kind, report, is_measured=is_measured)
         types: dict[str, str] = {}
         for measure in measures:
             types.setdefault(measure.name, _shown_type(measure.expression))
@@ -212,8 +221,26 @@ class Outputs:
                     place, name, _Measured(name.text, types[name.text], rule.name.text), report
                 )
 
+    def _is_measured(self, place: _Place, number: int, name: str, partitioning: Partitioning) -> bool:
+        """Return whether a part of a key is a column of matches that a rule measured, now or further down."""
+        columns = {role.stream: role.key[number] for role in partitioning.roles}
+        measured = self.from_measure.get(place, {})
+        return any(
+            isinstance(stream, MatchStream)
+            and columns.get(stream.name, name) == name
+            and (name not in stream.key or stream.name in measured)
+            for stream in partitioning.streams
+        )
+
     def _check_key(
-        self, place: _Place, name: ast.Name, rule: ast.Rule, kind: Type | None, report: Report
+        self,
+        place: _Place,
+        name: ast.Name,
+        rule: ast.Rule,
+        kind: Type | None,
+        report: Report,
+        *,
+        is_measured: bool,
     ) -> None:
         if kind is not None:
             known, other = self.key_types.setdefault(place, (kind, rule.name.text))
@@ -225,23 +252,30 @@ class Outputs:
                     "one column cannot hold both",
                     "give the column another name in one of the streams",
                 )
-        self.keys.setdefault(place, rule.name.text)
-        measured = self.measures.get(place)
-        if measured is None or measured.rule == rule.name.text:
-            return
-        # A rule over matches may have what these measured as its key: it is the same value in one column.
-        is_read = measured.rule in {stream.text for stream in rule.streams}
-        if not (is_read and (measured.name, measured.type) == (name.text, str(kind))):
-            report(
-                "E0304",
-                f"the key column `{name.text}` is a measure of rule `{measured.rule}`",
-                name.span,
-                "both are columns of the matches",
-                f"give the measure of `{measured.rule}` another name",
-            )
+        if is_measured and kind is None:
+            return  # what is wrong with it was said
+        own = _Measured(name.text, str(kind), rule.name.text)
+        if is_measured:
+            self.from_measure.setdefault(place, {})[rule.name.text] = own
+        else:
+            self.keys.setdefault(place, rule.name.text)
+        for measured in self.measures.get(place, ()):
+            if measured.rule != rule.name.text and not (is_measured and measured.is_as(own)):
+                report(
+                    "E0304",
+                    f"the key column `{name.text}` is a measure of rule `{measured.rule}`",
+                    name.span,
+                    "both are columns of the matches",
+                    f"give the measure of `{measured.rule}` another name",
+                )
+                return
 
     def _check_measure(self, place: _Place, name: ast.Name, measured: _Measured, report: Report) -> None:
-        key_of = self.keys.get(place)
+        of_place = self.measures.setdefault(place, [])
+        of_place.append(measured)
+        known = of_place[0]
+        of_keys = self.from_measure.get(place, {}).values()
+        key_of = next((of.rule for of in of_keys if not of.is_as(measured)), self.keys.get(place))
         if key_of is not None and key_of != measured.rule:
             report(
                 "E0304",
@@ -250,7 +284,7 @@ class Outputs:
                 "both are columns of the matches",
                 "give the measure another name",
             )
-        known = self.measures.setdefault(place, measured)
+            return
         if known.rule == measured.rule:
             return
         if known.name != measured.name:

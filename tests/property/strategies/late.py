@@ -188,11 +188,13 @@ def _texts(random: Random) -> Iterator[str]:
         text = (_window_rule if random.random() < 0.25 else _pattern_rule)(random, name, joins)
         readable.append(name)
         yield text
-    level = readable
+    level, key = readable, ""
     for depth in range(random.choice([0, 1, 1, 2])):
         name = f"over{depth}"
-        yield _over(random, name, random.choice(level))
-        level = [name, name, *readable]
+        # Mostly by the key that the one before has: it may have been a measure of another one.
+        key = key if key and random.random() < 0.7 else random.choice("kkgiis")
+        yield _over(random, name, random.choice(level), key)
+        level = [name] * 4 + readable
 
 
 def _joined(joins: Iterable[str]) -> str:
@@ -266,9 +268,8 @@ def _window_rule(random: Random, name: str, joins: Sequence[str]) -> str:
     )
 
 
-def _over(random: Random, name: str, inner: str) -> str:
+def _over(random: Random, name: str, inner: str, key: str) -> str:
     """Return a rule over the matches of `inner`: by its key, by a measure, with events of the stream."""
-    key = random.choice(["k", "k", "g", "i", "s"])
     values = random.choice(["d", "w"])
     if random.random() < 0.25:
         return (
@@ -277,7 +278,7 @@ def _over(random: Random, name: str, inner: str) -> str:
         )
     if random.random() < 0.2:
         return (
-            f"RULE {name} FROM MATCHES OF {inner}, events PARTITION BY {random.choice('kkg')}"
+            f"RULE {name} FROM MATCHES OF {inner}, events PARTITION BY {key}"
             f" PATTERN {random.choice(['m -> e', 'e -> m', 'm -> !e', 'm e', 'e -> m->+'])} WITHIN 9 SECONDS"
             f" DEFINE m ON {inner} AS {random.choice(['TRUE', 'y >= 2'])}, e ON events AS i = 2"
             f" MEASURES LAST(m.x) AS d, LAST(m.w) AS w, LAST(m.y) AS y"
