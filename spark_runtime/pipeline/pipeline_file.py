@@ -18,17 +18,17 @@ from cep.documents.schema_file import load_streams, read_streams
 from cep.documents.source_file import read_source
 from cep.documents.yaml_document import MAX_BYTES, Document
 from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
-from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
-from cep.formats.late_events import declared_schema
 from cep.formats.registry import FORMATS
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
-from spark_runtime.operator.output import DEAD, LATE, MATCH, late_kind
+from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
 from spark_runtime.settings import Settings, one_of, path_of
 from spark_runtime.sinks.owner import Owner
-from spark_runtime.sinks.protocol import AnySink, Output
+from spark_runtime.sinks.places import check_places
+from spark_runtime.sinks.protocol import AnySink
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, SinkType, sink_names
 from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.sources.protocol import Source as EventSource
@@ -36,7 +36,6 @@ from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
 from spark_runtime.sources.spec import SourceContext
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
-from spark_runtime.tables.content import timed_inputs
 from spark_runtime.tables.static import StaticFile
 
 _SETTINGS = (
@@ -109,19 +108,14 @@ class Pipeline:
         static = {table.table.name: (table.file_format, table.path) for table in self.tables}
         return Owner(self.file, sources | static)
 
+    def outputs(self) -> Iterator[WithOutputs]:
+        """Yield each sink with its outputs."""
+        return with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
+
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
         """Yield the sink of each output, with its settings; nothing is written yet."""
-        matches = Output(MATCH, self.rules.match_schema)
-        yield from ((spec, spec.open(matches, context)) for spec in self.sinks)
-        streams = timed_inputs(self.rules)
-        if self.late is not None:
-            for name, stream in streams.items():
-                folder = "" if len(streams) == 1 else f"stream={name}"
-                late = Output(late_kind(name), declared_schema(stream), stream, folder)
-                yield self.late, self.late.open(late, context)
-        if self.dead_letter is not None:
-            dead = Output(DEAD, DEAD_LETTER_SCHEMA)
-            yield self.dead_letter, self.dead_letter.open(dead, context)
+        for spec, outputs in self.outputs():
+            yield from ((spec, spec.open(output, context)) for output in outputs)
 
     def opened_source(self, entry: SourceEntry, log: str) -> EventSource | SparkSource:
         """Return a source; nothing is read yet. `log` is its own file in the checkpoint, or empty.
@@ -224,7 +218,7 @@ class _Reader:
         rules, texts, warnings = compiled
         rules = rules.with_corrections(corrections)
         static = static_entries(rules, sources)
-        return Pipeline(
+        made = Pipeline(
             name=self.file.stem,
             rules=rules if end_waits_after_us is None else rules.telling_end(),
             texts=texts,
@@ -244,6 +238,13 @@ class _Reader:
             tables=tuple(static_file(rules, sources[name]) for name in static),
             file=str(self.file),
         )
+        nodes = [
+            *_listed(found["sinks"]),
+            *([found["late"]] if late else []),
+            *([found["dead_letter"]] if dead else []),
+        ]
+        check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
+        return made
 
     def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:
         if "end_waits_after" not in found:
@@ -344,7 +345,7 @@ class _Reader:
         return None if spec is None else SourceEntry(name, stream, spec, idle_after_s, is_table)
 
     def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
-        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        nodes = _listed(node)
         if not nodes:
             self.document.problem(
                 "E0404", "the pipeline has no sink", node, "empty", "add: - {format: console}"
@@ -561,6 +562,11 @@ class _Reader:
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return {}
+
+
+def _listed(node: yaml.Node) -> list[yaml.Node]:
+    """Return the items of a list; of anything else that alone."""
+    return node.value if isinstance(node, yaml.SequenceNode) else [node]
 
 
 def _peeked(node: yaml.Node, name: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_runtime.settings import Settings
 from spark_runtime.sinks.file_writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
+from spark_runtime.sinks.places import Place, folder_place
 from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
@@ -30,6 +32,10 @@ class FilesSpec:
 
     path: str
     writer: FileWriter
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the folder."""
+        return (folder_place(self.path, output.folder),)
 
     def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
         """Return the sink: written in the workers where they reach the folder and can write the columns."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cep.errors import InputError
@@ -10,9 +12,11 @@ from spark_runtime.kafka_connection import Connection
 from spark_runtime.kafka_settings import connection_of, has_package
 from spark_runtime.operator.output import DEAD, MATCH
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.places import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
+_PORT = re.compile(r":\d+$")
 _MATCH_ID, _KEY = "match_id", "key"
 _EVENT, _TOMBSTONE = "event", "tombstone"
 
@@ -52,6 +56,15 @@ class TopicSpec:
     topic: str
     key: str = ""
     has_tombstones: bool = False
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the topic, at each broker that is named."""
+        shown = f"topic `{self.topic}`"
+        brokers = (broker.strip().rpartition("://")[2] for broker in self.connection.brokers.split(","))
+        hosts = (
+            broker.rpartition(":") if _PORT.search(broker) else (broker, "", "9092") for broker in brokers
+        )
+        return [server_place(shown, "kafka", host, port, self.topic) for host, _, port in hosts]
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink; raises InputError if the rows have no such key."""

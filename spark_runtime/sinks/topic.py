@@ -200,7 +200,7 @@ class TopicSink:
         producer = self._producer.client
         try:
             if batch.run is not None:
-                numbers = [TopicPartition(self.topic, 0, batch.number + 1, batch.plan or None)]
+                numbers = [TopicPartition(self.topic, 0, batch.number + 1, batch.plan)]
                 group = self._numbers.client.consumer_group_metadata()
                 self._repeated(lambda: producer.send_offsets_to_transaction(numbers, group, _SECONDS))
             self._repeated(lambda: producer.commit_transaction(_SECONDS))

@@ -96,6 +96,7 @@ class StaticTables:
 
     def __post_init__(self) -> None:
         self._seen: dict[str, _Signature] = {}
+        self._changed: dict[str, tuple[_Signature, float]] = {}  # not read again yet, and since when it is so
         self._kept: dict[int, frozenset[str]] = {}  # by micro-batch, the contents of its plan
 
     def load(self) -> None:
@@ -115,10 +116,23 @@ class StaticTables:
             found = source.signature()
             if found == self._seen.get(name):
                 continue
-            if found and self.clock() - max(changed for _, changed, _ in found) / 1e9 < _SETTLED_S:
+            if found and not self._is_settled(name, found):
                 continue
             self._read_again(name, source, found)
         return {name: content.digest for name, content in self.now.items()}
+
+    def _is_settled(self, name: str, found: _Signature) -> bool:
+        """Return whether files that have changed were left alone for long enough.
+
+        Their times say it, or two looks do: the clock of another machine may be ahead of ours.
+        """
+        now_s = self.clock()
+        before, since_s = self._changed.get(name, ((), 0.0))
+        if before != found:
+            self._changed[name] = found, now_s
+            since_s = now_s
+        changed_s = max(changed for _, changed, _ in found) / 1e9
+        return max(now_s - changed_s, now_s - since_s) >= _SETTLED_S
 
     def _read_again(self, name: str, source: StaticFile, found: _Signature) -> None:
         try:

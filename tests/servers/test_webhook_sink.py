@@ -18,6 +18,7 @@ from cep.errors import InputError
 from cep.rule_set import Corrections
 from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, RefusingSink, Rows, TableSink
 from spark_runtime.sinks.webhook.bodies import BulkBody, JsonBody, verdict_of
 from spark_runtime.sinks.webhook.endpoint import Endpoint
@@ -215,6 +216,30 @@ def test_rows_that_are_refused_for_good_are_in_a_file_and_counted(
     assert found["reason"] == "422 Unprocessable Entity: no such card"
     alone = [row["id"] for request in web.requests if len(request.rows) == 1 for row in request.rows]
     assert sorted(alone) == [1, 1, 2, 2, 3, 3]
+
+
+def test_refused_rows_of_a_batch_are_not_replaced_by_those_of_another_pipeline(
+    web: WebServer, tmp_path: Path
+) -> None:
+    web.answering = lambda request: (422, {}, "")
+    spec = WebhookSpec(Endpoint(web.url), refused=str(tmp_path / "refused"))
+
+    def send(pipeline: str, ids: list[int]) -> None:
+        owner = Owner(f"{tmp_path}/{pipeline}", {"s": ("json", f"{tmp_path}/in")})
+        sink, batch = spec.open(OUTPUTS[MATCH], replace(CONTEXT, owner=owner)), Batch(None, 0)
+        with closing(sink):
+            sink.check()
+            sink.begin(batch)
+            sink.write_rows(batch, collected(MATCH, ids))
+            sink.commit(batch)
+
+    send("p.yaml", [1])
+    send("p.yaml", [2])
+    with pytest.raises(InputError) as caught:
+        send("q.yaml", [3])
+    assert caught.value.code == "E0887"
+    (line,) = (tmp_path / "refused" / "batch=all.json").read_text().splitlines()
+    assert json.loads(line)["key"] == "m2"
 
 
 def test_without_a_place_for_it_a_row_that_is_refused_ends_the_run(web: WebServer) -> None:

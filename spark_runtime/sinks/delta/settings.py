@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 import yaml
 
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.places import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
@@ -64,6 +66,10 @@ class DeltaSpec:
     path: str
     partition_by: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the folder of the table."""
+        return (folder_place(self.path, output.folder),)
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink."""

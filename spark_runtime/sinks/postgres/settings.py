@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cep.errors import InputError
@@ -9,6 +10,7 @@ from spark_runtime.operator.output import MATCH
 from spark_runtime.postgres_connection import Connection
 from spark_runtime.postgres_settings import CONNECTION, connection_of, has_package
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.places import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 
@@ -63,6 +65,20 @@ class PostgresSpec:
     table: str
     is_current: bool = False
 
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the table."""
+        server, _, database = self.connection.address.rpartition("/")
+        host, _, port = server.rpartition(":")
+        table = self._table_of(output)
+        names = (database, self.schema or "public", table)
+        shown = f"table `{self.schema}.{table}`" if self.schema else f"table `{table}`"
+        return (server_place(shown, "postgres", host, port, *names),)
+
+    def _table_of(self, output: Output) -> str:
+        # Late events of several streams have columns of their own.
+        stream = output.folder.partition("=")[2]
+        return f"{self.table}_{stream}" if stream else self.table
+
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink; raises InputError if the rows have no `match_id` to be kept current by."""
         from spark_runtime.sinks.postgres.sink import PostgresSink
@@ -74,10 +90,8 @@ class PostgresSpec:
                 f"the sink of table `{self.table}` has no `match_id`, it gets no matches",
                 "write mode: append",
             )
-        # Late events of several streams have columns of their own.
-        stream = output.folder.partition("=")[2]
-        name = f"{self.table}_{stream}" if stream else self.table
-        return PostgresSink(output, self.connection, Target(self.schema, name, output, self.is_current))
+        target = Target(self.schema, self._table_of(output), output, self.is_current)
+        return PostgresSink(output, self.connection, target)
 
 
 POSTGRES: SinkType = _PostgresType()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.places import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.rabbitmq.connection import PORT, TLS_PORT, Address
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
@@ -82,6 +84,13 @@ class RabbitSpec:
     address: Address
     exchange: str
     routing_key: str
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the queue or the exchange with its key; messages of other kinds have another `type`."""
+        target = self.address
+        names = (target.virtual_host, self.exchange, self.routing_key, output.kind)
+        shown = f"exchange `{self.exchange}` with its key" if self.exchange else f"queue `{self.routing_key}`"
+        return (server_place(shown, "rabbitmq", target.host, target.port, *names),)
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import yaml
 
 from spark_runtime.settings import Settings
+from spark_runtime.sinks.places import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 from spark_runtime.sinks.webhook.endpoint import Endpoint
@@ -145,6 +147,10 @@ class WebhookSpec:
     retry_s: float = _RETRY_S
     refused: str = ""
 
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the folder of refused rows; an address may get several outputs."""
+        return (folder_place(self.refused, output.folder),) if self.refused else ()
+
     def open(self, output: Output, context: SinkContext) -> TableSink:
         """Return the sink."""
         from spark_runtime.sinks.webhook.bodies import Body, BulkBody, JsonBody
@@ -156,7 +162,7 @@ class WebhookSpec:
         n_together = self.together or (_TOGETHER_IN_BULK if is_bulk else 1)
         sending = Sending(self.endpoint, body, n_together, self.parallel, self.retry_s)
         path = f"{self.refused}/{output.folder}" if self.refused and output.folder else self.refused
-        return WebhookSink(output, sending, path)
+        return WebhookSink(output, sending, path, context.owner)
 
 
 WEBHOOK: SinkType = _WebhookType()

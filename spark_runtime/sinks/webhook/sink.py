@@ -12,7 +12,9 @@ from pathlib import Path
 
 from cep.errors import InputError
 from cep.write_errors import writing
+from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.sinks.messages import messages
+from spark_runtime.sinks.owner import WRITTEN_BY, Owner, text_of
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
 from spark_runtime.sinks.webhook.sending import Refused, Sending
 
@@ -36,6 +38,7 @@ class WebhookSink:
     output: Output
     sending: Sending
     refused_path: str = ""
+    owner: Owner | None = None  # of a batch
     n_refused: int = 0
     _refused: list[Refused] = field(default_factory=list)  # of the micro-batch
 
@@ -56,6 +59,9 @@ class WebhookSink:
                 probe = folder / f".probe-{os.getpid()}"
                 probe.write_bytes(b"x")
                 probe.unlink()
+                if self.owner is not None and (file := folder / f"batch={Batch(None, 0).name}.json").exists():
+                    says = LocalFiles(self.refused_path).read(WRITTEN_BY)
+                    self.owner.require(self.refused_path, self.output.kind, str(file), says)
 
     def last(self, run: str) -> None:
         """Return nothing: it cannot tell what it has."""
@@ -89,6 +95,9 @@ class WebhookSink:
                 for item in sorted(self._refused, key=lambda item: item.message.key):
                     label = json.dumps({"reason": item.reason, "key": item.message.key}, ensure_ascii=False)
                     lines.write(f'{label[:-1]}, "row": {item.message.text}}}\n')
+            if batch.run is None:
+                says = text_of(batch, self.refused_path, self.output.kind, self.owner)
+                LocalFiles(self.refused_path).write(WRITTEN_BY, says)
             unfinished.replace(file)
         self.n_refused += len(self._refused)
         self._refused = []

@@ -67,6 +67,27 @@ def test_a_table_is_read_as_a_whole_and_again_when_it_has_changed(tables: Tables
     )
 
 
+def test_a_file_with_a_time_in_the_future_is_read_once_it_was_left_alone_for_a_second(
+    tables: Tables,
+) -> None:
+    opened = tables.opened()
+    opened.load()
+    first = opened.look()
+    tables.write("iso,risk\nDE,2\n", NOW_S + 3600)
+    assert opened.look() == first
+    tables.now_s += 0.9
+    tables.write("iso,risk\nDE,3\n", NOW_S + 3601)  # it is still being written
+    assert opened.look() == first
+    tables.now_s += 0.9
+    assert opened.look() == first
+    tables.now_s += 0.2
+    assert opened.look() != first
+    assert rows(opened) == [("DE", 3)]
+    tables.write("iso,risk\nDE,4\n", NOW_S - 30)
+    opened.look()
+    assert rows(opened) == [("DE", 4)]
+
+
 def test_the_same_rows_are_the_same_content_wherever_they_are_read(tables: Tables) -> None:
     first, again = tables.opened(), tables.opened()
     first.load()
