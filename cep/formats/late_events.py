@@ -22,6 +22,7 @@ from cep.arrays import I64
 from cep.expression import Type
 from cep.schema.arrow_types import DDL_ARROW_TYPES
 from cep.schema.column_types import ColumnType
+from cep.schema.number_words import json_text
 from cep.schema.opaque_values import value_of_text
 from cep.schema.stream import UNITS, Field, Stream
 from cep.schema.text_values import event_table_schema
@@ -130,7 +131,12 @@ def _as_declared(late: pa.Table, node: Node) -> pa.ChunkedArray:
         # By the digits of the DOUBLE that was read: a cast would add digits that the input did not have.
         unit = Decimal(1).scaleb(-node.digits[1])
         numbers = column.to_pylist()
-        decimals = [None if number is None else Decimal(repr(number)).quantize(unit) for number in numbers]
+        bound = 10.0 ** (node.digits[0] - node.digits[1]) - 0.5 * 10.0 ** -node.digits[1]
+        # A value that the type cannot hold (NaN, too large) is NULL, as in the events of matches.
+        decimals = [
+            None if number is None or not abs(number) < bound else Decimal(repr(number)).quantize(unit)
+            for number in numbers
+        ]
         return pa.chunked_array([pa.array(decimals, kind)])
     if node.type is Type.TIMESTAMP:
         column = column.cast(pa.timestamp("us", tz="UTC"))
@@ -155,7 +161,7 @@ def json_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
     columns = {name: _in_json(late, node) for name, node in _data_columns(stream, is_flat=False).items()}
     columns[LATE_COLUMN] = late.column(LATE_COLUMN).to_pylist()
     for row in _objects(columns):
-        yield json.dumps(row, ensure_ascii=False)
+        yield json_text(row)
 
 
 def _objects(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

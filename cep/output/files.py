@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cep.errors import InputError
 from cep.formats.late_events import as_declared, json_lines
 from cep.output.rows import json_line
+from cep.schema.number_words import texts_of_numbers
 from cep.schema.stream import Stream
 from cep.write_errors import writing
 
@@ -114,11 +115,13 @@ def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Return `table` with lists, events and times as the text that JSON has for them."""
+    """Return `table` with lists, events, times and `NUMBER_WORDS` as the text that JSON has for them."""
     for number, item in enumerate(table.schema):
         if pa.types.is_timestamp(item.type) and item.type.tz is not None:
             times = table.column(number).cast(pa.timestamp("us", tz="UTC"))
             table = table.set_column(number, item.name, pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ"))
+        elif pa.types.is_floating(item.type):
+            table = table.set_column(number, item.name, texts_of_numbers(table.column(number)))
         elif pa.types.is_nested(item.type):
             texts = [
                 None if value is None else json_line(value) for value in table.column(number).to_pylist()

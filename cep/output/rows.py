@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from cep.program.program import EVENT_COLUMNS, OUTCOME
 from cep.rule_set import ENDED_BY, KIND, MATCH_COLUMNS, REVISION, RuleSet
+from cep.schema.number_words import json_text
 
 
 def match_rows(rules: RuleSet, matches: pa.Table) -> Iterator[dict[str, Any]]:
@@ -22,8 +22,11 @@ def match_rows(rules: RuleSet, matches: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def json_line(row: Mapping[str, Any] | list[Any]) -> str:
-    """Return a row (or a list) as one line of JSON; times are ISO 8601 in UTC, to the microsecond."""
-    return json.dumps(row, ensure_ascii=False, default=_text)
+    """Return a row (or a list) as one line of JSON; times are ISO 8601 in UTC, to the microsecond.
+
+    NaN and infinities are the texts of `NUMBER_WORDS`.
+    """
+    return json_text(row, default=_text)
 
 
 def columns_of(rules: RuleSet) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from cep.arrays import Mask
 from cep.schema.column_types import ColumnType
 from cep.schema.masks import null_where
+from cep.schema.number_words import json_text
 from cep.schema.opaque_values import iso_text, opaque_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,12 +80,12 @@ def json_rows(batch: pa.RecordBatch) -> list[str]:
     columns = [[_plain(item, is_exact=False) for item in values] for values in batch.columns]
     names = batch.schema.names
     rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-    return [json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str) for row in rows]
+    return [json_text(row, separators=(",", ":"), default=str) for row in rows]
 
 
 def json_value(item: pa.Scalar) -> str:
     """Return a value as `json_rows` writes it."""
-    return json.dumps(_plain(item, is_exact=False), ensure_ascii=False, separators=(",", ":"), default=str)
+    return json_text(_plain(item, is_exact=False), separators=(",", ":"), default=str)
 
 
 def _plain(item: pa.Scalar, *, is_exact: bool) -> Any:

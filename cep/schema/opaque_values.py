@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cep.schema.column_types import INTEGER_BITS, MAX_DIGITS, ColumnType
+from cep.schema.number_words import NUMBER_WORDS, word_of
 from cep.schema.time_values import DATE_LENGTH, timestamp_us
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,7 +63,7 @@ def _json_of(value: object, kind: ColumnType, is_json: bool) -> str:
             half = 1 << (INTEGER_BITS[kind.name] - 1)
             if -half <= value < half:
                 return str(value)
-        case (("float" | "double"), int() | float()):
+        case (("float" | "double"), int() | float() | str()):
             return _number_text(value, kind.name)
         case "decimal", int() | float() | Decimal():
             if abs(value) < 10**MAX_DIGITS:
@@ -72,11 +73,13 @@ def _json_of(value: object, kind: ColumnType, is_json: bool) -> str:
     raise ValueError(value)
 
 
-def _number_text(value: int | float, name: str) -> str:
-    number = as_double(value, name)
+def _number_text(value: int | float | str, name: str) -> str:
+    if isinstance(value, str) and value not in NUMBER_WORDS:
+        raise ValueError(value)
+    number = NUMBER_WORDS[value] if isinstance(value, str) else as_double(value, name)
     if abs(number) < float("inf"):
         return str(np.float32(number)) if name == "float" else json.dumps(number)
-    return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
+    return f'"{word_of(number)}"'
 
 
 def as_double(value: int | float, ddl: str) -> float:

@@ -16,6 +16,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.schema.number_words import word_of
+
 _ROWS = 10_000
 """Rows that are made at a time, so that a large table needs no second place in memory."""
 
@@ -87,12 +89,8 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-"""How a number that JSON does not have is written, as Spark does."""
-
-
 def _number(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f'"{_WORDS[repr(value)]}"'
+    return repr(value) if math.isfinite(value) else f'"{word_of(value)}"'
 
 
 def _nested(value: Any, kind: pa.DataType) -> str:

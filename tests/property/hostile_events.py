@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.expression import Type
+from cep.schema.number_words import NUMBER_WORDS
 from cep.schema.stream import DDL_TYPES, UNITS, CsvLayout, Field, Stream
 from cep.schema.time_values import END_US, FIRST_US
 from tests.property.hostile_text import damage_bytes
@@ -105,7 +106,7 @@ def good_text(field: Field, random: Random) -> str:
         case Type.BIGINT:
             return str(random.randint(-100, 100))
         case Type.DOUBLE:
-            return random.choice(("1.5", "-2", "0.1", "1e3", "12345.678"))
+            return random.choice(("1.5", "-2", "0.1", "1e3", "12345.678", "-0.0", "1e308", *NUMBER_WORDS))
         case Type.STRING:
             return random.choice(("a", "card 7", "Zoë", "x" * 30, "1"))
         case Type.TIMESTAMP if field.unit:
@@ -130,6 +131,7 @@ def good_json(field: Field, random: Random) -> str:
     """Return a value of a column as JSON writes it."""
     text = good_text(field, random)
     is_text = field.type is Type.STRING or (field.type is Type.TIMESTAMP and not field.unit)
+    is_text = is_text or (text in NUMBER_WORDS and random.random() < 0.7)
     return json.dumps(text, ensure_ascii=random.random() < 0.5) if is_text else text
 
 
@@ -148,6 +150,7 @@ _NO_NUMBERS = (
     "--1", "1e", "1e+", "0x1F", "1_000", "1,000", " 1", "1 ", "\u0663", "1\0", "True", "TRUE", "yes", "tru",
     "nul", "",
 )
+_BARE_WORDS = ("NaN", "Infinity", "-Infinity", "-NaN", "Inf", "-Inf", "+Infinity", "nan", "Infinit")
 _TIMES = (
     "2024-05-01", "2024-05-01T10:00", "2024-05-01 10:00:00.123456789", "2024-05-01T24:00", "2024-02-29",
     "2023-02-29", "2024-02-30", "2024-04-31", "0000-01-01", "0001-01-01", "9999-12-31T23:59:59.999999Z",
@@ -284,7 +287,8 @@ def _of_kind(field: Field, random: Random) -> str:
         case Type.BOOLEAN | Type.OPAQUE:
             return hostile_json(random)
         case _:
-            return random.choice((*_NUMBERS, "NaN", "Infinity", "-Infinity", "-NaN", "Inf", "-Inf"))
+            words = (*_BARE_WORDS, *map(json.dumps, _BARE_WORDS), '"\\u004eaN"', '" NaN"', '"NaN')
+            return random.choice((*_NUMBERS, *random.choices(words, k=20)))
 
 
 def _respaced(line: bytes, random: Random) -> bytes:

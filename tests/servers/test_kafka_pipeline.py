@@ -24,6 +24,7 @@ from spark_runtime.pipeline.progress import Summary
 from spark_runtime.sources.messages import planner
 from spark_runtime.sources.messages.catch_up import Backlog
 from spark_runtime.sources.messages.log import Place
+from tests import odd_numbers
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 
 pytestmark = pytest.mark.spark
@@ -230,3 +231,34 @@ def test_secrets_stand_nowhere_and_errors_come_before_anything_runs(
         path for path in tmp_path.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()
     ]
     assert stored == []
+
+
+def test_matches_in_a_topic_are_the_stream_and_the_table_of_the_next_pipeline(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    events, matches = broker.topic(), broker.topic("matches")
+    broker.send(events, [line.encode() for line in odd_numbers.lines().splitlines()])
+    streams = odd_numbers.STREAMS.replace(
+        "static: true", "event_time: match_start\n    replicated: true"
+    ).replace("schema: {id: string, x: double}", "schema: {id: string, match_start: timestamp, x: double}")
+    (tmp_path / "streams.yaml").write_text(streams)
+    (tmp_path / "first.cep").write_text(odd_numbers.FIRST)
+    (tmp_path / "second.cep").write_text(odd_numbers.SECOND)
+
+    def source(stream: str, topic: str) -> str:
+        kind = "table" if stream == "known" else "stream"
+        return f'{{{kind}: {stream}, format: kafka, brokers: "{broker.address}", topic: {topic}}}'
+
+    (tmp_path / "first.yaml").write_text(
+        f"rules: [first.cep]\nsource: {source('first', events)}\n"
+        f"sinks: [{to_topic(broker, matches)}]\ncheckpoint: one\nat_end: finish\n"
+    )
+    (tmp_path / "second.yaml").write_text(
+        f"rules: [second.cep]\nsources: [{source('second', matches)}, {source('known', matches)}]\n"
+        f"sinks: [{TO_FILES}]\ncheckpoint: two\nat_end: finish\n"
+    )
+    quiet_run(tmp_path / "first.yaml")
+    counts = quiet_run(tmp_path / "second.yaml").counts
+    assert (counts.events, counts.malformed) == (len(odd_numbers.NUMBERS), 0)
+    lines = [line for file in tmp_path.rglob("part-*") for line in file.read_text().splitlines()]
+    assert odd_numbers.found(map(json.loads, lines)) == odd_numbers.expected()

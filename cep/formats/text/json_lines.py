@@ -1,8 +1,9 @@
 """JSON lines -> typed events, and for each line that is not one the reason.
 
-A line holds one object. A number is written as a number, a string and a time as a string; a field that is
-missing is NULL; fields that the stream does not declare are not looked at. `cep.schema.text_values` has the
-accepted forms. An array, a struct, a map is written as JSON writes it, binary in base64.
+A line holds one object. A number is written as a number, or as one of `NUMBER_WORDS`; a string and a time as
+a string; a field that is missing is NULL; fields that the stream does not declare are not looked at.
+`cep.schema.text_values` has the accepted forms. An array, a struct, a map is written as JSON writes it, and
+binary in base64.
 
 `parse_line` says what a line means. It is slow, so `parse` gives many lines at once to a kernel
 (`cep.formats.text.json`). The kernel takes plain lines and no others. What it leaves goes to Arrow, as do all
@@ -14,6 +15,7 @@ what Arrow reads otherwise or not at all:
   middle. Where few lines are left, they are read one by one.
 - Values out of the range of their type show in the columns that Arrow made: their lines are read again, for
   the reason.
+- Arrow reads no texts as numbers, not even `NUMBER_WORDS`.
 - Arrow has no maps, and where some counts of a column have fractions, it makes DOUBLE of all of them.
 
 `tests/property/readers.py` compares both with `parse_line`.
@@ -50,6 +52,7 @@ from cep.formats.text.line_format import LineFormat
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.masks import where_true
+from cep.schema.number_words import NUMBER_WORDS
 from cep.schema.opaque_values import as_double, opaque_text
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
@@ -196,6 +199,8 @@ def _typed(value: object, field: Field) -> object:
             return int(value) if low <= value <= high else None
         case Type.DOUBLE, int() | float():
             return as_double(value, field.ddl)
+        case Type.DOUBLE, str():
+            return NUMBER_WORDS.get(value)
         case _:
             return None
 

@@ -63,6 +63,9 @@ TEXT, FLAG, WHOLE, REAL, COUNT, TIME, DAY = range(7)
 ABSENT, PRESENT, PRESENT_REAL = range(3)
 """What a column has in a row; the last one is a count that is not written as a whole number."""
 
+NAN, INFINITY = (np.frombuffer(word.encode(), np.uint8) for word in ("NaN", "Infinity"))
+"""What texts of columns of numbers may say."""
+
 N_BUCKETS = 256
 
 OTHER = -1
@@ -307,6 +310,24 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
     return at
 
 
+@outlined
+def read_word(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
+    """Set the number that a text means which JSON does not have; return the place of the quote behind it."""
+    is_below = data[at] == MINUS
+    if is_below:
+        at += 1
+    is_nan = data[at] == NAN[0] and not is_below
+    word = NAN if is_nan else INFINITY
+    for sign in word:
+        if data[at] != sign:
+            return REFUSED
+        at += 1
+    if data[at] != QUOTE:
+        return REFUSED
+    columns.reals[column, row] = np.nan if is_nan else -np.inf if is_below else np.inf
+    return at
+
+
 @inlined
 def read_value(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
     """Set the value of a column; return the place behind it."""
@@ -322,6 +343,8 @@ def read_value(data: U8, at: int, columns: Columns, column: int, row: int) -> in
             if us < columns.low[column] or us > columns.high[column]:
                 return REFUSED
             columns.numbers[column, row] = us
+        elif kind == REAL:
+            at = read_word(data, at + 1, columns, column, row)
         else:
             return REFUSED
         columns.state[column, row] = PRESENT
@@ -467,8 +490,8 @@ def read_lines(
     A line is plain if it is an object of RFC 8259, and nothing else but blanks, tabs and carriage returns
     around it, in UTF-8; if no name of a column stands twice in an object, or is spelled with other escapes
     than usual; if values are NULL or of the types of their columns, whole numbers of at most 19 digits, other
-    numbers of at most 18, texts without halves of surrogate pairs; if it is not nested deeply; and if no
-    number is hard to round.
+    numbers of at most 18 digits or a word for what JSON lacks, texts without halves of surrogate pairs; if it
+    is not nested deeply; and if no number is hard to round.
 
     Parameters
     ----------
