@@ -221,11 +221,29 @@ def _rule_files(paths: Iterable[str | Path], problems: list[Diagnostic]) -> Sequ
                     )
                 )
             files |= dict.fromkeys(found)
+        elif path.exists() and _is_of_events(path):
+            problems.append(
+                Diagnostic(
+                    "E0611",
+                    f"`{path}` is a file of events, not of rules",
+                    help=f"names of rule files end in {', '.join(SUFFIXES)}; "
+                    "the events are given by `--input`, or as a source of a pipeline",
+                )
+            )
         elif path.exists():
             files[path] = None
         else:
             problems.append(Diagnostic("E0611", f"there is no file or directory `{path}`"))
     return list(files)
+
+
+def _is_of_events(path: Path) -> bool:
+    """Say whether the ending of a file's name is that of a format of events."""
+    if path.name.endswith(SUFFIXES):
+        return False
+    from cep.formats.registry import format_of_name  # loads the formats
+
+    return format_of_name(path.name) is not None
 
 
 def _read(file: Path, problems: list[Diagnostic]) -> Source | None:

@@ -15,6 +15,7 @@ from cep.commands.group import EXIT_PASSED_OVER, show
 from cep.commands.options import only_option, progress_option, quiet_option, streams_option
 from cep.commands.progress_line import ProgressLine, progress_line
 from cep.commands.warm import compile_engine
+from cep.diagnostics.diagnostic import suggestion
 from cep.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     from cep.output.files import write_late, write_table, writer_of
     from cep.output.summary import loss_lines, summary_lines
 
+    _require_order(rules, inputs)
     late, corrections = _late(late_ways)
     files = [path for path in (output, dead_letter, late) if path is not None and path != "-"]
     for path in files:
@@ -206,6 +208,18 @@ class _Reading:
         self.line.show(f"events read: {self._n_events:,}{malformed}")
 
 
+def _require_order(rules: Sequence[Path], inputs: Sequence[str]) -> None:
+    """Refuse a rule file where events are due."""
+    from cep.language.front_ends import SUFFIXES
+
+    given = next((text for text in inputs if text.endswith(SUFFIXES)), None)
+    if given is None:
+        return
+    swapped = next((path for path in rules if path.is_file() and not path.name.endswith(SUFFIXES)), None)
+    instead = f": write cep match {given} --input {swapped}" if swapped is not None else ""
+    raise click.UsageError(f"`{given}` is a rule file, --input takes events{instead}")
+
+
 def compile_files(paths: Sequence[Path], streams: Path | None, only: Sequence[str] = ()) -> Compiled:
     """Compile the rules in `paths`, or `only` some, show their warnings and return the result."""
     from cep.rulebook import compile_rulebook, load_rulebook
@@ -239,6 +253,16 @@ def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
             if name in named:
                 raise click.UsageError(f"there are two inputs for stream `{name}`: give a directory")
             named[name] = path
+        elif sign and not Path(text).exists() and _is_name(name, path, rules):
+            known = ", ".join(rules.inputs)
+            near = suggestion(name, rules.inputs)
+            raise InputError(
+                "E0610",
+                f"no rule reads a stream{' or a table' if rules.tables else ''} `{name}`",
+                f"did you mean {near}={path}? streams of these rules: {known}"
+                if near
+                else f"streams of these rules: {known}",
+            )
         elif len(inputs) == 1:
             rules.only_stream()
             return text
@@ -247,6 +271,11 @@ def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
                 f"of which stream is `{text}`? Write STREAM=FILE, STREAM one of {', '.join(rules.inputs)}"
             )
     return named
+
+
+def _is_name(name: str, path: str, rules: RuleSet) -> bool:
+    """Say whether ``name=path``, which is no file, was meant as the events of a stream."""
+    return Path(path).exists() or path == "-" or suggestion(name, rules.inputs) is not None
 
 
 def _print_tables(rules: RuleSet, matches: pa.Table, limit: int) -> None:

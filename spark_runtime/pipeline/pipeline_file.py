@@ -24,6 +24,7 @@ from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
 from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
 from spark_runtime.settings import Settings, one_of, path_of
 from spark_runtime.sinks.owner import Owner
@@ -148,6 +149,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     path = Path(path)
     try:
         document = Document(read_source(path, MAX_BYTES))
+        require_pipeline(document.source)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise RuleError(
@@ -174,7 +176,10 @@ class _Reader:
         root = document.root()
         if root is None:
             return None
-        has_several = any(entry.name == "sources" for entry in document.mapping(root, "the pipeline") or [])
+        entries = document.mapping(root, "the pipeline")
+        if entries is None:
+            return None
+        has_several = any(entry.name == "sources" for entry in entries)
         needed = ("rules", "sources" if has_several else "source", "sinks")
         found = document.settings(root, "the pipeline", _SETTINGS, needed)
         if found is None or any(name not in found for name in needed):

@@ -556,3 +556,51 @@ def test_help_loads_no_heavy_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_rule_file_given_as_events_is_named(folder: Path) -> None:
+    swapped = cli("match", "events.jsonl", "--input", "rule.cep")
+    assert swapped.exit_code == 2
+    assert "write cep match rule.cep --input events.jsonl" in swapped.stderr
+    twice = cli("match", "rule.cep", "--input", "payments=rule.cep")
+    assert twice.stderr.endswith("Error: `payments=rule.cep` is a rule file, --input takes events\n")
+    checked = cli("check", "events.jsonl")
+    assert checked.exit_code == 1
+    assert "error[E0611]: `events.jsonl` is a file of events, not of rules" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "payment=events.jsonl",
+            "error[E0610]: no rule reads a stream `payment`\n"
+            "help: did you mean payments=events.jsonl? streams of these rules: payments",
+        ),
+        (
+            "other=events.jsonl",
+            "error[E0610]: no rule reads a stream `other`\nhelp: streams of these rules: payments",
+        ),
+        ("payment=-", "error[E0610]: no rule reads a stream `payment`"),
+        ("day=1.jsonl", "error[E0601]: there is no file or directory `day=1.jsonl`"),
+    ],
+)
+def test_an_input_for_a_stream_that_no_rule_reads_is_named(folder: Path, given: str, message: str) -> None:
+    result = cli("match", "rule.cep", "--input", given)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_a_file_whose_name_looks_like_an_input_of_a_stream_is_read(folder: Path) -> None:
+    Path("day=1.jsonl").write_text(Path("events.jsonl").read_text())
+    assert matches(cli("match", "rule.cep", "--input", "day=1.jsonl").stdout) == [FIRST, SECOND]
+
+
+def test_a_rule_or_a_streams_file_is_not_run_as_a_pipeline(folder: Path) -> None:
+    for file, what in (("rule.cep", "a rule file"), ("streams.yaml", "a streams file")):
+        result = cli("run", file)
+        assert result.exit_code == 1
+        assert result.stderr.count("error") == 1
+        assert f"error[E0831]: `{file}` is {what}, not a pipeline" in result.stderr
+    Path("list.yaml").write_text("- a\n")
+    assert cli("run", "list.yaml").stderr.count("error[E0402]") == 1
