@@ -74,6 +74,12 @@ def identity(folder: Path) -> str:
     try:
         about = json.loads((folder / "spool.json").read_bytes())
         version, name = about["version"], about["id"]
+    except PermissionError as error:
+        raise InputError(
+            "E0950",
+            f"`{folder}` may not be read by this user",
+            "run as the user of the spool, or start the spool with --file-mode 0660",
+        ) from error
     except (OSError, ValueError, TypeError, KeyError) as error:
         reason = "is a file" if folder.is_file() else "is no folder of a spool"
         raise InputError(

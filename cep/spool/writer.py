@@ -98,13 +98,13 @@ class SegmentWriter:
         self._done_since: dict[int, float] = {}  # segments that everybody has read
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._file = self._durable_file = -1
         try:
             self._acquire()
             self._name()
             with writing(folder):
-                self._durable_file = os.open(folder / "durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._durable_file = os.open(folder / "durable", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 following = self._recover()
                 for segment in segments(folder):
                     found = segment_path(folder, segment).stat()
@@ -248,7 +248,7 @@ class SegmentWriter:
 
     def _begin(self, following: int) -> None:
         path = segment_path(self.folder, following)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_APPEND, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_APPEND, 0o666)
         try:
             _write_all(descriptor, segment_header(following))
             os.fsync(descriptor)

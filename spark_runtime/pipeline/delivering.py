@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.counts import Counts
+from cep.spool.file_mode import FileMode
 from spark_runtime.operator.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, carried_schema
 from spark_runtime.pipeline.checkpoint import NOTES
 from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
@@ -60,11 +61,11 @@ def named(sinks: Iterable[tuple[object, AnySink]]) -> tuple[NamedSink, ...]:
     return tuple(found)
 
 
-def delivery_of(sinks: Iterable[NamedSink], run: str | None) -> Delivery:
+def delivery_of(sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode) -> Delivery:
     """Return what the operator does for sinks; `run` None: in a batch."""
     of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
     kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
-    return Delivery(of_workers, frozenset(kinds), run)
+    return Delivery(of_workers, frozenset(kinds), run, file_mode)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ def locked(checkpoint: str, say: Callable[[str], None] = lambda text: None) -> I
     file = Path(checkpoint) / "lock"
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _acquire(descriptor, checkpoint, say)
         os.truncate(descriptor, 0)

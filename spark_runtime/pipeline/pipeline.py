@@ -24,6 +24,8 @@ from spark_runtime.pipeline.runs import BatchRun, StreamRun
 from spark_runtime.sessions.local_session import session
 from spark_runtime.sessions.workers import start_warming
 
+_UMASK = "spark.hadoop.fs.permissions.umask-mode"
+
 
 def run_pipeline(
     path: str | Path,
@@ -34,6 +36,8 @@ def run_pipeline(
     accept_older_checkpoint: bool = False,
 ) -> Summary:
     """Run the pipeline of the file at `path` to its end, or until Ctrl-C; return what happened.
+
+    Meanwhile all files that this process makes have the `file_mode` of the pipeline: the umask is changed.
 
     Parameters
     ----------
@@ -57,7 +61,7 @@ def run_pipeline(
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
-    with _lock(pipeline, errors) as inherited:
+    with pipeline.file_mode.of_new_files(), _lock(pipeline, errors) as inherited:
         run = _start(pipeline, errors, console or Console(highlight=False), inherited)
         run.is_quiet = quiet
         if isinstance(run, StreamRun):
@@ -114,7 +118,9 @@ def _start(
 ) -> BatchRun | StreamRun:
     is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
     name = f"spark-cep {pipeline.name}"
-    spark = session(dict(pipeline.spark), name=name, is_short=is_short, inherited=inherited)
+    # Hadoop asks its own setting, and not the umask of the process; also for other file systems.
+    settings = {_UMASK: f"{pipeline.file_mode.umask:03o}", **dict(pipeline.spark)}
+    spark = session(settings, name=name, is_short=is_short, inherited=inherited)
     runner = StreamRun if pipeline.is_stream else BatchRun
     return runner(pipeline, spark, errors, console, time.monotonic(), start_warming(spark))
 

@@ -23,6 +23,7 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
+from cep.spool.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.pipeline.other_files import require_pipeline
 from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
@@ -57,6 +58,7 @@ _SETTINGS = (
     "at_max_waiting",
     "end_waits_after",
     "mode",
+    "file_mode",
     "spark",
 )
 _CORRECT_WITHIN = "correct within "
@@ -96,6 +98,7 @@ class Pipeline:
     end_waits_after_us: int | None = None
     tables: tuple[StaticFile, ...] = ()  # that are static
     file: str = ""
+    file_mode: FileMode = PRIVATE
 
     @property
     def is_live(self) -> bool:
@@ -217,6 +220,7 @@ class _Reader:
         spark = self._spark(found["spark"]) if "spark" in found else ()
         checkpoint = self._path(found["checkpoint"]) if "checkpoint" in found else ""
         end_waits_after_us = self._end_waits_after(found)
+        file_mode = self._file_mode(found)
         compiled = self._rules(found, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
@@ -242,6 +246,7 @@ class _Reader:
             end_waits_after_us=end_waits_after_us,
             tables=tuple(static_file(rules, sources[name]) for name in static),
             file=str(self.file),
+            file_mode=file_mode,
         )
         nodes = [
             *_listed(found["sinks"]),
@@ -266,6 +271,19 @@ class _Reader:
                 'write a number and a unit, for example "30 seconds"',
             )
         return length_us
+
+    def _file_mode(self, found: dict[str, yaml.Node]) -> FileMode:
+        text = self.document.text(found["file_mode"], "`file_mode`") if "file_mode" in found else None
+        mode = PRIVATE if text is None else parse_file_mode(text)
+        if mode is None:
+            self.document.problem(
+                "E0841",
+                f"`file_mode` cannot be `{text}`",
+                found["file_mode"],
+                "expected 6, then 0, 4 or 6 for the group and for all others",
+                HELP,
+            )
+        return mode or PRIVATE
 
     def _waiting(self, root: yaml.Node, found: dict[str, yaml.Node]) -> WaitingLimit:
         settings = Settings(self.document, self.folder, root, "the pipeline", found)

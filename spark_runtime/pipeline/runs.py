@@ -114,7 +114,8 @@ class PipelineRun:
 
     def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
         """Return the plan; `run_id` None: of a batch."""
-        return Dataflow(self.rules, n_groups, delivery_of(self.sinks, run_id), is_batch=run_id is None)
+        delivery = delivery_of(self.sinks, run_id, self.pipeline.file_mode)
+        return Dataflow(self.rules, n_groups, delivery, is_batch=run_id is None)
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:
         """Compute one batch, and give its output to the sinks."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
+from cep.spool.file_mode import PRIVATE, FileMode
 from spark_runtime.operator.output import MATCH, Found
 from spark_runtime.sinks.protocol import Batch, Output, Rows, WorkerSink
 
@@ -28,18 +29,22 @@ class Delivery:
         Kinds of output that are given as rows; counts always are.
     run
         Names the micro-batches of a stream, with their number; None in a batch.
+    file_mode
+        Of the files that sinks make.
     """
 
     sinks: tuple[WorkerSink, ...] = ()
     kinds: frozenset[str] = frozenset((MATCH,))
     run: str | None = None
+    file_mode: FileMode = PRIVATE
 
     def deliver(self, found: Found, part: str) -> None:
         """Write what one call of the operator found. `part` names the call. In a worker."""
         for sink in self.sinks:
             rows = _rows_of(sink.output, found)
             if rows:
-                sink.write_part(self._batch_of_task(), part, rows)
+                with self.file_mode.of_new_files():  # somebody else may have started this process
+                    sink.write_part(self._batch_of_task(), part, rows)
 
     def _batch_of_task(self) -> Batch:
         """Return the micro-batch that the running task belongs to."""

@@ -17,6 +17,7 @@ import click
 
 from cep.commands.progress_line import progress_line
 from cep.errors import InputError, SetupError
+from cep.spool.file_mode import HELP, FileMode, parse_file_mode
 
 if TYPE_CHECKING:
     from cep.spool.receivers.protocol import Receiver
@@ -47,11 +48,20 @@ def duration(text: str) -> float:
     return length_us / 1e6
 
 
+def file_mode(text: str) -> FileMode:
+    """Return who may read files: ``0640``; the type of an option."""
+    found = parse_file_mode(text)
+    if found is None:
+        raise click.BadParameter(f"`{text}` is no mode of files; {HELP}")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Where messages go, and how many; the options that all protocols have."""
 
     into: Path
+    file_mode: FileMode
     max_bytes: int | None
     at_limit: str
     max_waiting: int
@@ -80,6 +90,13 @@ def storage_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Path(path_type=Path),
             required=True,
             help="Folder of the spool, made if it is missing.",
+        ),
+        click.option(
+            "--file-mode",
+            type=file_mode,
+            default="0600",
+            show_default=True,
+            help="Who may read and write the files. Folders have the same, and x where there is r.",
         ),
         click.option("--max-bytes", type=size, help="Limit of all segments on disk; by default none."),
         click.option(
@@ -234,6 +251,11 @@ def now_us() -> int:
 
 def run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
     """Take messages until SIGTERM or Ctrl-C; raises CepError."""
+    with storage.file_mode.of_new_files():
+        _run_spool(protocol, receiver, storage)
+
+
+def _run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
     from cep.spool.intake import AtLimit, Intake, Room
     from cep.spool.writer import Limits, writer_at
 
