@@ -67,8 +67,7 @@ def examine_pipeline(path: str | Path) -> Iterator[Finding]:
     n_rules = len(pipeline.rules.rules)
     yield Finding("pipeline file", None, 0.0, f"{n_rules} rule{'' if n_rules == 1 else 's'}")
     if pipeline.is_stream and not is_remote(pipeline.checkpoint):
-        folder = Path(pipeline.checkpoint)
-        note = "the run goes on from here" if (folder / "offsets").exists() else "the run begins anew"
+        note = "the run goes on from here" if _has_begun(pipeline) else "the run begins anew"
         yield Finding("checkpoint", None, 0.0, note)
     yield from _at_the_same_time([*_of_sources(pipeline), *_of_sinks(pipeline)])
 
@@ -85,6 +84,12 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
         yield f"table {file.table.name} ({file.file_format}, static)", lambda file=file: _check_table(file)  # type: ignore[misc]
 
 
+def _has_begun(pipeline: Pipeline) -> bool:
+    """Return whether the checkpoint, on a disk of this machine, has a micro-batch that is done."""
+    commits = Path(pipeline.checkpoint) / "query" / "commits"
+    return any(file.name.isdigit() for file in commits.glob("*"))
+
+
 def _check_table(file: StaticFile) -> str:
     n_rows = file.read().rows().num_rows
     return f"{n_rows:,} row{'' if n_rows == 1 else 's'}"
@@ -92,7 +97,8 @@ def _check_table(file: StaticFile) -> str:
 
 def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
     has_log = pipeline.is_stream and not is_remote(pipeline.checkpoint)
-    source = pipeline.opened_source(entry, f"{pipeline.checkpoint}/files/none.log" if has_log else "")
+    log = f"{pipeline.checkpoint}/files/none.log" if has_log else ""
+    source = pipeline.opened_source(entry, log, has_begun=has_log and _has_begun(pipeline))
     if isinstance(source, Source):
         source.check()
         return ""
@@ -102,7 +108,8 @@ def _check_source(pipeline: Pipeline, entry: SourceEntry) -> str:
 
 
 def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
-    context = SinkContext(pipeline.rules, is_local=True, console=Console(quiet=True))
+    owner = None if pipeline.is_stream else pipeline.owner
+    context = SinkContext(pipeline.rules, is_local=True, console=Console(quiet=True), owner=owner)
     for spec, sink in pipeline.opened_sinks(context):
         name = type(spec).__name__.removesuffix("Spec").removesuffix("Sink").lower()
         yield f"sink of {sink.output.kind} ({name})", sink.check

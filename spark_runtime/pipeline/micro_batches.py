@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
 from cep.counts import Counts, Highest
 from cep.engine.watermark import END_OF_TIME_US
-from cep.errors import InputError
 from spark_runtime.pipeline.checkpoint import (
     KEPT_BATCHES,
     Checkpoint,
@@ -34,13 +32,13 @@ from spark_runtime.pipeline.time_status import (
     TimeStatus,
     furthest_behind_first,
 )
-from spark_runtime.pipeline.waiting import cannot_pause
+from spark_runtime.pipeline.waiting import cannot_end, cannot_pause
 from spark_runtime.sources.partitions import (
-    MAX_PARTITIONS,
     Partition,
     Partitions,
     Unread,
     after,
+    require_few,
     stream_of,
 )
 from spark_runtime.sources.plan import Plan, shares
@@ -123,6 +121,8 @@ class MicroBatches:
         self._begun_s = self._moved_s = self._looked_s = self.clock()
         self._paused_s: dict[str, float] = {}  # by partition, until when nothing of it was read on purpose
         self._only = ""  # the partition that alone is read, because too many events wait for it
+        self._exhausted: set[str] = set()  # streams that have nothing more in a run that ends
+        self._is_stuck = False  # whether a pause has kept the run from reading anything
         self._gave_up: dict[str, None] = dict.fromkeys(self.done.waiting.given_up)  # in this run, in order
         self._begun: float | None = None  # when the micro-batch that is running began
         self._last_begun = float("-inf")
@@ -162,7 +162,7 @@ class MicroBatches:
         """Write down that micro-batch `batch` is computed and its output written."""
         plan = self._plan
         partitions = after(self._partitions, self._latest_of(counts), self.clock())
-        _require_few(partitions)
+        require_few(partitions)
         offsets = {**self.done.offsets, **plan.offsets}
         ended = self.done.ended or plan.ends
         before = self.done
@@ -195,10 +195,34 @@ class MicroBatches:
         self.stopped.set()
 
     def close(self, counts: Counts) -> None:
-        """End the run; add to `counts` what the sources have to say at the end."""
+        """End the run; add to its `counts` what the sources have to say at the end."""
+        is_over = self.interval_s is None and not self.stopped.is_set()
+        if is_over and self._only and not counts.events:
+            self._is_stuck = any(map(self._is_left, self._planners))
         for planner in self._planners.values():
             planner.close(counts)
         counts.add(self.tables.counts())
+
+    def require_progress(self) -> None:
+        """Refuse to call a run over the present input a success if a pause kept it from reading any.
+
+        Raises
+        ------
+        InputError
+            Too many events wait for a partition that has nothing to read.
+        """
+        if self._is_stuck:
+            raise cannot_end(self._only, self.done.waiting.total)
+
+    def _is_left(self, name: str) -> bool:
+        """Return whether a source is paused and has more."""
+        if not self._is_paused(name):
+            return False
+        planner, at = self._planners[name], self._offset(name)
+        if isinstance(planner, TimedPlanner):
+            ahead = self.done.reached.guard(self.sources[name].stream)
+            return bool(planner.unread_after(at, ahead))
+        return bool(planner.latest(at) != at)
 
     def add_seconds(self) -> None:
         """Add the time that the complete micro-batch took to `seconds`."""
@@ -223,6 +247,8 @@ class MicroBatches:
         """Return the next plan of a run that ends, None at its end."""
         offsets = self._offsets()
         ends = self.finishes and not self.done.ended
+        while ends and self._only in self._exhausted and not offsets:  # it holds nothing back any more
+            offsets = self._offsets()
         if self.by_spark:
             return self._new(offsets, ends=ends)
         if offsets:
@@ -247,6 +273,8 @@ class MicroBatches:
                     end = further
             if end != start:
                 offsets[name] = end
+            elif self._only in ("", name):
+                self._exhausted.add(name)
         return offsets
 
     def _new(self, offsets: Mapping[str, Offset], *, ends: bool = False) -> Plan:
@@ -336,7 +364,8 @@ class MicroBatches:
         if self.interval_s is None and self.finishes and not self.by_spark:
             for name, part in partitions.items():
                 is_timed = isinstance(self._planners[part.stream], TimedPlanner)
-                if is_timed and name not in unread and part.stream not in unread:
+                is_read = is_timed and name not in unread and part.stream not in unread
+                if is_read or part.stream in self._exhausted:
                     yield name
 
     # ------------------------------------------------------------ what waits
@@ -370,7 +399,8 @@ class MicroBatches:
         """
         waiting, limit = self.done.waiting, self.limit
         self._only = ""
-        if not limit.goes_on and waiting.is_too_much(limit, self.n_tasks):
+        is_last = bool(self.by_spark) and self.finishes  # one micro-batch that ends the input has to read all
+        if not is_last and not limit.goes_on and waiting.is_too_much(limit, self.n_tasks):
             self._only = self._held(self._unread_after(self.done.offsets)).holder
         self._looked_s = self.clock()
         if not self._only:
@@ -560,14 +590,3 @@ def _latest(*times_us: int | None) -> int | None:
 def _is_after(us: int | None, other_us: int | None) -> bool:
     """Return whether a time is known and after another one, if that is known."""
     return us is not None and (other_us is None or us > other_us)
-
-
-def _require_few(partitions: Partitions) -> None:
-    if len(partitions) > MAX_PARTITIONS:
-        streams = Counter(partition.stream for partition in partitions.values())
-        name, n = streams.most_common(1)[0]
-        raise InputError(
-            "E0845",
-            f"the source of stream `{name}` has {n:,} partitions, a pipeline has at most {MAX_PARTITIONS:,}",
-            "choose a column with fewer values for `watermark_per`, such as a gateway instead of a device",
-        )

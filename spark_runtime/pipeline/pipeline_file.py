@@ -121,8 +121,10 @@ class Pipeline:
         for spec, outputs in self.outputs():
             yield from ((spec, spec.open(output, context)) for output in outputs)
 
-    def opened_source(self, entry: SourceEntry, log: str) -> EventSource | SparkSource:
-        """Return a source; nothing is read yet. `log` is its own file in the checkpoint, or empty.
+    def opened_source(
+        self, entry: SourceEntry, log: str, *, has_begun: bool = False
+    ) -> EventSource | SparkSource:
+        """Return a source; nothing is read yet. `log` and `has_begun`: see `SourceContext`.
 
         Raises
         ------
@@ -131,7 +133,8 @@ class Pipeline:
         """
         stream = self.rules.inputs[entry.stream]
         keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST
-        source = entry.spec.open(SourceContext(stream, keys, self.is_stream, self.is_live, by_time, log))
+        context = SourceContext(stream, keys, self.is_stream, self.is_live, by_time, log, has_begun)
+        source = entry.spec.open(context)
         if not isinstance(source, EventSource) and stream.device_clock is not None:
             raise InputError(
                 "E0846",

@@ -135,7 +135,9 @@ class PipelineRun:
     def _static_files(self) -> dict[str, StaticFile]:
         return {file.table.name: file for file in self.pipeline.tables}
 
-    def _sources(self, checkpoint: Checkpoint | None) -> tuple[dict[str, Source], list[SparkSource]]:
+    def _sources(
+        self, checkpoint: Checkpoint | None, *, has_begun: bool = False
+    ) -> tuple[dict[str, Source], list[SparkSource]]:
         """Return the sources that we read, by stream, and those that only Spark can read.
 
         The latter are in an order that no change of the pipeline file changes.
@@ -145,7 +147,7 @@ class PipelineRun:
         for entry in sorted(self.pipeline.sources, key=lambda entry: entry.stream):
             has_log = checkpoint is not None and not is_remote(checkpoint.path)
             log = checkpoint.file_log(entry.stream) if checkpoint is not None and has_log else ""
-            source = self.pipeline.opened_source(entry, log)
+            source = self.pipeline.opened_source(entry, log, has_begun=has_begun)
             if isinstance(source, Source):
                 ours[entry.stream] = source
             else:
@@ -257,7 +259,7 @@ class StreamRun(PipelineRun):
         else:
             history.require()
         flow = self.flow(checkpoint.n_groups, checkpoint.run_id)
-        sources, of_spark = self._sources(checkpoint)
+        sources, of_spark = self._sources(checkpoint, has_begun=done.batch >= 0)
         if done.ended:
             self._say(
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
@@ -272,6 +274,8 @@ class StreamRun(PipelineRun):
             self.was_stopped = self._run_query(query, finishes and not of_spark)
             if finishes and of_spark and not self.was_stopped:
                 self.was_stopped = self._run_query(query, True)
+        if self.batches is not None and not self.was_stopped:
+            self.batches.require_progress()
         return self.totals.counts
 
     def _say(self, text: str) -> None:

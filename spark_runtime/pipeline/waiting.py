@@ -89,6 +89,17 @@ class Waiting:
         return cls(by_group, bytes_of_group, tuple(given_up), n_next)
 
 
+def cannot_end(holder: str, waiting: int) -> InputError:
+    """Return the error of a run over the present input that has read nothing, because of a pause."""
+    return InputError(
+        "E0847",
+        f"too many events wait for {holder}, {waiting:,}: the other sources are paused, and {holder} has "
+        "nothing to read. This run has read no event, and left events unread",
+        "give it newer events; or set `idle_after` for it, `at_max_waiting: go_on` to go on without it, "
+        "a larger `max_waiting_events`, or `at_end: finish` if nothing more comes",
+    )
+
+
 def cannot_pause(holder: str, waiting: int) -> InputError:
     """Return the error of a pipeline in which too many events wait and a pause would not help."""
     return InputError(

@@ -8,6 +8,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -135,3 +136,15 @@ def after(partitions: Partitions, latest: Highest, now_s: float) -> Partitions:
             known = replace(known, latest_us=us, place=place)
         found[name] = replace(known, seen_s=now_s)
     return found
+
+
+def require_few(partitions: Partitions) -> None:
+    """Raise InputError (E0845) if there are more partitions than a pipeline may have."""
+    if len(partitions) > MAX_PARTITIONS:
+        streams = Counter(partition.stream for partition in partitions.values())
+        name, n = streams.most_common(1)[0]
+        raise InputError(
+            "E0845",
+            f"the source of stream `{name}` has {n:,} partitions, a pipeline has at most {MAX_PARTITIONS:,}",
+            "choose a column with fewer values for `watermark_per`, such as a gateway instead of a device",
+        )

@@ -32,6 +32,8 @@ class SourceContext:
     log
         A file in the checkpoint that is this source's own; empty in a batch, and if the checkpoint is on a
         file system that Python does not reach.
+    has_begun
+        Whether the stream goes on from a micro-batch that is done: what was read of the source may be gone.
     """
 
     stream: Stream
@@ -40,6 +42,7 @@ class SourceContext:
     is_live: bool = False
     by_time: bool = True
     log: str = ""
+    has_begun: bool = False
 
 
 class SourceSpec(Protocol):

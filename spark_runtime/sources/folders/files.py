@@ -80,4 +80,5 @@ class Files:
             holds_open_lines=context.is_live,
             watermark_per=self.watermark_per,
             by_time=context.by_time,
+            has_begun=context.has_begun,
         )

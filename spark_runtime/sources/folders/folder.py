@@ -69,6 +69,8 @@ class FolderSource:
         What has a watermark of its own: `PER_SOURCE`, `PER_FILE`, or the events with one value of a column.
     by_time
         Whether files with earlier events are read first. Else the order is that of their changes.
+    has_begun
+        Whether the stream has done micro-batches: files that were read may be gone.
     """
 
     stream: Stream
@@ -80,13 +82,22 @@ class FolderSource:
     holds_open_lines: bool = False
     watermark_per: str = PER_SOURCE
     by_time: bool = True
+    has_begun: bool = False
 
     def check(self) -> None:
-        """Refuse a place without files, unless some may come later."""
+        """Refuse a place without files, unless some may come later, or were read and may be gone."""
         grows = not isinstance(FORMATS.get(self.file_format), FileFormat)
-        may_be_empty = self.reading.pattern is not None or Path(self.path).is_dir()
-        if not (self.holds_open_lines and grows and may_be_empty):
+        pattern = self.reading.pattern
+        may_be_empty = pattern is not None or Path(self.path).is_dir()
+        if self.holds_open_lines and grows and may_be_empty:
+            return
+        try:
             find_files(self.path, self.file_format)
+        except InputError as error:
+            # Without its folder a pattern may be a disk that is not mounted.
+            has_none = error.code == "E0603" or (pattern is not None and pattern.folder.is_dir())
+            if not (self.has_begun and has_none):
+                raise
 
     def planner(self) -> FolderPlanner:
         """Return what plans micro-batches."""
