@@ -41,6 +41,9 @@ SOURCES, SINKS = tuple(OF_SOURCES), tuple(OF_SINKS)
 PROGRAMS: Mapping[str, Running] = {"rule": PAIR, "view": VIEW}
 OF_VIEWS = ("files", "kafka")
 """Sources that two tables of a view may read at the same time."""
+REREAD = ("files", "kafka", "nats", "kinesis", "rabbitmq_stream")
+"""Sources that give again what was read before an older checkpoint. The others refuse it themselves."""
+PUT_BACK = "an older checkpoint"
 KILLS_OF_A_ROUND = 10
 LONGEST_MS = 4_000
 
@@ -96,6 +99,7 @@ class Round:
     pipeline: KilledPipeline
     points: list[str] = field(default_factory=list)  # where it was killed
     seen: list[dict[str, list[Row]]] = field(default_factory=list)  # what sinks had after each kill
+    has_accepted: bool = False  # whether it went on from an older checkpoint that was refused before
 
     def kill(self, name: str, kill: Kill) -> bool:
         """Run and kill; return whether it came to that."""
@@ -104,6 +108,15 @@ class Round:
         self.points.append(name)
         self.seen.append(self.pipeline.rows())
         return True
+
+    def put_back(self) -> str:
+        """Put an older checkpoint back, and run; return what became of it, an empty text: there was none."""
+        said = self.pipeline.put_back()
+        if said:
+            self.has_accepted = self.has_accepted or said != "not refused"
+            self.points.append(PUT_BACK)
+            self.seen.append(self.pipeline.rows())
+        return said
 
     def finish(self, tally: Tally) -> None:
         """Let the pipeline end, and compare."""
@@ -116,7 +129,8 @@ class Round:
             tally.n_matches += len(set(found))
             what = compared(standing(expected) if sink.is_current else expected, found)
             self._blame(tally, name, what.lost)
-            if what.lost or what.foreign or (sink.is_once and what.n_twice):
+            is_once = sink.is_once and not (sink.may_repeat and self.has_accepted)
+            if what.lost or what.foreign or (is_once and what.n_twice):
                 tally.faults.append(
                     f"{self.source} -> {name}: {len(what.lost)} lost, {what.n_twice} twice, "
                     f"{len(what.foreign)} wrong of {len(expected)}; killed at {', '.join(self.points)}; "
@@ -224,6 +238,8 @@ class Sweep:
                 for _ in range(KILLS_OF_A_ROUND):
                     if tally.n_kills >= n_kills:
                         break
+                    if source in REREAD:
+                        self._copy(made)
                     self._kill(made, source)
                     made.pipeline.send(self.drawn.randint(20, 60))
                 made.finish(tally)
@@ -232,6 +248,15 @@ class Sweep:
         what = "FAULT" if len(tally.faults) > n_faults else "right"
         click.echo(f"  {what}; {tally.n_kills} kills, {time.monotonic() - self.began:,.0f} s")
         return len(tally.faults) == n_faults
+
+    def _copy(self, made: Round) -> None:
+        """Copy the checkpoint, or put a copy back, or neither."""
+        what = self.drawn.randint(0, 3)
+        if what == 0:
+            made.pipeline.keep_checkpoint()
+        elif what == 1 and (said := made.put_back()):
+            self.tally.n_kills += 1
+            click.echo(f"  {self.tally.n_kills:>4} {PUT_BACK}: {said}")
 
     def _kill(self, made: Round, source: str) -> None:
         points = points_of(source, tuple(made.pipeline.sinks))

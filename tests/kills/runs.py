@@ -40,8 +40,13 @@ class Kill:
     wait_ms: int = 0
 
 
-def killed(file: Path, kill: Kill) -> bool:
+_ACCEPTING = "--accept-older-checkpoint"
+
+
+def killed(file: Path, kill: Kill, *, accepts: bool = False) -> bool:
     """Run a pipeline file; return whether it was killed. If not, it has ended well.
+
+    `accepts`: it goes on from an older checkpoint.
 
     Raises
     ------
@@ -52,6 +57,8 @@ def killed(file: Path, kill: Kill) -> bool:
     command = [sys.executable, "-m", "tests.kills.runs", str(file)]
     if isinstance(kill.at, Call):
         command += [kill.at.module, kill.at.name, kill.at.moment, str(kill.nth)]
+    if accepts:
+        command.append(_ACCEPTING)
     errors = file.parent / "errors.txt"
     with errors.open("wb") as output:
         process = subprocess.Popen(
@@ -107,11 +114,12 @@ def _run() -> None:
     from spark_runtime.pipeline.pipeline import run_pipeline
     from tests.kills.points import plant
 
-    file, *call = sys.argv[1:]
+    accepts = _ACCEPTING in sys.argv
+    file, *call = (word for word in sys.argv[1:] if word != _ACCEPTING)
     if call:
         module, name, moment, nth = call
         plant(Call(module, name, moment), int(nth))
-    run_pipeline(Path(file), quiet=True)
+    run_pipeline(Path(file), quiet=True, accept_older_checkpoint=accepts)
 
 
 if __name__ == "__main__":

@@ -29,12 +29,15 @@ class MadeSink:
         Whether it must not have a row twice.
     is_current
         Whether it has of each match, or row of a view, the last one that stands. Else it has all.
+    may_repeat
+        Whether it has rows twice once an older checkpoint was accepted, though it has them once after kills.
     """
 
     settings: str
     rows: Callable[[], list[Row]]
     is_once: bool = True
     is_current: bool = False
+    may_repeat: bool = False
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -123,12 +126,12 @@ def sink_of(name: str, servers: Mapping[str, Any], folder: Path, *, is_current: 
         case "csv":
             return MadeSink("format: csv, path: csv", lambda: in_csv(place))
         case "delta":
-            return MadeSink("format: delta, path: delta", lambda: in_delta(place))
+            return MadeSink("format: delta, path: delta", lambda: in_delta(place), may_repeat=True)
         case "kafka":
             broker = servers["kafka"]
             topic = broker.topic("found")
             settings = f'format: kafka, brokers: "{broker.address}", topic: {topic}'
-            return MadeSink(settings, lambda: in_topic(broker, topic))
+            return MadeSink(settings, lambda: in_topic(broker, topic), may_repeat=True)
         case "postgres":
             server = servers["postgres"]
             database = server.database()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cep.counts import Counts
-from cep.errors import StateError
+from cep.errors import InputError, StateError
 from cep.formats.ahead import AheadGuard
 from cep.formats.dead_letter import MISPLACED_QUOTE
 from cep.formats.files import BadFile, Format, Reading
@@ -352,3 +352,41 @@ def test_a_pattern_is_a_source_whose_new_files_are_read_with_the_columns_of_thei
     with file.open("a") as end:
         end.write(lines(3))
     assert reader.batch() == [3]
+
+
+def refusal(found: FolderSource) -> str:
+    try:
+        found.check()
+    except InputError as error:
+        return error.code
+    return ""
+
+
+def test_a_folder_whose_files_were_read_and_removed_is_none_to_refuse_once_the_stream_has_begun(
+    tmp_path: Path,
+) -> None:
+    first, later = source(tmp_path), replace(source(tmp_path), has_begun=True)
+    (tmp_path / "in").mkdir()
+    assert (refusal(first), refusal(later)) == ("E0603", "")
+    put(tmp_path, "a.json", "")  # an empty file is no event either
+    assert (refusal(first), refusal(later)) == ("E0603", "")
+    alone = replace(later, path=str(tmp_path / "in/a.json"))
+    assert (refusal(replace(alone, has_begun=False)), refusal(alone)) == ("E0603", "")
+    put(tmp_path, "a.json", lines(1))
+    assert (refusal(first), refusal(later)) == ("", "")
+    read = Reader(later)
+    assert read.batch() == [1]
+    (tmp_path / "in/a.json").unlink()
+    assert read.batch() == []
+    put(tmp_path, "b.json", lines(2))
+    assert read.batch() == [2]
+
+
+def test_a_folder_that_is_missing_is_refused_at_any_time(tmp_path: Path) -> None:
+    later = replace(source(tmp_path), has_begun=True)
+    assert refusal(later) == "E0601"
+    pattern = path_pattern(f"{tmp_path}/in/{{id}}.json")
+    of_pattern = replace(later, path=f"{tmp_path}/in/{{id}}.json", reading=Reading(pattern=pattern))
+    assert refusal(of_pattern) == "E0601"
+    (tmp_path / "in").mkdir()
+    assert (refusal(of_pattern), refusal(replace(of_pattern, has_begun=False))) == ("", "E0601")
