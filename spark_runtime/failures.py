@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 
@@ -24,8 +26,12 @@ _OF_THE_SYSTEM = (
 _WRAPPERS = ("STREAM_FAILED", "PYTHON_EXCEPTION", "TASK_WRITE_FAILED")
 
 
-def as_cep_error(error: BaseException) -> CepError:
-    """Return what `error` means to a user."""
+_FULL_SHARE, _FULL_BYTES = 0.005, 1 << 20
+"""A disk with less free than that is the one that was full; what could not be finished was removed again."""
+
+
+def as_cep_error(error: BaseException, places: Sequence[str] = ()) -> CepError:
+    """Return what `error` means to a user. `places` are the folders that the run writes into."""
     if isinstance(error, CepError):
         return error
     text = str(error)
@@ -38,11 +44,16 @@ def as_cep_error(error: BaseException) -> CepError:
         if words in text:
             # A writer of Spark's, Java and Python name the place in ways of their own.
             said = re.search(
-                rf"Task failed while writing rows to (?:file:)?(\S*/\S*[^\s.])|(\S*/\S*): {re.escape(words)}",
+                rf"Task failed while writing rows to (?:file:)?(\S*/\S*[^\s.])|(\S*/\S*): {re.escape(words)}"
+                rf"|(/\S*) \({re.escape(words)}\)",
                 text,
-            ) or re.search(rf"{re.escape(words)}: '([^'\n]*/[^'\n]*)'()", text)
-            place = "a folder of Spark, or the checkpoint" if said is None else said[1] or said[2]
-            return write_error(place.strip("'`\""), OSError(cause, words))
+            ) or re.search(rf"{re.escape(words)}: '([^'\n]*/[^'\n]*)'()()", text)
+            named = None if said is None else next(filter(None, said.groups()))
+            if named is None and cause == errno.ENOSPC:
+                named = "` or `".join(_full(places) or places)
+            return write_error(
+                (named or "a folder of Spark, or the checkpoint").strip("'\""), OSError(cause, words)
+            )
     if "Concurrent update to the log" in text:
         return StateError(
             "E0711",
@@ -70,6 +81,21 @@ def as_cep_error(error: BaseException) -> CepError:
     log = java_log()
     help_text = "" if log is None else f"Java's messages are in {log}"
     return CepError("E0804", f"Spark failed{condition}: {fact}", help_text)
+
+
+def _full(places: Sequence[str]) -> list[str]:
+    """Return the folders whose disk has no room, or no room for one more file."""
+    found = []
+    for place in places:
+        try:
+            disk = os.statvfs(place)
+        except OSError:
+            continue
+        free = disk.f_bavail * disk.f_frsize
+        has_no_files = disk.f_files > 0 and disk.f_favail == 0
+        if free < max(_FULL_BYTES, _FULL_SHARE * disk.f_blocks * disk.f_frsize) or has_no_files:
+            found.append(place)
+    return found
 
 
 def _python_error(text: str) -> str:

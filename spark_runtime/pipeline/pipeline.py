@@ -72,7 +72,7 @@ def run_pipeline(
                 run.run()
                 run.close()
         except Exception as error:
-            raise run.failure or as_cep_error(error) from error
+            raise run.failure or as_cep_error(error, run.places) from error
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
     summary.sources = () if run.batches is None else run.batches.of_sources()

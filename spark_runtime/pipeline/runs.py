@@ -40,6 +40,8 @@ from spark_runtime.plan.dataflow import Dataflow
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
+from spark_runtime.sessions.run_folder import places
+from spark_runtime.sinks.places import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
@@ -128,6 +130,17 @@ class PipelineRun:
             item.sink.close()
             if isinstance(item.sink, RefusingSink) and item.sink.n_refused:
                 self.totals.counts.add(Counts(refused_rows={item.sink.shown: item.sink.n_refused}))
+
+    @property
+    def places(self) -> list[str]:
+        """The folders on this machine that the run writes into: checkpoint, outputs, temporary files."""
+        checkpoint = [self.pipeline.checkpoint] if self.pipeline.is_stream else []
+        folders = [
+            *checkpoint,
+            *folders_of(self.pipeline.outputs()),
+            *map(str, places(dict(self.pipeline.spark))),
+        ]
+        return [folder for folder in dict.fromkeys(folders) if not is_remote(folder)]
 
     # ------------------------------------------------------------ sources
 

@@ -6,7 +6,7 @@ On the driver only.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import PurePath
@@ -68,6 +68,18 @@ def server_place(shown: str, system: str, host: str, port: object, *names: str) 
     """Return something of a server: a table, a topic, a queue."""
     host = "localhost" if host.lower() in _HERE else host.lower()
     return Place(shown, (system, host, str(port), *names))
+
+
+def folders_of(outputs: Iterable[tuple[object, Sequence[Output]]]) -> list[str]:
+    """Return the folders on this machine that outputs go to; each sink is given with its outputs."""
+    found = [
+        p
+        for sink, of_sink in outputs
+        if isinstance(sink, PlacedSink)
+        for o in of_sink
+        for p in sink.places(o)
+    ]
+    return [os.path.join(*place.name[1:]) for place in found if place.has_inside and place.name[1] == os.sep]
 
 
 def check_places(document: Document, outputs: Sequence[tuple[yaml.Node, object, Sequence[Output]]]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from cep.errors import CepError
@@ -68,3 +71,31 @@ def test_a_full_disk_is_named_where_the_text_names_it(text: str, place: str) -> 
         f"error[E0616]: no space is left to write `{place}`: No space left on device\n"
         "help: make room on that disk and run again"
     )
+
+
+def test_without_a_path_in_the_message_a_full_disk_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("checkpoint", "out", "tmp", "inodes")
+    folders = {name: str(tmp_path / name) for name in names}
+    free = {"checkpoint": 20_000, "out": 3 << 30, "tmp": 1 << 20, "inodes": 3 << 30}
+
+    def statvfs(path: str) -> os.statvfs_result:
+        name = Path(path).name
+        if name not in free:
+            raise FileNotFoundError
+        n_files = 0 if name == "inodes" else 5
+        return os.statvfs_result((1, 1, 4 << 30, free[name], free[name], 10, n_files, n_files, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    full = RuntimeError("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device")
+
+    def said(*of: str) -> str:
+        return str(as_cep_error(full, [folders[name] for name in of] + ["/missing"]).args[0])
+
+    assert f"`{folders['checkpoint']}`:" in said("out", "checkpoint")
+    assert f"`{folders['checkpoint']}` or `{folders['tmp']}`:" in said(*names[:3])
+    assert f"`{folders['inodes']}`:" in said("out", "inodes")
+    assert f"`{folders['out']}` or `/missing`:" in said("out")  # it has room again
+    named = RuntimeError("java.io.FileNotFoundException: /x/y (No space left on device)")
+    assert "`/x/y`:" in str(as_cep_error(named, list(folders.values())).args[0])
