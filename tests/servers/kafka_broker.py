@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,20 @@ class Broker(KafkaServer):
         from confluent_kafka.admin import NewPartitions
 
         self.admin.create_partitions([NewPartitions(topic, n_partitions)])[topic].result(30)
+
+    def remake(self, topic: str, n_partitions: int = 1) -> None:
+        """Delete a topic and make it again."""
+        from confluent_kafka import KafkaException
+
+        self.admin.delete_topics([topic])[topic].result(30)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.make_topic(topic, n_partitions)
+                return
+            except KafkaException:  # it is still being deleted
+                if time.monotonic() > deadline:
+                    raise
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """Remove the messages before an offset, as retention does."""

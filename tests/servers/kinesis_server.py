@@ -55,6 +55,13 @@ class KinesisServer:
         client.close()
         return name
 
+    def remake(self, stream: str, n_shards: int) -> None:
+        """Delete a stream and make it again."""
+        client = self.client
+        client.delete_stream(StreamName=stream)
+        client.create_stream(StreamName=stream, ShardCount=n_shards)
+        client.close()
+
     def shards(self, stream: str) -> list[str]:
         """Return the names of all shards."""
         client = self.client

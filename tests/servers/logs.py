@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spark_runtime.sources.messages.log import MessageLog
+from tests.servers.kafka_broker import Broker
 from tests.servers.kinesis_server import KinesisServer
 from tests.servers.nats_server import NatsServer
 from tests.servers.rabbitmq_server import Rabbit
@@ -23,11 +24,28 @@ class MadeLog:
         The settings of a source in a pipeline file, besides its stream.
     send
         Stores values in a partition.
+    remake
+        Deletes the log and makes it again.
     """
 
     log: MessageLog
     settings: str
     send: Callable[[int, Sequence[bytes]], None]
+    remake: Callable[[], None]
+
+
+def in_kafka(broker: Broker) -> MadeLog:
+    """Make a topic with two partitions."""
+    from spark_runtime.kafka_connection import Connection
+    from spark_runtime.sources.kafka.log import KafkaLog
+
+    topic = broker.topic(n_partitions=2)
+    return MadeLog(
+        KafkaLog(Connection(broker.address), (topic,)),
+        f'format: kafka, brokers: "{broker.address}", topic: {topic}',
+        lambda partition, values: broker.send(topic, values, partition),
+        lambda: broker.remake(topic, 2),
+    )
 
 
 def in_nats(server: NatsServer) -> MadeLog:
@@ -41,6 +59,7 @@ def in_nats(server: NatsServer) -> MadeLog:
         NatsLog((server.address,), (stream,), subjects),
         settings,
         lambda partition, values: server.send(stream, values, str(partition)),
+        lambda: server.remake(stream),
     )
 
 
@@ -54,6 +73,7 @@ def in_kinesis(server: KinesisServer) -> MadeLog:
         KinesisLog(KinesisConnection(endpoint_url=server.address), (stream,)),
         f'format: kinesis, endpoint_url: "{server.address}", stream_name: {stream}',
         lambda partition, values: server.send(stream, values, partition),
+        lambda: server.remake(stream, 2),
     )
 
 
@@ -63,8 +83,14 @@ def in_rabbitmq(server: Rabbit) -> MadeLog:
 
     streams = (server.stream(), server.stream())
     address = f"127.0.0.1:{server.stream_port}"
+
+    def remake() -> None:
+        for stream in streams:
+            server.remake(stream)
+
     return MadeLog(
         RabbitLog((address,), streams),
         f'format: rabbitmq_stream, servers: "{address}", stream_name: {list(streams)}',
         lambda partition, values: server.send(streams[partition], values),
+        remake,
     )

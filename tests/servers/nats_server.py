@@ -66,6 +66,17 @@ class NatsServer:
         self._with(make)
         return name
 
+    def remake(self, stream: str) -> None:
+        """Delete a stream and make it again."""
+
+        async def again(connection: Any) -> None:
+            from nats.js.api import StreamConfig
+
+            await connection.jetstream().delete_stream(stream)
+            await connection.jetstream().add_stream(StreamConfig(name=stream, subjects=[f"{stream}.>"]))
+
+        self._with(again)
+
     def send(
         self,
         stream: str,

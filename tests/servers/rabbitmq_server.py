@@ -57,12 +57,22 @@ class Rabbit:
     def stream(self, **arguments: Any) -> str:
         """Make a stream; return its name, which no other test has."""
         name = f"stream-{next(_NUMBERS)}"
+        self._declare(name, **arguments)
+        return name
+
+    def remake(self, stream: str) -> None:
+        """Delete a stream and make it again."""
+        connection = self.connection()
+        connection.channel().queue_delete(stream)
+        connection.close()
+        self._declare(stream)
+
+    def _declare(self, stream: str, **arguments: Any) -> None:
         connection = self.connection()
         connection.channel().queue_declare(
-            name, durable=True, arguments={"x-queue-type": "stream", **arguments}
+            stream, durable=True, arguments={"x-queue-type": "stream", **arguments}
         )
         connection.close()
-        return name
 
     def send(self, stream: str, messages: Sequence[Any]) -> None:
         """Store messages in a stream: bytes as they are, or messages of rstream."""

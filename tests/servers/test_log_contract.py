@@ -4,26 +4,33 @@ messages; and what pipelines make of them, killed and started again."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from cep.counts import Counts
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.progress import Summary
+from spark_runtime.sources.kinesis.log import KinesisLog
+from spark_runtime.sources.messages import planner
+from spark_runtime.sources.messages.offsets import identities, of_json, to_json
 from spark_runtime.sources.messages.reading import MessageReading
 from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
 from tests.kills.points import OF_SOURCES, OF_THE_RUN
 from tests.kills.runs import Kill, killed
-from tests.servers.logs import MadeLog, in_kinesis, in_nats, in_rabbitmq
-from tests.servers.messages import START, STREAM, value
+from tests.servers.logs import MadeLog, in_kafka, in_kinesis, in_nats, in_rabbitmq
+from tests.servers.messages import START, STREAM, Seen, code_of, value
 from tests.unit.spark_runtime.sources import test_source_contract as contract
 
 PLANNED = Kill(OF_THE_RUN["after the plan"], 3)
@@ -75,6 +82,119 @@ def test_a_range_lies_in_one_partition_and_has_its_size(made: MadeLog, tmp_path:
     assert {source(tmp_path).partition(part) for _, part in source(tmp_path).everything()} == {
         made.log.origin(place) for place in made.log.open().places()
     }
+
+
+# ---------------------------------------------------------------- deleted and made again
+
+ALL: dict[str, tuple[str, Callable[..., MadeLog]]] = {
+    "kafka": ("broker", in_kafka),
+    **{name: (server, make) for name, (server, make, _) in LOGS.items()},
+}
+
+
+@pytest.fixture(params=ALL)
+def of_each(request: pytest.FixtureRequest) -> MadeLog:
+    """Return a new log of each kind."""
+    server, make = ALL[request.param]
+    return make(request.getfixturevalue(server))
+
+
+class Run:
+    """A run that reads a log until it has nothing more, and perhaps goes on later."""
+
+    def __init__(self, made: MadeLog, start: Any = None, **more: Any) -> None:
+        self.source = MessageSource(MessageReading(STREAM, made.log, **more))
+        self.planner = self.source.planner()
+        if start is not None:
+            self.planner.commit(start)
+        self.at = self.planner.start() if start is None else start
+
+    def read(self) -> list[int]:
+        """Return the identifiers of the messages that are new."""
+        found: list[int] = []
+        while (end := self.planner.latest(self.at)) != self.at:
+            found += Seen(self.source).read(self.planner.ranges(self.at, end)).ids
+            self.planner.commit(end)
+            self.at = json.loads(json.dumps(end))
+        return sorted(found)
+
+    def close(self) -> Counts:
+        counts = Counts()
+        self.planner.close(counts)
+        return counts
+
+
+def send(made: MadeLog, *numbers: int) -> None:
+    for partition in (0, 1):
+        made.send(partition, [value(number) for number in numbers if number % 2 == partition])
+
+
+def test_a_log_that_was_made_again_between_two_runs_is_refused_though_it_is_longer(of_each: MadeLog) -> None:
+    send(of_each, *range(6))
+    run = Run(of_each)
+    assert run.read() == [*range(6)]
+    run.close()
+    send(of_each, 6, 7)
+    run = Run(of_each, run.at)  # the same log
+    assert run.read() == [6, 7]
+    run.close()
+    of_each.remake()
+    send(of_each, *range(100, 130))
+    words = of_each.log.words
+    said = f"{words.lost} {words.noun} `"
+    assert code_of(lambda: Run(of_each, run.at)).startswith(said)
+    message = code_of(lambda: MessageSource(MessageReading(STREAM, of_each.log)).planner().latest(run.at))
+    assert re.fullmatch(f"{said}.*` is not the {words.noun} that it was: it is .+, and was .+", message)
+
+
+def test_a_log_that_is_made_again_while_a_run_reads_it_is_refused(
+    of_each: MadeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "NEW_PARTITIONS_SECONDS", 0.0)
+    send(of_each, *range(6))
+    run = Run(of_each)
+    assert run.read() == [*range(6)]
+    of_each.remake()
+    send(of_each, *range(100, 130))
+    assert code_of(run.read).startswith(f"{of_each.log.words.lost} {of_each.log.words.noun} `")
+    run.close()
+
+
+def test_with_go_on_a_log_that_was_made_again_is_read_from_its_beginning(of_each: MadeLog) -> None:
+    log = of_each.log
+    if isinstance(log, KinesisLog):  # its clients have to know it, too
+        log = replace(log, goes_on_without=True)
+    made = replace(of_each, log=log)
+    send(made, *range(6))
+    run = Run(made, goes_on_without=True)
+    assert run.read() == [*range(6)]
+    run.close()
+    made.remake()
+    send(made, *range(100, 130))
+    run = Run(made, run.at, goes_on_without=True)
+    assert run.read() == [*range(100, 130)]
+    assert run.close().lost == {log.origin(place): 1 for place in of_json(run.at)}
+    run = Run(made, run.at, goes_on_without=True)
+    send(made, 130, 131)
+    assert run.read() == [130, 131]
+    assert run.close().lost == {}
+
+
+def test_the_checkpoint_of_an_earlier_version_takes_the_log_over(of_each: MadeLog) -> None:
+    send(of_each, *range(6))
+    run = Run(of_each)
+    run.read()
+    run.close()
+    earlier = to_json(of_json(run.at))
+    assert identities(earlier) != identities(run.at)
+    run = Run(of_each, earlier)
+    assert run.read() == []
+    assert identities(run.at).keys() == {place[0] for place in of_json(run.at)}
+    assert all(text for text, _ in identities(run.at).values())
+    run.close()
+    of_each.remake()
+    send(of_each, *range(100, 130))
+    assert code_of(lambda: Run(of_each, run.at)).startswith(f"{of_each.log.words.lost} ")
 
 
 # ---------------------------------------------------------------- in a pipeline

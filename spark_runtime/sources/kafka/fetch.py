@@ -33,6 +33,9 @@ _BEHIND_SECONDS = 2.0
 """So long a broker may say that a partition ends before messages that another one, or itself, has told of:
 the leader of a partition that is new, or has moved, learns a little later what all have."""
 
+_CALL_SECONDS = 30.0
+_NO_ID = "A" * 22  # 16 bytes of 0
+
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
 _TIMED_OUT = -185
@@ -89,6 +92,26 @@ def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
         if answer.error is not None:
             raise KafkaException(answer.error)
     return {(answer.topic, answer.partition): answer.offset for answer in answers}
+
+
+def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
+    """Return by topic the identifier that the cluster has given it, empty: it gives none.
+
+    Raises
+    ------
+    InputError
+        A broker does not answer, refuses access, or has no such topic.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    found = {}
+    for topic, described in admin.client.describe_topics(TopicCollection(list(topics))).items():
+        try:
+            told = str(described.result(_CALL_SECONDS).topic_id)
+        except KafkaException as error:
+            raise admin.error(error, f"topic `{topic}`") from error
+        found[topic] = "" if told == _NO_ID else told
+    return found
 
 
 def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[list[T]]:

@@ -24,12 +24,14 @@ from spark_runtime.sources.kafka.fetch import (
     first_offsets,
     portions,
     require_right,
+    topic_ids,
 )
 from spark_runtime.sources.kafka.librdkafka import Columns, ColumnTaker, column_taker, together
 from spark_runtime.sources.kafka.taking import ObjectTaker
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
+    Incarnation,
     LogWords,
     MessageRange,
     Place,
@@ -93,6 +95,12 @@ class KafkaLog:
 
         return Client(Consumer, self.connection, {**self.consumer_settings(), **more})
 
+    def admin(self) -> Client:
+        """Return what describes topics; raises InputError."""
+        from confluent_kafka.admin import AdminClient
+
+        return Client(AdminClient, self.connection, {})
+
     def consumer_settings(self) -> dict[str, Any]:
         """Return librdkafka's settings of a consumer."""
         return {
@@ -118,6 +126,7 @@ class KafkaClient:
         self._log = log
         self._consumer = log.consumer()
         self._peeking: Client | None = None  # fetches a little of each partition
+        self._admin: Client | None = None  # tells topics apart
         self._taker: ColumnTaker | None = None  # a consumer of its own
         self._has_looked = False
 
@@ -147,6 +156,16 @@ class KafkaClient:
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the offset behind each partition, as this reader may see it: before open transactions."""
         return patiently(lambda: ends(self._consumer, list(places)))
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return the identifiers of topics; brokers before Kafka 2.8 have none."""
+        if not known:
+            return {}
+        if self._admin is None:
+            self._admin = self._log.admin()
+        admin = self._admin
+        found = patiently(lambda: topic_ids(admin, list(known)))
+        return {topic: Incarnation.of(found[topic], text) for topic, text in known.items()}
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return the first offset of a time or later."""

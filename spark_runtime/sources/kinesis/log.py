@@ -25,6 +25,7 @@ from cep.errors import InputError
 from spark_runtime.sources.kinesis.connection import Calls, ExpiredIteratorError, KinesisConnection
 from spark_runtime.sources.messages.log import (
     PEEK_MESSAGES,
+    Incarnation,
     LogWords,
     MessageRange,
     Place,
@@ -170,6 +171,19 @@ class KinesisClient:
         """Return this second as a position."""
         now_us = min(self._listed(stream)[1] for stream in self._log.streams) - 1_000_000
         return dict.fromkeys(places, -now_us)
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return when each stream was created; nothing without the right to ask for it."""
+        return {stream: Incarnation.of(self._created(stream), text) for stream, text in known.items()}
+
+    def _created(self, stream: str) -> str:
+        try:
+            answer = self._calls("describe_stream_summary", f"stream `{stream}`", StreamName=stream)
+        except InputError as error:
+            if error.code != "E0882":
+                raise
+            return ""
+        return f"created {answer['StreamDescriptionSummary']['StreamCreationTimestamp'].isoformat()}"
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return a time as a position."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from cep.arrays import I64, Mask
-from cep.errors import InputError
+from cep.errors import InputError, StateError
 
 PEEK_MESSAGES = 64
 """Messages that tell where event times begin, or end."""
@@ -82,6 +82,26 @@ class RemovedError(Exception):
         self.first = first
 
 
+class Incarnation(NamedTuple):
+    """What tells a log from one of the same name that was deleted.
+
+    Parameters
+    ----------
+    text
+        What a checkpoint keeps of it, such as an identifier; empty: the server does not tell it.
+    is_same
+        Whether it is the one that the checkpoint knows.
+    """
+
+    text: str
+    is_same: bool = True
+
+    @classmethod
+    def of(cls, text: str, known: str) -> Incarnation:
+        """Return what a server says of a log, compared with what is known; both may be empty."""
+        return cls(text or known, not text or not known or text == known)
+
+
 @dataclass(frozen=True, slots=True)
 class LogWords:
     """How messages to a user speak of a log.
@@ -123,6 +143,13 @@ class LogClient(Protocol):
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the position behind each partition."""
+        ...
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return what tells each log from one of the same name that was deleted.
+
+        `known`: by log, what the checkpoint knows; an empty text: nothing.
+        """
         ...
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
@@ -236,4 +263,15 @@ def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -
         log.words.lost,
         f"{begins}: {gone} were removed unread",
         f"let the {noun} keep its messages for longer; to count what is gone and go on: `on_lost: go_on`",
+    )
+
+
+def another(log: MessageLog, name: str, now: str, known: str) -> StateError:
+    """Return the error for a log that was deleted and made again."""
+    noun = log.words.noun
+    return StateError(
+        log.words.lost,
+        f"{noun} `{name}` is not the {noun} that it was: it is {now}, and was {known}",
+        "it was deleted and made again, so messages may be lost: start with an empty checkpoint directory; "
+        f"to count that, read the new {noun} from its beginning and go on: `on_lost: go_on`",
     )

@@ -19,14 +19,25 @@ from spark_runtime.sources.messages.log import (
     MessageRange,
     Place,
     Portion,
+    another,
     lost,
 )
-from spark_runtime.sources.messages.offsets import Position, of_json, read_start, to_json, write_start
+from spark_runtime.sources.messages.offsets import (
+    NOBODY,
+    Identity,
+    Position,
+    between,
+    identities,
+    of_json,
+    read_start,
+    to_json,
+    write_start,
+)
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, MessageReading
 from spark_runtime.sources.partitions import NO_SPAN, TimeSpan, Unread
 
 NEW_PARTITIONS_SECONDS = 3.0
-"""Logs are asked for new partitions so often."""
+"""Logs are asked for new partitions so often, and whether they are the logs that they were."""
 
 RANGE_MESSAGES = 200_000
 """Messages of one range, at most: a partition with more is read by several tasks side by side."""
@@ -59,6 +70,10 @@ class MessagePlanner:
         self._first_us: dict[tuple[Place, int], int | None] = {}  # of the messages from a position on
         self._last: dict[tuple[Place, int], TimeSpan] = {}  # of the last messages before a position
         self._empty: set[tuple[Place, int]] = set()  # no messages are behind this position, only marks
+        self._new: dict[str, Identity] = {}  # logs that no offset speaks of yet
+        self._same_until = float("-inf")  # the logs were seen to be those of the checkpoint
+        self._same_ends: dict[Place, int] = {}  # where they ended when they were seen so
+        self._lost: dict[str, int] = {}  # by origin, messages that went with a log that was deleted
 
     # ------------------------------------------------------------ offsets
 
@@ -69,15 +84,21 @@ class MessagePlanner:
             if file is not None and file.exists():
                 self._start = read_start(file)
             else:
-                self._start = to_json(self._first_positions())
+                self._start = self._first()
                 if file is not None:
                     write_start(file, self._start)
         return self._start
 
+    def _first(self) -> dict[str, Any]:
+        """Return where a new stream begins."""
+        if self.reading.begin == EARLIEST:
+            return {}
+        known = dict.fromkeys((place[0] for place in self._known_places()), "")
+        logs = {log: (told.text, 0) for log, told in self._client().incarnations(known).items()}
+        return to_json(self._first_positions(), logs)
+
     def _first_positions(self) -> dict[Place, Position]:
         begin = self.reading.begin
-        if begin == EARLIEST:
-            return {}
         client, places = self._client(), self._known_places()
         if isinstance(begin, Mapping):
             names = {self.reading.log.origin(place): place for place in places}
@@ -98,10 +119,78 @@ class MessagePlanner:
         return {place: (position, position) for place, position in found.items()}
 
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return where the micro-batch that starts at `start` ends."""
+        """Return where the micro-batch that starts at `start` ends.
+
+        Raises
+        ------
+        StateError
+            A log was deleted and made again.
+        """
+        is_due = self.clock() >= self._same_until
+        if self.reading.log.reads_ahead and is_due:  # what it reads depends on where it begins
+            start = self._same(start)
         if not self._is_fixed:
-            self._look(start)
+            try:
+                self._look(start)
+            except InputError:  # of a partition that a log does not have which was made again
+                self._places_until = float("-inf")
+                if (same := self._same(start)) == start:
+                    raise
+                start = same
+        # Behind where the partitions end: these are the ends of the logs that are the same.
+        if not self.reading.log.reads_ahead and (is_due or self._has_more(start)):
+            start = self._same(start)
         return self._after(start, self.reading.max_events)
+
+    def _has_more(self, start: Mapping[str, Any]) -> bool:
+        positions = of_json(start)
+        return any(place not in positions or positions[place][1] != end for place, end in self._ends.items())
+
+    # ------------------------------------------------------------ which logs these are
+
+    def _same(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an offset that says which logs it speaks of.
+
+        A log that was deleted and made again is read from its beginning, or refused.
+        """
+        positions, known = of_json(start), identities(start)
+        there = {place[0] for place in self._known_places()}
+        told = self._client().incarnations({log: known[log][0] if log in known else "" for log in there})
+        logs = dict(known)
+        for log, (text, is_same) in told.items():
+            if log not in known:
+                self._new[log] = (text, 0)
+                continue
+            n_begun = known[log][1]
+            if not is_same:
+                if not self.reading.goes_on_without:
+                    raise another(self.reading.log, log, text, known[log][0])
+                positions = self._anew(log, positions)
+                n_begun += 1
+            logs[log] = (text, n_begun)
+        self._same_until = self.clock() + NEW_PARTITIONS_SECONDS
+        found = to_json(positions, logs)
+        if not self.reading.log.reads_ahead:
+            if not all(is_same for _, is_same in told.values()):
+                self._places_until = float("-inf")
+                self._look(found)  # where they ended before does not count
+            self._same_ends = self._ends
+        return found
+
+    def _anew(self, log: str, positions: Mapping[Place, Position]) -> dict[Place, Position]:
+        """Return positions without those of a log that is read anew; count what was not read of it."""
+        for place, (_, at) in positions.items():
+            if place[0] == log:
+                # Nobody knows what came after the last look, or between two runs: then it counts as one.
+                origin, n = self.reading.log.origin(place), self._same_ends.get(place, at) - at
+                self._lost[origin] = self._lost.get(origin, 0) + max(n, 1)
+        self._first_us = {key: us for key, us in self._first_us.items() if key[0][0] != log}
+        self._last = {key: span for key, span in self._last.items() if key[0][0] != log}
+        self._empty = {key for key in self._empty if key[0][0] != log}
+        self._begins = {place: at for place, at in self._begins.items() if place[0] != log}
+        return {place: position for place, position in positions.items() if place[0] != log}
+
+    # ------------------------------------------------------------ ranges
 
     def stop_at_now(self) -> None:
         """Look at the ends of partitions for the last time."""
@@ -127,10 +216,8 @@ class MessagePlanner:
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[int, MessageRange]]:
         """Return what lies between two offsets of the source, with sizes in bytes."""
-        before, ahead = of_json(start), self._ahead()
-        found = []
-        for place, (first, stop) in sorted(of_json(end).items()):
-            begin = before[place][1] if place in before else first
+        ahead, found = self._ahead(), []
+        for place, (begin, stop) in sorted(between(start, end).items()):
             if ahead is not None:
                 if begin != stop:
                     part = MessageRange(*place, *ahead.bounds(place, begin, stop))
@@ -142,7 +229,16 @@ class MessagePlanner:
         return found
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Forget what was looked at before `end`; the offsets stand in the checkpoint."""
+        """Forget what was looked at before `end`; the offsets stand in the checkpoint.
+
+        Raises
+        ------
+        StateError
+            A run goes on from `end`, and a log was deleted and made again.
+        """
+        if self._same_until == float("-inf") and not self.reading.goes_on_without:
+            self._same(end)  # what was planned is read again without being planned
+            self._same_until = float("-inf")
         positions = of_json(end)
         self._first_us = {key: us for key, us in self._first_us.items() if _is_from(key, positions)}
         self._last = {key: span for key, span in self._last.items() if _is_from(key, positions)}
@@ -155,8 +251,9 @@ class MessagePlanner:
         """Let go of connections; count what is missing."""
         if self._open is not None:
             ahead = self._ahead()
-            for origin, n in ({} if ahead is None else ahead.gaps).items():
-                counts.lost[origin] = counts.lost.get(origin, 0) + n
+            for gaps in (self._lost, {} if ahead is None else ahead.gaps):
+                for origin, n in gaps.items():
+                    counts.lost[origin] = counts.lost.get(origin, 0) + n
             self._open.close()
             self._open = None
 
@@ -225,7 +322,10 @@ class MessagePlanner:
         for place, n in self._shares(left, most).items():
             found[place] = (positions[place][0], self._behind(place, left[place], n))
         known = of_json(start)
-        return to_json({place: at for place, at in found.items() if place in known or at[1] > at[0]})
+        read = {place: at for place, at in found.items() if place in known or at[1] > at[0]}
+        known_logs = identities(start)
+        logs = {log: known_logs.get(log) or self._new.get(log, NOBODY) for log, _ in read}
+        return to_json(read, {**known_logs, **logs})
 
     def _shares(self, left: Mapping[Place, tuple[int, int]], most: int | None) -> dict[Place, int]:
         """Return how many messages to read of each partition."""
@@ -265,12 +365,7 @@ class MessagePlanner:
         """Return by partition where the event times between two offsets end."""
         if self.reading.stream.device_clock is not None:
             return {}  # the messages before tell the time of a message
-        before = of_json(start)
-        read = {
-            place: (before[place][1] if place in before else first, stop)
-            for place, (first, stop) in of_json(end).items()
-        }
-        read = {place: bounds for place, bounds in read.items() if bounds[1] > bounds[0]}
+        read = {place: (at, stop) for place, (at, stop) in between(start, end).items() if stop > at}
         self._peek_lasts(read, ahead)
         return {
             self._partition(place): TimeSpan(None, self._last[place, stop].first_us)

@@ -26,6 +26,7 @@ from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
+    Incarnation,
     LogWords,
     MessageRange,
     Place,
@@ -163,6 +164,12 @@ class NatsClient:
         """Return the sequence number behind each stream."""
         states = {stream: self._state(stream) for stream in {place[0] for place in places}}
         return {place: states[place[0]].last_seq + 1 for place in places}
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return when each stream was created."""
+        created = {stream: self._info(stream).created for stream in known}
+        texts = {stream: "" if at is None else f"created {at.isoformat()}" for stream, at in created.items()}
+        return {stream: Incarnation.of(texts[stream], text) for stream, text in known.items()}
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return the first sequence number of a time or later."""

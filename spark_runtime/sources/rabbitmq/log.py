@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from spark_runtime.sources.messages.event_loop import EventLoop, keep_quiet
 from spark_runtime.sources.messages.log import (
     HEADER,
     PEEK_MESSAGES,
+    Incarnation,
     LogWords,
     MessageRange,
     Place,
@@ -114,6 +116,11 @@ class _Chunk(NamedTuple):
     n_bytes: int
     messages: Any  # a function: they are taken apart only if they are wanted
 
+    @property
+    def text(self) -> str:
+        """The chunk as a text, which ends with its offset."""
+        return f"stored {datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat()} at offset {self.first}"
+
 
 class RabbitClient:
     """Connections to RabbitMQ; see `LogClient`."""
@@ -125,6 +132,7 @@ class RabbitClient:
         self._clients: dict[tuple[str, int], Any] = {}
         self._of_stream: dict[str, Any] = {}  # the connection to a node that has it
         self._n_subscriptions = 0
+        self._last: dict[str, _Chunk | None] = {}  # the last chunk of each stream, as it was seen last
 
     # ------------------------------------------------------------ the log
 
@@ -144,8 +152,38 @@ class RabbitClient:
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the offset behind each stream."""
-        chunks = {place: self._first_chunk(place[0], _LAST) for place in places}
+        self._last |= {place[0]: self._first_chunk(place[0], _LAST) for place in places}
+        chunks = {place: self._last[place[0]] for place in places}
         return {place: 0 if chunk is None else chunk.end for place, chunk in chunks.items()}
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return the offset and the time of the last chunk of each stream.
+
+        The protocol of streams tells nothing of a stream that another one of its name would not have, too.
+        But a chunk is stored once, at its time: the same stream has the chunk that it had, or has removed it.
+        """
+        # What is kept next is older than what is compared now.
+        unseen = [stream for stream in known if stream not in self._last]
+        self._last |= {stream: self._first_chunk(stream, _LAST) for stream in unseen}
+        now = {stream: self._last[stream] for stream in known}
+        texts = {stream: "" if chunk is None else chunk.text for stream, chunk in now.items()}
+        return {
+            stream: Incarnation(texts[stream] or text, self._has(stream, texts[stream], text))
+            for stream, text in known.items()
+        }
+
+    def _has(self, stream: str, last: str, known: str) -> bool:
+        """Return whether a stream has a chunk, or may have removed it; `last` is its last one."""
+        if not known or known == last:
+            return True
+        first = int(known.split()[-1])
+
+        async def look() -> _Chunk | None:
+            async with self._subscribed(stream, _OFFSET, first) as chunks:
+                return await anext(chunks)
+
+        chunk = self._call(look(), stream)
+        return chunk is not None and (chunk.first > first or chunk.text == known)
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
         """Return the first offset of the first chunk of a time or later."""
