@@ -22,13 +22,13 @@ from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.path_names import PathPattern, check_names, path_pattern, path_values
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import (
-    COMPRESSED,
     FORMATS,
     format_of_name,
     in_words,
     known_suffixes,
     record_formats,
 )
+from cep.formats.text.damaged import BYTES_BEHIND, COMPRESSED
 from cep.formats.text.text_files import STDIN, Bounds, TextReader, line_blocks
 from cep.schema.stream import Stream
 
@@ -155,7 +155,7 @@ def read_file(
             position = piece.next_position
             yield checked(piece, stream, reading.keys, ahead)
     except InputError as error:
-        if reading.on_bad_file is BadFile.FAIL:
+        if reading.on_bad_file is BadFile.FAIL and error.code != BYTES_BEHIND:
             raise
         yield refused_chunk(name, position, stream, error)
     else:

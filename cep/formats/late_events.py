@@ -22,10 +22,9 @@ from cep.arrays import I64
 from cep.expression import Type
 from cep.schema.arrow_types import DDL_ARROW_TYPES
 from cep.schema.column_types import ColumnType
-from cep.schema.number_words import json_text
 from cep.schema.opaque_values import value_of_text
 from cep.schema.stream import UNITS, Field, Stream
-from cep.schema.text_values import event_table_schema
+from cep.schema.text_values import event_table_schema, json_text
 from cep.schema.time_values import text_of_time
 
 LATE_COLUMN = "_late_seconds"

@@ -6,6 +6,7 @@ from functools import cache
 
 from cep.errors import SetupError
 from cep.formats.protocol import AnyFormat, FileFormat
+from cep.formats.text.damaged import COMPRESSED
 from cep.registry import Registry
 
 FORMATS: Registry[AnyFormat] = Registry(
@@ -22,9 +23,6 @@ FORMATS: Registry[AnyFormat] = Registry(
     ),
 )
 """Other packages register theirs in the group ``cep.formats`` (docs/pipeline.md, "Plug-ins")."""
-
-COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
-"""File name endings of text that is unpacked as it is read."""
 
 
 def format_of_name(file: str) -> str | None:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from cep.errors import InputError
 from cep.formats.late_events import as_declared, json_lines
 from cep.output.rows import json_line
-from cep.schema.number_words import texts_of_numbers
 from cep.schema.stream import Stream
+from cep.schema.text_values import texts_of_numbers
 from cep.write_errors import writing
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cep.program.program import EVENT_COLUMNS, OUTCOME
 from cep.rule_set import ENDED_BY, KIND, MATCH_COLUMNS, REVISION, RuleSet
-from cep.schema.number_words import json_text
+from cep.schema.text_values import json_text
 
 
 def match_rows(rules: RuleSet, matches: pa.Table) -> Iterator[dict[str, Any]]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from cep.arrays import Mask
 from cep.schema.column_types import ColumnType
 from cep.schema.masks import null_where
-from cep.schema.number_words import json_text
 from cep.schema.opaque_values import iso_text, opaque_text
+from cep.schema.text_values import json_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cep.schema.column_types import INTEGER_BITS, MAX_DIGITS, ColumnType
-from cep.schema.number_words import NUMBER_WORDS, word_of
+from cep.schema.text_values import NUMBER_WORDS, word_of
 from cep.schema.time_values import DATE_LENGTH, timestamp_us
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,6 +16,11 @@ The patterns use only syntax that Python, RE2 (Arrow) and Java (Spark) share.
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +32,10 @@ from cep.schema.column_types import INTEGER_BITS
 from cep.schema.masks import null_where, where_false, where_true
 from cep.schema.stream import Field, Stream
 from cep.schema.time_values import times_of_numbers, times_of_texts
+
+NUMBER_WORDS: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Text -> the number that it stands for in a column of numbers. JSON does not have these numbers, and other
+systems refuse a bare ``NaN``: so all outputs write the texts, and all readers read them."""
 
 INTEGER_PATTERN = r"^-?[0-9]+$"
 DOUBLE_PATTERN = r"^(-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Infinity)$"
@@ -113,3 +122,42 @@ def fit_column(values: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
     low, high = integer_range(field.ddl)
     outside = where_true(pc.or_(pc.less(values, low), pc.greater(values, high)))
     return null_where(outside, values), outside
+
+
+# ---------------------------------------------------------------- numbers that JSON does not have
+
+
+def word_of(number: float) -> str:
+    """Return the text of a number that is not finite."""
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+
+
+def json_text(value: object, **options: Any) -> str:
+    """Return a value as JSON, as `json.dumps`, with texts in place of numbers that JSON does not have."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_with_words(value), ensure_ascii=False, **options)
+
+
+def _with_words(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else word_of(value)
+        case dict():
+            return {name: _with_words(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_with_words(item) for item in value]
+        case _:
+            return value
+
+
+def texts_of_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of floating-point numbers as texts with `NUMBER_WORDS`; as it is if all are finite."""
+    is_finite = pc.is_finite(column)
+    if pc.all(is_finite).as_py() is not False:
+        return column
+    texts = pc.cast(column, pa.string())
+    above = pc.if_else(pc.greater(column, 0.0), "Infinity", "-Infinity")
+    words = pc.if_else(pc.is_nan(column), "NaN", above)
+    return pc.if_else(is_finite, texts, words)

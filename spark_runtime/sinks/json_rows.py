@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.schema.number_words import word_of
+from cep.schema.text_values import word_of
 
 _ROWS = 10_000
 """Rows that are made at a time, so that a large table needs no second place in memory."""

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from cep.expression import Type
-from cep.schema.number_words import NUMBER_WORDS
 from cep.schema.stream import DDL_TYPES, UNITS, CsvLayout, Field, Stream
+from cep.schema.text_values import NUMBER_WORDS
 from cep.schema.time_values import END_US, FIRST_US
 from tests.property.hostile_text import damage_bytes
 

@@ -52,10 +52,15 @@ from cep.formats.text.line_format import LineFormat
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.masks import where_true
-from cep.schema.number_words import NUMBER_WORDS
 from cep.schema.opaque_values import as_double, opaque_text
 from cep.schema.stream import Field, Stream
-from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
+from cep.schema.text_values import (
+    NUMBER_WORDS,
+    column_from_text,
+    event_table_schema,
+    fit_column,
+    integer_range,
+)
 from cep.schema.time_values import time_of_number, time_of_text, times_of_numbers
 
 ONE_BY_ONE = 32

@@ -13,6 +13,7 @@ import pyarrow as pa
 from cep.errors import InputError
 from cep.formats.chunks import Piece, with_columns, without
 from cep.formats.protocol import RecordFormat
+from cep.formats.text.damaged import COMPRESSED, rest_of
 from cep.formats.text.lines import Lines
 from cep.schema.stream import Stream
 
@@ -24,9 +25,6 @@ MAX_LINE_BYTES = 256 << 20
 _MOST_HEADER_BYTES = 1 << 20
 
 _READ_BYTES = 256 << 10
-
-_SMALL_READ = 256
-"""Bytes in one read of a damaged file. So many bytes before the damage may be lost."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -57,14 +55,16 @@ def line_blocks(
     Raises
     ------
     InputError
-        The file cannot be read; what could be read of it has come before.
+        The file cannot be read; what could be read of it has come before. E0624: all of it was read, but
+        other bytes are behind its end.
     """
     n_lines = 0
     pending: list[bytes] = []
     n_pending = 0
+    behind: list[InputError] = []
     try:
         with _opened(name) as file:
-            for data in _as_utf8(name, _portions(name, file, block_bytes, bounds), encoding):
+            for data in _as_utf8(name, _portions(name, file, block_bytes, bounds, behind), encoding):
                 cut = data.rfind(b"\n") + 1
                 if n_pending + (data.index(b"\n") if cut else len(data)) > MAX_LINE_BYTES:
                     raise InputError(
@@ -85,10 +85,17 @@ def line_blocks(
         raise InputError("E0606", f"`{name}` cannot be read{place}: {_first_line(error)}") from error
     if any(pending):
         yield Lines.of_block(b"".join(pending))
+    if behind:
+        raise behind[0]
 
 
-def _portions(name: str, file: Any, block_bytes: int, bounds: Bounds | None) -> Iterator[bytes]:
-    """Yield the bytes of a file, `block_bytes` or less at a time; before an error all that came before it."""
+def _portions(
+    name: str, file: Any, block_bytes: int, bounds: Bounds | None, behind: list[InputError]
+) -> Iterator[bytes]:
+    """Yield the bytes of a file, `block_bytes` or less at a time; before an error all that came before it.
+
+    Adds to `behind` the error for bytes behind the end of a packed file.
+    """
     n_left = sys.maxsize
     if bounds is not None:
         file.seek(bounds[0])
@@ -98,28 +105,18 @@ def _portions(name: str, file: Any, block_bytes: int, bounds: Bounds | None) -> 
         try:
             data: bytes = file.read(min(block_bytes, n_left))
         except (OSError, pa.ArrowException):
-            # The read that meets the end of a packed file that was cut fails with all that it has got.
-            yield b"" if name == STDIN or bounds is not None else _before_damage(name, n_read)
-            raise
+            # The read that meets the damage of a packed file fails with all that it has got.
+            if name == STDIN or bounds is not None or not name.lower().endswith(COMPRESSED):
+                raise
+            found = yield from rest_of(name, n_read, block_bytes)
+            if found is not None:
+                behind.append(found)
+            return
         if not data:
             return
         yield data
         n_read += len(data)
         n_left -= len(data)
-
-
-def _before_damage(name: str, start: int) -> bytes:
-    """Return what can be read of a damaged file from byte `start` on: a little at a time up to the damage."""
-    found = []
-    try:
-        with pa.input_stream(name, compression="detect") as file:
-            while start:
-                start -= len(file.read(min(start, _READ_BYTES)))
-            while data := file.read(_SMALL_READ):
-                found.append(data)
-    except (OSError, pa.ArrowException):
-        pass  # the damage that is already known
-    return b"".join(found)
 
 
 def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[bytes]:

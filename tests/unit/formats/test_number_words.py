@@ -18,8 +18,8 @@ from cep.output.files import write_late, write_table
 from cep.output.rows import match_rows
 from cep.rule_set import RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook
-from cep.schema.number_words import NUMBER_WORDS, json_text
 from cep.schema.stream import Field, Stream
+from cep.schema.text_values import NUMBER_WORDS, json_text
 from spark_runtime.sinks.json_rows import json_rows
 from tests import odd_numbers
 
