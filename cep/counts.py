@@ -24,7 +24,7 @@ Highest = dict[str, tuple[int, str]]
 """By stream a largest number of microseconds, and the place in the input where it was seen."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Counts:
     """What happened to the input. Every line or row is an event or malformed; empty lines are neither.
 
@@ -106,6 +106,10 @@ class Counts:
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
     clocks: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return f"Counts({', '.join(f'{name}={value!r}' for name, value in values.items() if value)})"
 
     @property
     def malformed(self) -> int:

@@ -89,7 +89,11 @@ class Corrections:
         return cls(length_us)
 
 
-@dataclass(frozen=True)
+_MAX_SHOWN = 8
+"""Rules that the text of a rule set shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class RuleSet:
     """Compiled rules that run together: a program for each set of streams and key.
 
@@ -108,6 +112,11 @@ class RuleSet:
     programs: tuple[Program, ...]
     corrections: Corrections | None = None
     tells_end: bool = False
+
+    def __repr__(self) -> str:
+        names = [rule.name for rule in self.rules]
+        more = f", and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+        return f"RuleSet({', '.join(names[:_MAX_SHOWN])}{more}; over {', '.join(self.inputs)})"
 
     @cached_property
     def rules(self) -> tuple[RuleProgram, ...]:

@@ -78,7 +78,7 @@ def load_rules(
     Parameters
     ----------
     rules
-        A string with the word PATTERN is a text; any other string is a path.
+        A string with the word PATTERN, or with several lines, is a text; any other string is a path.
     streams
         The streams, or the file that declares them. Without it each rule file reads the nearest
         ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is beside it.
@@ -108,7 +108,7 @@ def load_rules(
 
 def is_rules(item: str | Path) -> bool:
     """Return whether `item` is a text of rules and not a path."""
-    return isinstance(item, str) and is_rule_text(item)
+    return isinstance(item, str) and ("\n" in item or is_rule_text(item))
 
 
 def compile_rulebook(rulebook: Rulebook, only: str | Sequence[str] = ()) -> Compiled:

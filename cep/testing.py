@@ -18,157 +18,125 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import summary, variable_names
-from cep.diagnostics.limits import MAX_BYTES
-from cep.documents.source_file import read_source
+from cep.documents.schema_file import load_streams
 from cep.engine.chains.chain import Chain
 from cep.engine.context.tables import GivenTable
-from cep.engine.device_clocks import DeviceClocks
-from cep.errors import Diagnostic, RuleError, Source
-from cep.expression import Type
+from cep.errors import Source
 from cep.language import ast
-from cep.language.front_ends import is_rule_text, read_rules, rule_files
+from cep.language.front_ends import read_rules
+from cep.local.given_events import GivenEventsError, event_table
 from cep.program.program import EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIABLE, OUTCOME, TIMEOUT
-from cep.schema.arrow_types import ARROW_TYPES
-from cep.schema.opaque_values import opaque_text
+from cep.rule_set import RuleSet
+from cep.rulebook import STREAMS_FILE, load_rules
 from cep.schema.stream import Field, Stream, TableSettings
-from cep.schema.text_values import column_from_text
 
 # ---------------------------------------------------------------- rules over rows
 
 
-Rows = Sequence[Mapping[str, Any]]
+@overload
+def find_matches(
+    rules: str | Path | Source | RuleSet,
+    streams: str | Path | Stream | Mapping[str, Stream] | None,
+    rows: Any,
+    *,
+    as_table: Literal[False] = False,
+) -> list[dict[str, Any]]: ...
+
+
+@overload
+def find_matches(
+    rules: str | Path | Source | RuleSet,
+    streams: str | Path | Stream | Mapping[str, Stream] | None,
+    rows: Any,
+    *,
+    as_table: Literal[True],
+) -> pa.Table: ...
 
 
 def find_matches(
-    rules: str | Path | Source, streams: Mapping[str, Stream], rows: Rows | Mapping[str, Rows]
-) -> list[dict[str, Any]]:
+    rules: str | Path | Source | RuleSet,
+    streams: str | Path | Stream | Mapping[str, Stream] | None,
+    rows: Any,
+    *,
+    as_table: bool = False,
+) -> list[dict[str, Any]] | pa.Table:
     """Return the matches of `rules` in `rows`, in the order of the output, each with its columns by name.
 
-    `rules` are a text, or the path of a rule file or of a directory of rule files. A row has the columns of
-    the stream that the rules read; a missing column is NULL. If the rules read several streams, the rows are
-    given by the name of the stream: ``{"logins": [...], "transfers": [...]}``. No row is late, and the order
-    of the rows does not matter. A time is a datetime with a zone, a text as in JSON lines, or an int of
-    microseconds since 1970. After the last row every window closes. Versions of joined tables are given in
-    the same way, by the name of the table.
+    No row is late, and the order of the rows does not matter. After the last row every window closes.
+
+    Parameters
+    ----------
+    rules
+        A text, the path of a rule file or of a directory of rule files, or what `load_rules` returns.
+    streams
+        What `load_streams` returns, or the path of a streams file. None: the nearest ``streams.yaml``.
+    rows
+        A list of dictionaries, or a table: a DataFrame of pandas or Polars, a table of Arrow. If the rules
+        read several streams or tables, rows by name: ``{"logins": [...], "transfers": df}``. In a dictionary
+        a column that is missing is NULL. A time is a text as the stream declares it, a datetime, or a number
+        of the column's `unit`, without one of microseconds since 1970. A datetime without a zone is a time in
+        the column's `zone`.
+    as_table
+        Return a table of Arrow, with the columns of all rules; ``to_pandas()`` makes it a DataFrame.
 
     Raises
     ------
     RuleError
         The rules are wrong, or there are none. The error's `diagnostics` hold all problems.
-    ValueError
-        The rows do not fit the stream.
+    InputError
+        The rows do not fit the stream (E0832). It is a ValueError, too.
     """
-    compiled = compile_sources(_sources(rules), streams).rule_set
-    read = compiled.inputs.keys()
-    if not isinstance(rows, Mapping):
-        if len(read) > 1:
-            raise ValueError(f"the rules read several streams, give rows by name: {', '.join(sorted(read))}")
-        rows = dict.fromkeys(read, rows)
-    if unknown := sorted(set(rows) - read):
-        raise ValueError(f"no rule reads stream {', '.join(unknown)}")
+    compiled = _compiled(rules, streams)
+    given = _by_name(compiled, rows)
+    tables = {name: event_table(stream, given.get(name, ())) for name, stream in compiled.inputs.items()}
     static = {
-        name: GivenTable(table, event_table(table, rows.get(name, ())))
-        for name, table in compiled.tables.items()
-        if table.is_static
+        name: GivenTable(table, tables[name]) for name, table in compiled.tables.items() if table.is_static
     }
     found: list[pa.Table] = []
     engine = Chain(compiled, tables=static)
     for name, stream in compiled.inputs.items():
         if not stream.is_static:
-            engine.push_events(stream, event_table(stream, rows.get(name, ())))
+            engine.push_events(stream, tables[name])
     engine.finish(found.append)
-    matches: list[dict[str, Any]] = compiled.in_order(found).to_pylist()
-    return matches
+    matches = compiled.in_order(found)
+    if as_table:
+        return matches
+    listed: list[dict[str, Any]] = matches.to_pylist()
+    return listed
 
 
-def event_table(stream: Stream, rows: Rows) -> pa.Table:
-    """Return `rows` as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads.
-
-    Rows of a stream with a `device_clock` have the event time, or the columns that it is estimated from.
-    """
-    is_estimated = stream.device_clock is not None and all(row.get(stream.event_time) is None for row in rows)
-    known = {column.name for column in stream.fields}
-    for row in rows:
-        if unknown := sorted(set(row) - known):
-            raise ValueError(f"stream `{stream.name}` has no column {', '.join(unknown)}")
-        clock = stream.device_clock if is_estimated else None
-        if stream.is_static:
-            continue
-        if any(row.get(name) is None for name in (clock.columns if clock else (stream.event_time,))):
-            raise ValueError(f"a row has no event time: {dict(row)}")
-    columns = {}
-    for column in stream.fields:
-        values = [_plain(row.get(column.name), column) for row in rows]
-        try:
-            columns[column.name] = pa.array(values, ARROW_TYPES[column.type])
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            for row, value in zip(rows, values, strict=True):
-                if not _is_of_type(value, column):
-                    raise _wrong_value(row[column.name], column) from None
-            raise
-    table = pa.table(columns)
-    if is_estimated and stream.device_clock is not None:
-        table = table.take(pc.sort_indices(table, [(stream.device_clock.received, "ascending")]))
-        at = table.schema.get_field_index(stream.event_time)
-        table = table.set_column(at, stream.event_time, DeviceClocks(stream).true_times(table))
-    return table
+def _compiled(
+    rules: str | Path | Source | RuleSet, streams: str | Path | Stream | Mapping[str, Stream] | None
+) -> RuleSet:
+    if isinstance(rules, RuleSet):
+        return rules
+    if not isinstance(rules, Source):
+        return load_rules(rules, streams)
+    if isinstance(streams, Stream):
+        streams = {streams.name: streams}
+    return compile_sources(
+        [rules], streams if isinstance(streams, Mapping) else load_streams(streams or STREAMS_FILE)
+    ).rule_set
 
 
-def _plain(value: Any, column: Field) -> Any:
-    """Return a value of a row as the engine holds it."""
-    if column.type is Type.OPAQUE and value is not None:
-        try:
-            return opaque_text(value, column.column_type)
-        except ValueError:
-            raise _wrong_value(value, column) from None
-    if column.type is Type.BIGINT and isinstance(value, float) and not value.is_integer():
-        raise _wrong_value(value, column)  # Arrow would cut off the fraction
-    if column.type is Type.TIMESTAMP and isinstance(value, str):
-        times, is_wrong = column_from_text(pa.array([value], pa.string()), column)
-        if is_wrong[0]:
-            raise _wrong_value(value, column)
-        return times[0].as_py()
-    return _microseconds(value)
-
-
-def _is_of_type(value: Any, column: Field) -> bool:
-    try:
-        pa.array([value], ARROW_TYPES[column.type])
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _wrong_value(value: Any, column: Field) -> ValueError:
-    return ValueError(f"column `{column.name}` is {column.ddl}, and {value!r} is not")
-
-
-def _microseconds(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    if value.tzinfo is None:
-        raise ValueError(f"{value} has no time zone")
-    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _sources(rules: str | Path | Source) -> list[Source]:
-    """Return the texts of `rules`."""
-    if isinstance(rules, Source):
-        return [rules]
-    if isinstance(rules, str) and ("\n" in rules or is_rule_text(rules)):
-        return [Source("rules", rules)]
-    path = Path(rules)
-    files = rule_files(path) if path.is_dir() else [path]
-    if not files or not files[0].exists():
-        raise RuleError([Diagnostic("E0611", f"there is no rule file `{path}`")])
-    return [read_source(file, MAX_BYTES) for file in files]
+def _by_name(rules: RuleSet, rows: Any) -> Mapping[str, Any]:
+    """Return the events by stream."""
+    known = ", ".join(sorted(rules.inputs))
+    if not isinstance(rows, Mapping):
+        if len(rules.inputs) > 1:
+            raise GivenEventsError("E0832", "the rules read several streams", f"give rows by name: {known}")
+        return dict.fromkeys(rules.inputs, rows)
+    if unknown := sorted(rows.keys() - rules.inputs.keys()):
+        raise GivenEventsError(
+            "E0832", f"no rule reads stream {', '.join(unknown)}", f"give rows by name: {known}"
+        )
+    return rows
 
 
 # ---------------------------------------------------------------- letters
@@ -384,10 +352,10 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
         own = [name for name in list(match)[list(match).index("match_end") + 1 :] if name not in extra]
         measures = {name: match[name] for name in own if name not in (OUTCOME, *EVENT_COLUMNS)}
         if rule.window:
-            start_us, end_us = _microseconds(match["match_start"]), _microseconds(match["match_end"])
+            start_us, end_us = _since_1970(match["match_start"]), _since_1970(match["match_end"])
             shown.append(show_window(start_us, end_us, measures))
             continue
-        text = show_match(events, taken, _microseconds(match["match_end"]), measures, stream)
+        text = show_match(events, taken, _since_1970(match["match_end"]), measures, stream)
         if match.get(EVENT) is not None:
             event = match[EVENT]
             if len(rule.streams) > 1:
@@ -396,6 +364,10 @@ def match_letters(rule: LetterRule, letters: str, stream: Stream = LETTERS) -> l
             text += f" #{match[EVENT_NUMBER]} {match[EVENT_VARIABLE]}={name}"
         shown.append(f"timeout {text}" if match.get(OUTCOME) == TIMEOUT else text)
     return shown
+
+
+def _since_1970(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def show_match(

@@ -25,12 +25,15 @@ _RESET, _BOLD, _RED, _YELLOW, _BLUE, _CYAN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Source:
     """A text and its name, which is a path."""
 
     name: str
     text: str
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}, {len(self.text):,} characters)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """Matches in order (`RuleSet.match_schema`), what was refused, what came too late, and counts.
 
@@ -46,6 +46,11 @@ class Result:
     dead_letters: pa.Table
     late: dict[Stream, pa.Table]
     counts: Counts
+
+    def __repr__(self) -> str:
+        n_late = sum(table.num_rows for table in self.late.values())
+        n_dead = self.dead_letters.num_rows
+        return f"Result(matches: {self.matches.num_rows}, dead letters: {n_dead}, late: {n_late})"
 
 
 def match_file(

@@ -23,7 +23,7 @@ _DDL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MatchStream(Stream):
     """The matches of the rule `name`. No source has them: they are found in the same run.
 

@@ -54,7 +54,7 @@ UNITS: dict[str, tuple[int, int]] = {
 """Unit of a count since 1970 -> the factor and the divisor that turn the count into microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Field:
     """A column of a stream.
 
@@ -72,6 +72,9 @@ class Field:
     format: str = ""
     zone: str = ""
     path: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Field({self.name} {self.declared})"
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -214,7 +217,11 @@ class TableSettings:
     max_rows: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+_MAX_SHOWN = 8
+"""Columns that the text of a stream shows."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Stream:
     """One declared stream, or a table: a stream whose events are versions of rows.
 
@@ -237,6 +244,12 @@ class Stream:
     csv: CsvLayout = COMMA_SEPARATED
     device_clock: DeviceClock | None = None
     table: TableSettings | None = None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{field.name} {field.ddl}" for field in self.fields[:_MAX_SHOWN])
+        more = len(self.fields) - _MAX_SHOWN
+        what = "Stream" if self.table is None else "Table"
+        return f"{what}({self.name}: {shown}{f', and {more} more' if more > 0 else ''})"
 
     @property
     def is_static(self) -> bool:

@@ -25,7 +25,7 @@ from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
 from cep.spool.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.pipeline.other_files import require_pipeline
+from spark_runtime.other_files import require_pipeline
 from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
 from spark_runtime.settings import Settings, one_of, path_of
 from spark_runtime.sinks.owner import Owner

@@ -30,10 +30,10 @@ from cep.compiler.compile import compile_sources
 from cep.counts import Counts
 from cep.errors import Source
 from cep.formats.files import Format, Reading, pattern_of
+from cep.local.given_events import event_table
 from cep.local.match_file import match_chunks
 from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
-from cep.testing import event_table
 from spark_runtime.operator.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done
 from spark_runtime.pipeline.checkpoint_files import LocalFiles

@@ -24,9 +24,9 @@ from cep.engine.matcher import Matcher
 from cep.engine.order.event_blocks import BLOCK_ROWS
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source
+from cep.local.given_events import event_table
 from cep.program.program import Program
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import event_table
 from tests.oracle.views import Joined, Row, View, changes
 from tests.property.differential import advanced
 

@@ -18,9 +18,9 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.given_events import event_table
 from cep.local.match_file import match_chunks, match_file
 from cep.schema.stream import Field, Stream
-from cep.testing import event_table
 from spark_runtime import detect, run_pipeline
 from tests.spark.events import START, comparable, drain, spark_rows, stream_of_files
 

@@ -23,9 +23,10 @@ from cep.engine.chains.chain import Chain, units_of
 from cep.engine.corrections import restored
 from cep.engine.matcher import Matcher
 from cep.errors import Source, StateError
+from cep.local.given_events import event_table
 from cep.program.program import OUTCOME, TIMEOUT
 from cep.rule_set import Corrections, RuleSet
-from cep.testing import LETTERS, event_table, find_matches, read_letters
+from cep.testing import LETTERS, find_matches, read_letters
 from tests.chain_cases import ChainCase, read_chains
 from tests.oracle import Match
 from tests.oracle.chains import find_chained

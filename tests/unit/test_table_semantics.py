@@ -15,8 +15,9 @@ from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source
+from cep.local.given_events import event_table
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import event_table, find_matches
+from cep.testing import find_matches
 from tests.oracle import find_matches as find_matches_slowly
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()

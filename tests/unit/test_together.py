@@ -14,8 +14,9 @@ from cep.documents.schema_file import parse_streams
 from cep.engine.chains.chain import Chain
 from cep.engine.matcher import Matcher
 from cep.errors import Source
+from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
-from cep.testing import event_table, find_matches
+from cep.testing import find_matches
 
 STREAMS, _ = parse_streams(
     Source(

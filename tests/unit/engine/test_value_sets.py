@@ -11,9 +11,9 @@ from cep.compiler.compile import compile_sources
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
+from cep.local.given_events import event_table
 from cep.program.program import Program
 from cep.schema.stream import Field, Stream
-from cep.testing import event_table
 
 STREAM = Stream(
     "s",

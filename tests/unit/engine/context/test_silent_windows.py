@@ -16,10 +16,10 @@ from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import InputError, Source
+from cep.local.given_events import event_table
 from cep.program.program import Program
 from cep.program.windows import Frame, Window
 from cep.schema.stream import Field, Stream, TableSettings
-from cep.testing import event_table
 
 SECOND_US = 1_000_000
 HOUR_US = 3600 * SECOND_US

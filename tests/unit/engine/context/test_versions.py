@@ -18,8 +18,9 @@ from cep.engine.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import InputError, Source, StateError
+from cep.local.given_events import event_table
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from cep.testing import event_table, find_matches
+from cep.testing import find_matches
 
 
 def versions(rows: Sequence[tuple[str, int, int | None]], seed: int = 0) -> Versions:

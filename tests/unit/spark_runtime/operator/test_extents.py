@@ -10,9 +10,9 @@ import pyarrow as pa
 from cep.engine.chains.chain import Chain
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
-from cep.testing import event_table
 from spark_runtime.operator.operator import KeyGroups, _Call
 from spark_runtime.plan.layout import PROGRAM, TEXT, Layout
 from spark_runtime.plan.parcels import EVENTS, GROUP, Packer

@@ -1,0 +1,339 @@
+"""Events that a program gives, as rows, DataFrames or Arrow tables -> the table of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.diagnostics.diagnostic import did_you_mean
+from cep.engine.device_clocks import DeviceClocks
+from cep.errors import InputError
+from cep.expression import Type
+from cep.schema.arrow_columns import kind_at, typed_column, word_of
+from cep.schema.arrow_types import ARROW_TYPES
+from cep.schema.arrow_values import json_value
+from cep.schema.opaque_values import opaque_text
+from cep.schema.stream import Field, Stream
+from cep.schema.text_values import column_from_text
+from cep.schema.time_formats import time_text
+from cep.schema.time_values import offset_us, time_of_number
+
+Rows = Iterable[Mapping[str, Any]]
+"""Events as rows: each has the columns of its stream by name."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_SAMPLE_TIME = datetime(2024, 5, 31, 18, 30, tzinfo=UTC)
+
+
+class GivenEventsError(InputError, ValueError):
+    """Events that a program gives do not fit their stream."""
+
+
+def event_table(stream: Stream, events: Any) -> pa.Table:
+    """Return events as the table of `stream` that `cep.engine.prepare.predicates.prepare` reads.
+
+    `events` are `Rows`, or a table: what has ``__arrow_c_stream__``, as tables of pandas, Polars, DuckDB and
+    Arrow have. Events of a stream with a `device_clock` have the event time, or the columns that it is
+    estimated from.
+
+    Raises
+    ------
+    GivenEventsError
+        They do not fit the stream. The error names the column and the row.
+    """
+    given = _arrow_table(stream, events)
+    if given is None:
+        rows = _rows(stream, events)
+        columns = {field.name: _column_of_rows(rows, field) for field in stream.fields}
+    else:
+        columns = _columns_of_table(given, stream)
+    table = pa.table(columns)
+    clock = stream.device_clock
+    is_estimated = clock is not None and table.column(stream.event_time).null_count == len(table) > 0
+    if not stream.is_static:
+        for name in clock.columns if clock is not None and is_estimated else (stream.event_time,):
+            _require_no_nulls(table, name, stream)
+    if clock is not None and is_estimated:
+        table = table.take(pc.sort_indices(table, [(clock.received, "ascending")]))
+        at = table.schema.get_field_index(stream.event_time)
+        table = table.set_column(at, stream.event_time, DeviceClocks(stream).true_times(table))
+    return table
+
+
+def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:
+    column = table.column(name)
+    if column.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(column)))[0])
+        raise GivenEventsError(
+            "E0832",
+            f"row {row} of `{stream.name}` has no event time: `{name}` is NULL"
+            + ("" if name == stream.event_time else ", from which it is estimated"),
+            "rows are counted from 0; each event has a time",
+        )
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
+    """Return a table as one of Arrow; None: the events are no table."""
+    is_frame = type(events).__module__.startswith("pandas.") and hasattr(events, "columns")
+    if not is_frame and not hasattr(events, "__arrow_c_stream__"):
+        return None
+    try:
+        return pa.table(events)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise GivenEventsError(
+            "E0832",
+            f"the table given for `{stream.name}` cannot be read: {reason}",
+            "give each column values of one type",
+        ) from error
+
+
+def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
+    """Return the columns of `stream`; others of the table are left out."""
+    places = {field: _place(table.schema, field) for field in stream.fields}
+    clock = stream.device_clock
+    lacking = [
+        field.name
+        for field, place in places.items()
+        if place is None and not (clock is not None and field.name == stream.event_time)
+    ]
+    if lacking:
+        names = ", ".join(f"`{name}`" for name in lacking)
+        raise GivenEventsError(
+            "E0832",
+            f"the table given for `{stream.name}` has no column{'s' if len(lacking) > 1 else ''} {names}",
+            did_you_mean(lacking[0], table.column_names, "columns of the table"),
+        )
+    return {
+        field.name: pa.nulls(len(table), ARROW_TYPES[field.type])
+        if place is None
+        else _typed(_values(table, place), field)
+        for field, place in places.items()
+    }
+
+
+def _place(schema: pa.Schema, field: Field) -> tuple[str, ...] | None:
+    """Return where a table has a column: under its name in rules, or in the data."""
+    for place in ((field.name,), (field.column,), field.place):
+        if kind_at(schema, place) is not None:
+            return place
+    return None
+
+
+def _values(table: pa.Table, place: Sequence[str]) -> pa.Array:
+    column = table.column(place[0])
+    values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pc.struct_field(values, list(place[1:])) if len(place) > 1 else values
+
+
+def _typed(values: pa.Array, field: Field) -> pa.Array:
+    """Return a column of a table as events have it."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = values.dictionary_decode(), kind.value_type
+    if pa.types.is_string_view(kind):
+        values, kind = values.cast(pa.string()), pa.string()
+    if values.null_count == len(values):
+        return pa.nulls(len(values), ARROW_TYPES[field.type])
+    if not _can_hold(kind, field):
+        raise GivenEventsError(
+            "E0832", f"column `{field.name}` is {field.declared}, the table has {kind}", _wanted(field)
+        )
+    is_naive = pa.types.is_timestamp(kind) and kind.tz is None
+    if field.type is Type.TIMESTAMP and field.ddl != "date" and is_naive and not field.zone:
+        row = int(np.flatnonzero(np.asarray(pc.is_valid(values)))[0])
+        raise _without_zone(field, values[row], row)
+    if field.type is Type.TIMESTAMP and pa.types.is_integer(kind) and not field.unit:
+        return values.cast(pa.int64())  # microseconds
+    try:
+        if field.type is Type.BIGINT:
+            values = values.cast(pa.int64())
+        elif field.type is Type.DOUBLE and pa.types.is_integer(kind):
+            values = values.cast(pa.float64())
+        typed, bad = typed_column(values, field)
+    except pa.ArrowInvalid:
+        row = next(at for at, value in enumerate(values) if not _casts(value, ARROW_TYPES[field.type]))
+        raise _wrong_value(field, json_value(values[row]), row) from None
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise _wrong_value(field, json_value(values[row]), row)
+    return typed
+
+
+def _casts(value: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        value.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _can_hold(kind: pa.DataType, field: Field) -> bool:
+    """Say whether a column of an Arrow type may have values of `field`; a DataFrame knows fewer types."""
+    types = pa.types
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    match field.type:
+        case Type.OPAQUE:
+            return True
+        case Type.BOOLEAN:
+            return bool(types.is_boolean(kind))
+        case Type.BIGINT:
+            return bool(is_number)
+        case Type.DOUBLE:
+            return bool(is_number or types.is_decimal(kind))
+        case Type.STRING:
+            return bool(is_text)
+        case _:
+            is_count = types.is_integer(kind) or (field.unit and types.is_floating(kind))
+            return bool(types.is_timestamp(kind) or types.is_date(kind) or is_text or is_count)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _rows(stream: Stream, events: Any) -> list[Mapping[str, Any]]:
+    """Return events as a list of rows whose columns are all declared."""
+    if isinstance(events, str | Path) or not isinstance(events, Iterable):
+        raise GivenEventsError(
+            "E0832",
+            f"the events of `{stream.name}` are of type {type(events).__name__}",
+            "give a list of dictionaries, a DataFrame or an Arrow table; match_file reads files",
+        )
+    rows = list(events)
+    known = {field.name for field in stream.fields}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise GivenEventsError(
+                "E0832",
+                f"row {number} of `{stream.name}` is of type {type(row).__name__}, not a dictionary",
+                "write a row as {'card': 'c1', 'amount': 5.0}",
+            )
+        if unknown := sorted(map(str, row.keys() - known)):
+            raise GivenEventsError(
+                "E0832",
+                f"stream `{stream.name}` has no column {', '.join(unknown)} (row {number})",
+                did_you_mean(unknown[0], known, "columns"),
+            )
+    return rows
+
+
+def _column_of_rows(rows: Sequence[Mapping[str, Any]], field: Field) -> pa.Array:
+    values = [_plain(row.get(field.name), field, number) for number, row in enumerate(rows)]
+    if field.type is Type.TIMESTAMP:
+        values = _with_times(values, field)
+    kind = ARROW_TYPES[field.type]
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        for number, value in enumerate(values):
+            try:
+                pa.array([value], kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                raise _wrong_value(field, repr(rows[number][field.name]), number) from None
+        raise
+
+
+def _plain(value: Any, field: Field, row: int) -> Any:
+    """Return a value of a row as the engine holds it; texts of times stay texts."""
+    if value is None:
+        return None
+    given = value
+    if isinstance(value, np.generic):
+        value = value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()
+    if field.type is not Type.DOUBLE and not isinstance(value, list | dict) and value != value:  # NaN, NaT
+        return None
+    match field.type:
+        case Type.OPAQUE:
+            try:
+                return opaque_text(value, field.column_type)
+            except ValueError:
+                raise _wrong_value(field, repr(given), row) from None
+        case Type.BIGINT if isinstance(value, float) and not value.is_integer():
+            raise _wrong_value(field, repr(given), row)  # Arrow would cut off the fraction
+        case Type.DOUBLE if isinstance(value, Decimal):
+            return float(value)
+        case Type.TIMESTAMP:
+            return _time(value, field, row)
+    return value
+
+
+def _time(value: Any, field: Field, row: int) -> Any:
+    """Return a time of a row in microseconds; a text as it is."""
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            return (value - _EPOCH) // _MICROSECOND
+        if not field.zone and field.ddl != "date":
+            raise _without_zone(field, value, row)
+        local_us = (value.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+        return local_us - offset_us(field.zone, local_us) if field.zone else local_us
+    if isinstance(value, date):
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    if field.unit and isinstance(value, int | float) and not isinstance(value, bool):
+        time_us = time_of_number(value, field.unit)
+        if time_us is None:
+            raise _wrong_value(field, repr(value), row)
+        return time_us
+    return value
+
+
+def _with_times(values: list[Any], field: Field) -> list[Any]:
+    """Return a column whose texts are read as the stream declares them."""
+    places = [number for number, value in enumerate(values) if isinstance(value, str)]
+    if not places:
+        return values
+    times, is_wrong = column_from_text(pa.array([values[at] for at in places], pa.string()), field)
+    if is_wrong.any():
+        row = places[int(np.flatnonzero(is_wrong)[0])]
+        raise _wrong_value(field, repr(values[row]), row)
+    for at, time_us in zip(places, times.to_pylist(), strict=True):
+        values[at] = time_us
+    return values
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _wrong_value(field: Field, shown: str, row: int) -> GivenEventsError:
+    return GivenEventsError(
+        "E0832", f"column `{field.name}` is {field.declared}, and {shown} in row {row} is not", _wanted(field)
+    )
+
+
+def _without_zone(field: Field, value: Any, row: int) -> GivenEventsError:
+    return GivenEventsError(
+        "E0832",
+        f"{value} has no time zone: column `{field.name}`, row {row}",
+        f"declare its zone in the streams file, {field.name}: {{type: {field.ddl}, zone: Europe/Berlin}}, "
+        "or give times with a zone: datetime(2024, 5, 31, tzinfo=UTC), "
+        f'df["{field.name}"].dt.tz_localize("UTC")',
+    )
+
+
+def _wanted(field: Field) -> str:
+    """Return how values of a column are given; rows are counted from 0."""
+    if field.type is Type.OPAQUE:
+        return f"give a value of type {field.ddl}; rows are counted from 0"
+    if field.type is not Type.TIMESTAMP:
+        return f"give {word_of(field)}; rows are counted from 0"
+    if field.format:
+        text = f"a text such as '{time_text(field.format, _SAMPLE_TIME)}'"
+    elif field.unit:
+        text = f"a number of {field.unit} since 1970"
+    elif field.ddl == "date":
+        text = "a date or a text such as '2024-05-31'"
+    else:
+        text = "a text such as '2024-05-31T18:30:00Z', or microseconds since 1970"
+    datetimes = "" if field.ddl == "date" else ", or a datetime" + (" with a zone" if not field.zone else "")
+    return f"give {text}{datetimes}; rows are counted from 0"

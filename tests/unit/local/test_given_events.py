@@ -1,0 +1,246 @@
+"""Events that a program gives: rows, DataFrames, tables of Arrow."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from cep.errors import InputError
+from cep.local.given_events import event_table
+from cep.rulebook import load_rules
+from cep.schema.stream import Field, Stream
+from cep.testing import find_matches
+
+STREAMS = """\
+streams:
+  freezers:
+    event_time: time
+    schema:
+      time: {type: timestamp, format: "%d.%m.%Y %H:%M:%S", zone: Europe/Berlin}
+      freezer: string
+      celsius: double
+      n: bigint
+"""
+RULE = """\
+RULE warm
+FROM freezers
+PARTITION BY freezer
+PATTERN a -> b
+WITHIN 1 HOUR
+DEFINE a AS celsius > 0, b AS celsius > 0
+MEASURES b.celsius AS celsius, b.n AS n
+"""
+START, END = dt.datetime(2024, 5, 1, 6, 0, tzinfo=dt.UTC), dt.datetime(2024, 5, 1, 6, 10, tzinfo=dt.UTC)
+"""8 o'clock in Berlin, and ten minutes later."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which has a rule and its streams."""
+    monkeypatch.chdir(tmp_path)
+    Path("streams.yaml").write_text(STREAMS)
+    Path("warm.cep").write_text(RULE)
+    return tmp_path
+
+
+def columns(times: list[Any]) -> dict[str, list[Any]]:
+    return {"time": times, "freezer": ["F1", "F1"], "celsius": [1, 2], "n": [3, None]}
+
+
+def records(times: list[Any]) -> list[dict[str, Any]]:
+    named = columns(times)
+    return [{name: values[at] for name, values in named.items()} for at in (0, 1)]
+
+
+class Capsule:
+    """A table of a library that is not installed here."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+GIVEN: list[Callable[[list[Any]], Any]] = [
+    records,
+    lambda times: iter(records(times)),
+    lambda times: pd.DataFrame(columns(times)),
+    lambda times: pd.DataFrame(columns(times)).set_index("time"),
+    lambda times: pd.DataFrame(columns(times)).to_dict("records"),
+    lambda times: pa.table(columns(times)),
+    lambda times: Capsule(pa.table(columns(times))),
+    lambda times: pd.DataFrame(columns(times) | {"other": [1, 2]}).astype({"freezer": "category"}),
+]
+TEXTS = ["01.05.2024 08:00:00", "01.05.2024 08:10:00"]
+LOCAL = [dt.datetime(2024, 5, 1, 8, 0), dt.datetime(2024, 5, 1, 8, 10)]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("times", [TEXTS, LOCAL, [START, END]], ids=["texts", "local", "zoned"])
+def test_rows_and_tables_have_the_same_matches(
+    folder: Path, given: Callable[[list[Any]], Any], times: list[Any]
+) -> None:
+    for rules, streams in (
+        ("warm.cep", "streams.yaml"),
+        (Path("warm.cep"), Path("streams.yaml")),
+        (RULE, "streams.yaml"),
+        ("warm.cep", None),
+        (load_rules("warm.cep"), None),
+    ):
+        (match,) = find_matches(rules, streams, given(times))
+        assert (match["match_start"], match["match_end"]) == (START, END)
+        assert (match["freezer"], match["celsius"], match["n"]) == ("F1", 2.0, None)
+
+
+def test_matches_come_as_a_table_if_asked(folder: Path) -> None:
+    found = find_matches("warm.cep", "streams.yaml", pd.DataFrame(columns(TEXTS)), as_table=True)
+    assert found.column_names == ["rule", "freezer", "match_id", "match_start", "match_end", "celsius", "n"]
+    assert found.schema.field("match_start").type == pa.timestamp("us", "UTC")
+    frame = found.to_pandas()
+    assert list(frame["celsius"]) == [2.0]
+    none = find_matches("warm.cep", "streams.yaml", [], as_table=True)
+    assert (none.num_rows, none.schema) == (0, found.schema)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (records(["2024-05-01T08:00:00Z", TEXTS[1]]),
+         "column `time` is timestamp (format: %d.%m.%Y %H:%M:%S), and '2024-05-01T08:00:00Z' in row 0 is not"
+         "\n"
+         "help: give a text such as '31.05.2024 18:30:00', or a datetime; rows are counted from 0"),
+        (pd.DataFrame(columns([TEXTS[0], "2024-05-01"])),
+         'column `time` is timestamp (format: %d.%m.%Y %H:%M:%S), and "2024-05-01" in row 1 is not\n'
+         "help: give a text such as '31.05.2024 18:30:00', or a datetime; rows are counted from 0"),
+        (pd.DataFrame(columns(TEXTS)).assign(celsius=["1", "2"]),
+         "column `celsius` is double, the table has string\n"
+         "help: give a floating-point number; rows are counted from 0"),
+        (pd.DataFrame(columns(TEXTS)).assign(n=[3, 1.5]),
+         "column `n` is bigint, and 1.5 in row 1 is not\nhelp: give an integer; rows are counted from 0"),
+        (pd.DataFrame(columns(TEXTS)).rename(columns={"celsius": "Celsius"}),
+         "the table given for `freezers` has no column `celsius`\n"
+         "help: did you mean `Celsius`? columns of the table: Celsius, freezer, n, time"),
+        (pd.DataFrame(columns([TEXTS[0], None])),
+         "row 1 of `freezers` has no event time: `time` is NULL\n"
+         "help: rows are counted from 0; each event has a time"),
+        (records([TEXTS[0], float("nan")]),
+         "row 1 of `freezers` has no event time: `time` is NULL\n"
+         "help: rows are counted from 0; each event has a time"),
+        ("events.jsonl",
+         "the events of `freezers` are of type str\n"
+         "help: give a list of dictionaries, a DataFrame or an Arrow table; match_file reads files"),
+        (5, "the events of `freezers` are of type int\n"
+         "help: give a list of dictionaries, a DataFrame or an Arrow table; match_file reads files"),
+        ([[1, 2]], "row 0 of `freezers` is of type list, not a dictionary\n"
+         "help: write a row as {'card': 'c1', 'amount': 5.0}"),
+        ({"freezer": []}, "no rule reads stream freezer\nhelp: give rows by name: freezers"),
+    ],
+)  # fmt: skip
+def test_an_error_says_the_column_the_row_and_what_to_give(folder: Path, rows: Any, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        find_matches("warm.cep", "streams.yaml", rows)
+    assert isinstance(raised.value, ValueError)
+    assert str(raised.value) == f"error[E0832]: {message}"
+
+
+def test_a_table_of_mixed_values_is_refused_with_the_column() -> None:
+    with pytest.raises(InputError, match=r"the table given for `s` cannot be read: .*column x"):
+        event_table(S, pd.DataFrame({"ts": [0, 1], "x": [1, "a"]}))
+
+
+S = Stream("s", (Field("ts", "timestamp"), Field("x", "double")), event_time="ts")
+
+
+def times_of(rows: Any, **form: str) -> list[int | None]:
+    field = replace(S.fields[0], **form)
+    found: list[int | None] = (
+        event_table(replace(S, fields=(field, S.fields[1])), rows).column("ts").to_pylist()
+    )
+    return found
+
+
+def test_times_without_a_zone_need_a_declared_one() -> None:
+    for rows, shown in (
+        ([{"ts": 0}, {"ts": LOCAL[0]}], "2024-05-01 08:00:00 has no time zone: column `ts`, row 1"),
+        (
+            pd.DataFrame({"ts": [None, LOCAL[0]], "x": 1.0}),
+            "2024-05-01 08:00:00 has no time zone: column `ts`, row 1",
+        ),
+        (
+            pa.table({"ts": LOCAL, "x": [1.0, 2.0]}),
+            "2024-05-01 08:00:00 has no time zone: column `ts`, row 0",
+        ),
+    ):
+        with pytest.raises(InputError) as raised:
+            times_of(rows)
+        assert shown in str(raised.value)
+        assert "ts: {type: timestamp, zone: Europe/Berlin}" in raised.value.help
+    start_us = int(START.timestamp() * 1_000_000)
+    for rows in (
+        [{"ts": LOCAL[0]}],
+        [{"ts": np.datetime64("2024-05-01T08:00:00")}],
+        pa.table({"ts": LOCAL[:1], "x": [1.0]}),
+    ):
+        assert times_of(rows, zone="Europe/Berlin") == [start_us]
+
+
+def test_a_local_time_is_read_as_text_and_as_datetime_alike_when_clocks_are_set() -> None:
+    for hour, minute in ((1, 30), (2, 30), (3, 30)):
+        for day in ("2024-03-31", "2024-10-27"):
+            text = f"{day}T{hour:02}:{minute:02}:00"
+            (expected,) = times_of([{"ts": text}], zone="Europe/Berlin")
+            local = dt.datetime.fromisoformat(text)
+            assert times_of([{"ts": local}], zone="Europe/Berlin") == [expected]
+            assert times_of(pd.DataFrame({"ts": [local], "x": 1.0}), zone="Europe/Berlin") == [expected]
+
+
+def test_a_number_is_a_time_in_the_unit_of_its_column() -> None:
+    for rows in ([{"ts": 5}], pa.table({"ts": [5], "x": [1.0]})):
+        assert times_of(rows) == [5]
+        assert times_of(rows, unit="milliseconds") == [5_000]
+    assert times_of([{"ts": 1.5}], unit="seconds") == [1_500_000]
+    assert times_of([{"ts": "5"}], unit="seconds") == [5_000_000]
+    with pytest.raises(
+        InputError, match=r"and 1e\+30 in row 0 is not\nhelp: give a number of seconds since 1970"
+    ):
+        times_of([{"ts": 1e30}], unit="seconds")
+
+
+def test_values_of_numpy_and_decimals_are_taken() -> None:
+    stream = replace(S, fields=(*S.fields, Field("n", "int"), Field("s", "string"), Field("day", "date")))
+    rows = [
+        {
+            "ts": np.int64(0),
+            "x": np.float32(1.5),
+            "n": np.int32(7),
+            "s": float("nan"),
+            "day": dt.date(1970, 1, 2),
+        },
+        {"ts": 1, "x": Decimal("2.5"), "n": None, "s": "a", "day": "1970-01-03"},
+    ]
+    expected = {"ts": [0, 1], "x": [1.5, 2.5], "n": [7, None], "s": [None, "a"]}
+    found = event_table(stream, rows).to_pydict()
+    assert found == expected | {"day": [86_400_000_000, 172_800_000_000]}
+    table = pa.table({**expected, "day": [dt.date(1970, 1, 2), dt.date(1970, 1, 3)]})
+    assert event_table(stream, table).to_pydict() == found
+
+
+def test_a_column_of_a_table_may_have_its_name_in_the_data() -> None:
+    stream = replace(S, fields=(S.fields[0], replace(S.fields[1], path=("Betrag EUR",))))
+    assert event_table(stream, pa.table({"ts": [0], "Betrag EUR": [5]})).to_pydict() == {
+        "ts": [0],
+        "x": [5.0],
+    }
+    nested = replace(S, fields=(S.fields[0], replace(S.fields[1], path=("a", "x"))))
+    for given in (pa.table({"ts": [0], "a": [{"x": 5.0}]}), pa.table({"ts": [0], "a.x": [5.0]})):
+        assert event_table(nested, given).to_pydict() == {"ts": [0], "x": [5.0]}
