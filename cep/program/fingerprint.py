@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
@@ -37,10 +37,11 @@ from cep.program.identity import (
     SharedIdentity,
     StoredRegister,
     StreamOrder,
+    TableIdentity,
 )
 from cep.program.match_stream import MatchStream
 from cep.program.opcodes import Code, Update
-from cep.program.tables import table_name
+from cep.program.tables import JoinedTable, table_name
 from cep.schema.stream import Field, Stream
 
 if TYPE_CHECKING:
@@ -105,9 +106,9 @@ def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
     digests = _Expressions(program, ())
     found = [rule.windowed for rule in program.rules if rule.windowed is not None]
     return tuple(
-        _digest([_told_window(rule.window), digests.of_bit(rule.where), *_told_table(program, rule)])[
-            :FINGERPRINT_BYTES
-        ]
+        _digest(
+            [_told_window(rule.window), digests.of_bit(rule.where), *_told_table(rule, digests.versions)]
+        )[:FINGERPRINT_BYTES]
         for rule in found
     )
 
@@ -137,7 +138,15 @@ def identity_of(program: Program) -> ProgramIdentity:
         ),
         derived=tuple((name, digests.of_column(name).hex()[:16]) for name in _made_columns(program)),
     )
-    return ProgramIdentity(shared, tuple(_RuleIdentifier(program, rule).identity() for rule in program.rules))
+    return ProgramIdentity(shared, tuple(_rule_identity(program, rule) for rule in program.rules))
+
+
+def _rule_identity(program: Program, rule: RuleProgram) -> RuleIdentity:
+    identity = _RuleIdentifier(program, rule).identity()
+    if not program.joins.tables:
+        return identity
+    told = _RuleIdentifier(program, rule, names_tables=True)
+    return dataclasses.replace(told.identity(), fingerprint=identity.fingerprint, tables=told.tables_read())
 
 
 def _made_columns(program: Program) -> list[str]:
@@ -194,15 +203,16 @@ def _updates(rule: RuleProgram) -> Iterator[_Update]:
 
 
 class _RuleIdentifier:
-    """Tells what one rule of a program is."""
+    """Tells what one rule of a program is; with `names_tables` a table is its name, whatever it is."""
 
-    def __init__(self, program: Program, rule: RuleProgram) -> None:
+    def __init__(self, program: Program, rule: RuleProgram, *, names_tables: bool = False) -> None:
         self.program = program
         self.rule = rule
         self.updates = list(_updates(rule))
-        self.columns = _Expressions(program, ())
+        self.columns = _Expressions(program, (), names_tables=names_tables)
         self.known: dict[int, bytes] = {}  # what registers hold
-        self.measures = _Expressions(program, [self._held(number) for number in range(len(rule.registers))])
+        held = [self._held(number) for number in range(len(rule.registers))]
+        self.measures = _Expressions(program, held, names_tables=names_tables)
 
     def identity(self) -> RuleIdentity:
         """Return the identity of the rule."""
@@ -221,7 +231,7 @@ class _RuleIdentifier:
         }
         if rule.windowed is not None:
             parts["limits"].append(_told_window(rule.windowed.window))
-            parts["limits"] += _told_table(self.program, rule.windowed)
+            parts["limits"] += _told_table(rule.windowed, self.columns.versions)
             having = [] if rule.windowed.having is None else [self.columns.of(rule.windowed.having)]
             parts["conditions"].append([self.columns.of_bit(rule.windowed.where), having])
         for name, value in self._fields():
@@ -303,6 +313,31 @@ class _RuleIdentifier:
 
     def _fields_read(self) -> list[tuple[Stream, Field]]:
         """Return the declared columns that the rule reads."""
+        names = self._columns_read()
+        found = {
+            name: source for name in sorted(names) if (source := self.program.source_of(name)) is not None
+        }
+        return list(found.values())
+
+    def tables_read(self) -> tuple[TableIdentity, ...]:
+        """Return how the tables that the rule joins are declared."""
+        names = self._columns_read()
+        windowed = self.rule.windowed
+        read: dict[int, dict[str, None]] = {
+            number: {} for number in range(len(self.program.joins.tables)) if self.rule.is_view
+        }
+        if windowed is not None and windowed.table is not None:
+            read[windowed.table] = {}
+        for column in self.program.joins.columns:
+            if column.name in names:
+                read.setdefault(column.table, {})[column.column] = None
+        return tuple(
+            _table_identity(self.program.joins.tables[number], list(columns))
+            for number, columns in sorted(read.items())
+        )
+
+    def _columns_read(self) -> set[str]:
+        """Return the columns that the rule reads, and those that they are made of."""
         tables, program = self.rule.tables, self.program
         names = {program.columns[update.column] for update in self.updates if update.column >= 0}
         names |= {
@@ -322,9 +357,7 @@ class _RuleIdentifier:
             expressions += [] if windowed.having is None else [windowed.having]
             expressions += [] if windowed.where is None else self._expressions_of(windowed.where)
         names |= {name for expression in expressions for name in column_names(expression)}
-        names = self._and_what_they_are_made_of(names)
-        found = {name: source for name in sorted(names) if (source := program.source_of(name)) is not None}
-        return list(found.values())
+        return self._and_what_they_are_made_of(names)
 
     def _and_what_they_are_made_of(self, names: set[str]) -> set[str]:
         """Return `names` and the columns that derived, computed and windowed ones among them read."""
@@ -372,13 +405,14 @@ class _Expressions:
     Each node is looked at once, however often it occurs.
     """
 
-    def __init__(self, program: Program, registers: Sequence[bytes]) -> None:
+    def __init__(self, program: Program, registers: Sequence[bytes], *, names_tables: bool = False) -> None:
         self.program = program
         self.registers = registers
+        self.names_tables = names_tables
         self.derived = dict((*program.derived, *program.computed, *program.joins.derived))
         self.windows = {window.name: window for window in program.windows}
         self.joined = {column.name: column for column in program.joins.columns}
-        self.versions = joined_meanings(program)
+        self.versions = joined_meanings(program, names_tables=names_tables)
         self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; kept alive by being in here
 
     def of(self, expression: Expression) -> bytes:
@@ -395,6 +429,8 @@ class _Expressions:
             column = self.joined[name]
             of = self.program.joins.tables[column.table].table.fields
             fields: list[_Value] = [field for field in of if field.name == column.column]
+            if self.names_tables:
+                fields = [column.column]
             keys = [self.of_column(key) for key in column.keys]
             before = ["before"] if column.is_before else []
             return _digest(["joined", self.versions[table_name(column.table)], fields, keys, *before])
@@ -443,10 +479,10 @@ class _Expressions:
                 assert_never(expression)
 
 
-def joined_meanings(program: Program) -> dict[str, bytes]:
+def joined_meanings(program: Program, *, names_tables: bool = False) -> dict[str, bytes]:
     """Return what each joined table means, by `table_name`, and each column of versions, in 16 bytes.
 
-    They are numbered otherwise if rules are added.
+    They are numbered otherwise if rules are added. With `names_tables` a table is its name.
     """
     found: dict[str, bytes] = {}
     for number, joined in enumerate(program.joins.tables):
@@ -454,13 +490,32 @@ def joined_meanings(program: Program) -> dict[str, bytes]:
         assert settings is not None
         keys: list[_Value] = [field for name in joined.key for field in table.fields if field.name == name]
         order: list[_Value] = [table.event_time, table.tie_break, settings.kind.value, settings.op or ""]
-        meaning = _digest(["table", table.name, joined.key, keys, order])[:FINGERPRINT_BYTES]
+        told: list[_Value] = ["table", table.name, joined.key, keys, order]
+        meaning = _digest(told[:2] if names_tables else told)[:FINGERPRINT_BYTES]
         found[table_name(number)] = meaning
         columns = [*joined.values, *zip(joined.key, joined.key_columns, strict=True)]
         for name, prepared in columns:
             if prepared in program.joins.version_types:
                 found[prepared] = _digest(["version", meaning, name])[:FINGERPRINT_BYTES]
     return found
+
+
+def _table_identity(joined: JoinedTable, columns: Iterable[str]) -> TableIdentity:
+    """Return how a table is declared, and those of its columns."""
+    table, settings = joined.table, joined.table.table
+    assert settings is not None
+    fields = {field.name: field for field in table.fields}
+    parts: dict[str, _Value] = {
+        "kind": settings.kind.value,
+        "key": [joined.key, [fields[name] for name in joined.key]],
+        "event_time": table.event_time,
+        "tie_break": table.tie_break,
+        "op": settings.op or "",
+    }
+    parts |= {f".{name}": fields[name] for name in sorted(columns) if name in fields}
+    return TableIdentity(
+        table.name, tuple((name, _digest([value]).hex()[:8]) for name, value in parts.items())
+    )
 
 
 def _rests(program: Program, place: tuple[int, int]) -> list[Expression]:
@@ -477,9 +532,9 @@ def _told_window(window: Window) -> list[_Value]:
     return [*told, "whole", window.every_us, window.most_us] if window.is_whole else told
 
 
-def _told_table(program: Program, rule: WindowRule) -> list[_Value]:
+def _told_table(rule: WindowRule, meanings: Mapping[str, bytes]) -> list[_Value]:
     """Return whose keys have windows without events; nothing: no key has."""
-    return [] if rule.table is None else [joined_meanings(program)[table_name(rule.table)]]
+    return [] if rule.table is None else [meanings[table_name(rule.table)]]
 
 
 def _digest(value: _Value) -> bytes:

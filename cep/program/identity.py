@@ -26,6 +26,15 @@ PARTS: Mapping[str, str] = {
 }
 """Part of a rule -> what a message says of rules that differ in it."""
 
+TABLE_PARTS: Mapping[str, str] = {
+    "kind": "`replicated` or `static`",
+    "key": "`key`",
+    "event_time": "`event_time`",
+    "tie_break": "`tie_break`",
+    "op": "`op`",
+}
+"""Part of a table -> what a message says of tables that differ in it; other parts are its columns."""
+
 _MOST_TOLD = 3
 """Rules that a message names; it counts the others."""
 
@@ -39,15 +48,27 @@ class StoredRegister:
     meaning: str
 
 
-@dataclass(frozen=True)
-class RuleIdentity:
-    """What the stored state of one rule means. Two rules of one fingerprint can read each other's state."""
+@dataclass(frozen=True, slots=True)
+class TableIdentity:
+    """How a table that a rule joins is declared: each of `TABLE_PARTS` and each column read, 8 hex digits."""
 
     name: str
-    fingerprint: bytes  # of all `PARTS`; the rule's name is no part of it
+    parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class RuleIdentity:
+    """What the stored state of one rule means. Two rules of one fingerprint can read each other's state.
+
+    `registers` and `parts` say where two rules differ. To them a table is its name; `tables` has the rest.
+    """
+
+    name: str
+    fingerprint: bytes  # of all `PARTS`, with all that `tables` says; the rule's name is no part of it
     registers: tuple[StoredRegister, ...]
     states: tuple[str, ...]  # names by number
-    parts: tuple[tuple[str, str], ...]  # name of a part, 8 hex digits: says where two rules differ
+    parts: tuple[tuple[str, str], ...]  # name of a part, 8 hex digits
+    tables: tuple[TableIdentity, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a form for JSON."""
@@ -57,6 +78,7 @@ class RuleIdentity:
             "registers": [[item.name, item.type, item.meaning] for item in self.registers],
             "states": list(self.states),
             "parts": dict(self.parts),
+            **({"tables": {item.name: dict(item.parts) for item in self.tables}} if self.tables else {}),
         }
 
     @classmethod
@@ -67,13 +89,21 @@ class RuleIdentity:
             _fingerprint(found["fingerprint"]),
             tuple(StoredRegister(str(name), str(kind), str(of)) for name, kind, of in found["registers"]),
             tuple(map(str, found["states"])),
-            tuple((str(name), str(digest)) for name, digest in dict(found["parts"]).items()),
+            _digests(found["parts"]),
+            tuple(
+                TableIdentity(str(name), _digests(parts))
+                for name, parts in dict(found.get("tables", {})).items()
+            ),
         )
 
     @cached_property
     def packed(self) -> bytes:
         """The identity as bytes, for snapshots."""
         return packed_json(self.to_json())
+
+
+def _digests(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(digest)) for name, digest in dict(found).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +251,12 @@ def _by_rule(programs: Sequence[ProgramIdentity]) -> _Rules:
 
 
 def _differences(then: _Rules, now: _Rules) -> Iterator[str]:
+    changed: dict[str, list[str]] = {}
+    for name in now.keys() & then.keys():
+        for table, parts in _table_differences(then[name][1], now[name][1]):
+            changed[table] = [*changed.get(table, ()), *parts]
+    for table, parts in sorted(changed.items()):
+        yield f"table `{table}` has changed: {', '.join(dict.fromkeys(parts))}"
     gone = {name: rule for name, rule in then.items() if name not in now}
     for name, (shared, rule) in now.items():
         if name not in then:
@@ -271,13 +307,24 @@ def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:
     if len(then.states) != len(now.states):
         parts = [name for name in parts if name != "pattern"]
         yield f"it has {len(now.states)} states instead of {len(then.states)}"
+    tables = list(_table_differences(then, now))  # they are told by themselves
     registers = list(_register_differences(then.registers, now.registers))
     if registers:
         parts = [name for name in parts if name != "registers"]
     yield from (PARTS[name] for name in parts)
     yield from registers
-    if not parts and not registers and len(then.states) == len(now.states):
+    if not parts and not registers and not tables and len(then.states) == len(now.states):
         yield "its meaning"
+
+
+def _table_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[tuple[str, list[str]]]:
+    """Yield the tables that both rules read and that are declared in another way, with what is different."""
+    before = {table.name: dict(table.parts) for table in then.tables}
+    for table in now.tables:
+        known = before.get(table.name, {})
+        parts = [name for name, digest in table.parts if known.get(name, digest) != digest]
+        if parts:
+            yield table.name, [TABLE_PARTS.get(name, f"column `{name.removeprefix('.')}`") for name in parts]
 
 
 def _register_differences(then: Sequence[StoredRegister], now: Sequence[StoredRegister]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,15 @@ import pytest
 from cep.compiler.compile import check_sources, compile_rules, compile_sources
 from cep.errors import Source
 from cep.program.fingerprint import identity_of
-from cep.program.identity import ProgramIdentity, RuleIdentity, packed_json, packed_json_in
+from cep.program.identity import (
+    ProgramIdentity,
+    RuleIdentity,
+    differences,
+    packed_json,
+    packed_json_in,
+)
 from cep.rulebook import load_rulebook
-from cep.schema.stream import Field, Stream
+from cep.schema.stream import Field, Stream, TableKind, TableSettings
 
 STREAM = Stream(
     "s",
@@ -137,3 +144,86 @@ def test_what_is_not_packed_json_is_refused(damage: object) -> None:
     assert callable(damage)
     with pytest.raises(ValueError, match=r"cut off|incorrect header"):
         packed_json_in(damage(packed_json({"a": 1})))
+
+
+LIMITS = Stream(
+    "limits",
+    (
+        *(Field("k", "string"), Field("at", "timestamp"), Field("n", "bigint"), Field("op", "string")),
+        *(Field("most", "double"), Field("other", "bigint"), Field("later", "timestamp")),
+    ),
+    "at",
+    ("n",),
+    table=TableSettings(("k",), TableKind.CHANGELOG, "op"),
+)
+WITH_TABLE = """
+RULE over FROM s JOIN limits ON k PARTITION BY k PATTERN a -> b WITHIN 5 MINUTES
+LET w = SUM(x * limits.most) OVER LAST 1 HOUR
+DEFINE a AS x > limits.most, b AS w > 3 MEASURES LAST(a.limits.most) AS most, LAST(b.w) AS w
+RULE busy FROM s JOIN limits ON k PARTITION BY k WINDOW TUMBLING 1 HOUR FOR EACH limits
+MEASURES COUNT(*) AS n
+RULE plain FROM s PARTITION BY k PATTERN a DEFINE a AS x < 1
+RULE above FROM MATCHES OF over PARTITION BY k PATTERN a DEFINE a AS most > 1
+"""
+
+
+def with_table(table: Stream = LIMITS, text: str = WITH_TABLE) -> list[ProgramIdentity]:
+    compiled = compile_sources([Source("rules", text)], {"s": STREAM, "limits": table})
+    read = [program.identity.to_json() for program in compiled.programs]
+    return [ProgramIdentity.of_json(json.loads(json.dumps(item))) for item in read]
+
+
+def settings(**changes: object) -> Stream:
+    assert LIMITS.table is not None
+    return dataclasses.replace(LIMITS, table=dataclasses.replace(LIMITS.table, **changes))  # type: ignore[arg-type]
+
+
+def with_type(name: str, ddl: str) -> tuple[Field, ...]:
+    return tuple(dataclasses.replace(item, ddl=ddl) if item.name == name else item for item in LIMITS.fields)
+
+
+READER = "rule `above` has changed: a rule whose matches it reads: `over`"
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (dataclasses.replace(LIMITS, tie_break=()), "`tie_break`"),
+        (dataclasses.replace(LIMITS, tie_break=("other", "n")), "`tie_break`"),
+        (settings(op=None), "`op`"),
+        (dataclasses.replace(settings(op=None), tie_break=()), "`tie_break`, `op`"),
+        (dataclasses.replace(LIMITS, event_time="later"), "`event_time`"),
+        (dataclasses.replace(LIMITS, fields=with_type("most", "float")), "column `most`"),
+    ],
+)
+def test_a_table_that_has_changed_is_named_and_not_what_follows_from_it(table: Stream, expected: str) -> None:
+    assert differences(with_table(), with_table(table)) == (
+        f"table `limits` has changed: {expected}; {READER}"
+    )
+
+
+def test_a_table_that_all_key_groups_keep_now_is_named() -> None:
+    text = WITH_TABLE.replace(" FOR EACH limits", "")
+    expected = f"table `limits` has changed: `replicated` or `static`; {READER}"
+    assert (
+        differences(with_table(text=text), with_table(settings(kind=TableKind.REPLICATED), text)) == expected
+    )
+
+
+def test_rules_that_have_changed_beside_their_table_are_named_too() -> None:
+    text = WITH_TABLE.replace("w > 3", "w > 4")
+    told = "rule `over` has changed: its conditions"
+    assert differences(with_table(), with_table(text=text)) == f"{told}; {READER}"
+    table = dataclasses.replace(LIMITS, tie_break=())
+    assert differences(with_table(), with_table(table, text)) == (
+        f"table `limits` has changed: `tie_break`; {told}; {READER}"
+    )
+    more = WITH_TABLE.replace("AS most,", "AS most, LAST(a.limits.other) AS other,")
+    assert "table" not in differences(with_table(), with_table(text=more))
+
+
+def test_an_identity_from_before_tables_were_told_says_what_it_can() -> None:
+    (then, *rest) = with_table()
+    old = dataclasses.replace(then, rules=tuple(dataclasses.replace(rule, tables=()) for rule in then.rules))
+    now = with_table(dataclasses.replace(LIMITS, tie_break=()))
+    assert "its meaning" in differences([old, *rest], now)
