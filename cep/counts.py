@@ -46,6 +46,8 @@ class Counts:
         By rule. With corrections, those of all events counted so far: a correction may take some away.
     retracted
         Matches that a correction withdrew, by rule.
+    corrected
+        Late events that were counted, because they came in time for a correction. They are not among `late`.
     uncorrected
         Late events that corrections would have counted if less had been retained; they are late, too.
     empty, refused, gone, changed
@@ -78,6 +80,7 @@ class Counts:
     """
 
     events: int = 0
+    corrected: int = 0
     uncorrected: int = 0
     rows: int = field(default=0, compare=False)
     versions: Split = field(default_factory=dict)
@@ -143,6 +146,7 @@ class Counts:
     def add(self, other: Counts) -> None:
         """Add what `other` counted."""
         self.events += other.events
+        self.corrected += other.corrected
         self.uncorrected += other.uncorrected
         self.rows += other.rows
         self.waiting |= other.waiting

@@ -364,8 +364,8 @@ class RuleSet:
     def _keys(self) -> frozenset[str]:
         return frozenset(name for program in self.programs for name in program.key)
 
-    def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
+    def together(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return all matches as one table (`match_schema`), in the order in which they are given."""
         schema = self.match_schema
         of_all = [
             pa.Table.from_arrays(
@@ -380,9 +380,14 @@ class RuleSet:
             for table in tables
             if len(table)
         ]
-        if not of_all:
-            return schema.empty_table()
-        table = pa.concat_tables(of_all)
+        return pa.concat_tables(of_all) if of_all else schema.empty_table()
+
+    def in_order(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return all matches as one table (`match_schema`), ordered by end, start, rule, key and id."""
+        table = self.together(tables)
+        schema = table.schema
+        if not len(table):
+            return table
         keys = [name for name in schema.names[1:] if name in self._keys]
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
         order += [REVISION] if self.has_kinds else []

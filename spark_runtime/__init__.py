@@ -154,7 +154,7 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
         - ``count``: ``name``, ``of`` (what it is split by, else NULL) and ``n``, to be added up, because each
           call of the operator counts for itself: ``events``, ``duplicates``; ``late`` by stream;
           ``dead_letters`` by reason; ``matches``, ``timeouts``, ``suppressed``, ``dropped_runs`` by rule;
-          with corrections ``retracted`` by rule and ``uncorrected``.
+          with corrections ``retracted`` by rule, ``corrected`` and ``uncorrected``.
     """
     from spark_runtime.detection import Call, detect_findings
 

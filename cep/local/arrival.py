@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64
-from cep.engine.watermark import late_by_us
+from cep.engine.watermark import is_late, late_by_us
 from cep.schema.stream import Stream
 
 
@@ -61,9 +62,12 @@ class _Input:
 
 
 def arrive(
-    inputs: Mapping[Stream, Iterable[pa.Table]], lateness_us: int, start_us: int
+    inputs: Mapping[Stream, Iterable[pa.Table]], lateness_us: int, start_us: int, *, cuts: bool = False
 ) -> Iterator[list[Arrived]]:
     """Yield the events of all inputs, some at a time, as they arrive.
+
+    With `cuts` none of those that are yielded together is late but the first. Then it makes no difference to
+    rules with corrections whether they get them together or one by one.
 
     Each input keeps its order, and moves on together with the others: next comes the event up to which its
     input's event time has gone least far, of several the one of the stream that is declared first. An event
@@ -90,12 +94,18 @@ def arrive(
         order = np.lexsort((number, np.concatenate([reached for _, _, reached in taken])))
         times = np.concatenate([times for _, times, _ in taken])[order]
         before = np.maximum.accumulate(np.concatenate(([latest_us], times)))
-        late_us = np.empty(len(times), np.int64)
-        late_us[order] = late_by_us(times, before[:-1] - lateness_us)
+        late_us = late_by_us(times, before[:-1] - lateness_us)
         latest_us = int(before[-1])
-        parts = np.split(late_us, np.cumsum(counts)[:-1])
-        yield [
-            Arrived(item.stream, events, late_of_item, latest_us)
-            for item, (events, _, _), late_of_item in zip(waiting, taken, parts, strict=True)
-            if events is not None
-        ]
+        stops = [*(np.flatnonzero(is_late(late_us)) if cuts else ()), len(times)]
+        begun = [0] * len(waiting)
+        for first, stop in pairwise([0, *stops]):
+            if first == stop:
+                continue
+            arrived = []
+            for at, (item, (events, _, _)) in enumerate(zip(waiting, taken, strict=True)):
+                own = late_us[first:stop][number[order[first:stop]] == at]
+                if events is not None and len(own):
+                    part = events.slice(begun[at], len(own))
+                    arrived.append(Arrived(item.stream, part, own, int(before[stop])))
+                begun[at] += len(own)
+            yield arrived

@@ -23,7 +23,7 @@ from cep.engine.counters import Counters
 from cep.engine.device_clocks import first_guard
 from cep.engine.matcher import Matcher
 from cep.engine.prepare.columns import plain_table
-from cep.engine.watermark import START_OF_TIME_US, split_late
+from cep.engine.watermark import START_OF_TIME_US, is_late, split_late
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, read_events
@@ -37,7 +37,10 @@ from cep.schema.text_values import event_table_schema
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """Matches in order (`RuleSet.match_schema`), what was refused, what came too late, and counts.
+    """Matches (`RuleSet.match_schema`), what was refused, what came too late, and counts.
+
+    Matches are in order (`RuleSet.in_order`). With corrections, as a stream, they are in the order in which a
+    stream writes them.
 
     `late` has the late events of each stream (`cep.formats.late_events.late_schema`).
     """
@@ -153,7 +156,8 @@ def match_chunks(
     The input counts as complete: no event is late, whatever the order, and every window closes at the end.
     With `as_stream` the events are taken as arriving in this order, one by one (`arrival`): an event that
     lies the largest lateness of the streams or more behind the latest one before it is late, and left out,
-    or, with `RuleSet.corrections`, corrects the matches of the events before it. So do versions of tables.
+    or, with `RuleSet.corrections`, corrects at once the matches of the events before it. So do versions of
+    tables.
     Static tables are read first.
     """
     by_stream = chunks if isinstance(chunks, Mapping) else {rules.only_stream().name: chunks}
@@ -173,7 +177,8 @@ def match_chunks(
     matchers = chain.matchers
     inputs = {stream: events_of(stream) for stream in moving}
     if as_stream:
-        for arrived in arrive(inputs, rules.lateness_us, START_OF_TIME_US):
+        cuts = rules.corrections is not None
+        for arrived in arrive(inputs, rules.lateness_us, START_OF_TIME_US, cuts=cuts):
             for part in arrived:
                 in_time, found = split_late(
                     part.events, part.late_us, part.stream, _counted_us(part, matchers, rules.corrections)
@@ -181,6 +186,7 @@ def match_chunks(
                 late[part.stream].append(found)
                 counts.add(count_late(found, part.stream, rules.keys_of(part.stream)))
                 counts.uncorrected += count_uncorrected(found, rules.corrections)
+                counts.corrected += int(is_late(part.late_us).sum()) - found.num_rows
                 chain.push_events(part.stream, in_time)
             watermark_us = arrived[-1].latest_us - rules.lateness_us
             chain.advance(watermark_us, matches.append, in_parts=False)
@@ -193,7 +199,10 @@ def match_chunks(
     for matcher in matchers:
         _count_rules(counts, matcher.counters)
     late_tables = {stream: pa.concat_tables(tables) for stream, tables in late.items()}
-    return Result(rules.in_order(matches), pa.concat_tables(dead), late_tables, counts)
+    # Corrections mean something only in the order in which they come.
+    comes_in_order = as_stream and rules.corrections is not None
+    ordered = rules.together(matches) if comes_in_order else rules.in_order(matches)
+    return Result(ordered, pa.concat_tables(dead), late_tables, counts)
 
 
 def _static_tables(rules: RuleSet, rows_of: Callable[[Stream], Iterable[pa.Table]]) -> dict[str, GivenTable]:

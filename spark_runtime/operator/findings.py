@@ -90,7 +90,7 @@ def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
     """Yield the rows that a text of the operator becomes."""
     if kind == COUNTS:
         counts = Counts.of_json(text)
-        found = [("events", None, counts.events), ("uncorrected", None, counts.uncorrected)]
+        found = [(name, None, getattr(counts, name)) for name in ("events", "corrected", "uncorrected")]
         for name, field in _BY_NAME.items():
             found += [(name, of, n) for of, n in getattr(counts, field).items()]
         yield from ({KIND: _COUNT, _NAME: name, _OF: of, _N: n} for name, of, n in found if n)

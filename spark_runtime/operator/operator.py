@@ -30,7 +30,7 @@ from cep.engine.matcher import Matcher
 from cep.engine.prepare.versions import extent_rows
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
-from cep.engine.watermark import late_by_us, split_late
+from cep.engine.watermark import is_late, late_by_us, split_late
 from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
@@ -286,6 +286,7 @@ class _Call:
         time_us = np.asarray(events.column(stream.event_time))
         late_us = late_by_us(time_us, self.chain.watermark_us)
         _, late = split_late(events, late_us, stream, self.layout.rules.counted_us)
+        self.counts.corrected += int(is_late(late_us).sum()) - late.num_rows
         if late.num_rows:
             self.found.late.setdefault(stream.name, []).append(late)
             self.counts.add(count_late(late, stream, self.layout.rules.keys_of(stream)))
@@ -365,6 +366,7 @@ class _Call:
             self.counts.add(_added(old, new))
         uncorrected = [new.uncorrected - old.uncorrected for old, new in zip(self.before, after, strict=True)]
         self.counts.uncorrected += max(uncorrected)
+        self.counts.corrected -= max(uncorrected)  # the reader did not know that it was too late for them
         delivery = self.operator.delivery
         delivery.deliver(self.found, file)
         text = self.counts.to_json()

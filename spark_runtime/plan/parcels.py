@@ -24,7 +24,7 @@ from cep.engine.order.ordering import hash_column
 from cep.engine.prepare.columns import plain, plain_table
 from cep.engine.prepare.predicates import prepare_rows
 from cep.engine.prepare.versions import extent, prepare_versions
-from cep.engine.watermark import late_by_us, split_late
+from cep.engine.watermark import is_late, late_by_us, split_late
 from cep.formats import dead_letter
 from cep.formats.chunks import Chunk
 from cep.formats.intake import count_chunk, count_late
@@ -111,6 +111,7 @@ class Packer:
         if watermark_us is not None and events.num_rows:
             late_us = late_by_us(events.column(stream.event_time).to_numpy(), watermark_us)
             events, late = split_late(events, late_us, stream, rules.counted_us)
+            counts.corrected = int(is_late(late_us).sum()) - late.num_rows
             if late.num_rows:
                 counts.add(count_late(late, stream, rules.keys_of(stream), chunk.source))
                 if LATE in self.kinds:

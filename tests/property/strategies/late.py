@@ -205,18 +205,18 @@ def _some_key(random: Random) -> str:
     return random.choice(["k", "k", "k", "k", "g"])
 
 
-def _measured(random: Random, last: str, joins: Sequence[str], *, is_of_event: bool) -> Iterator[str]:
-    """Yield measures of variable `last`: what they depend on is not in the id of a match."""
-    yield f"LAST({last}.i) AS i, LAST({last}.w) AS w, LAST({last}.d) AS d, LAST({last}.s) AS s"
-    yield f"LAST({last}.x) AS x"
-    yield f"LAST({last}.y) AS y"
-    if random.random() < 0.5:
-        yield f"PREV({last}.{random.choice('ids')}) AS before_{random.randrange(2) if is_of_event else 2}"
+def _measured(random: Random, joins: Sequence[str], *, has_windows: bool) -> Iterator[str]:
+    """Yield measures of variable `a`; those of windows and tables are no function of the id of a match."""
+    yield "LAST(a.i) AS i, LAST(a.w) AS w, LAST(a.d) AS d, LAST(a.s) AS s"
+    yield "LAST(a.x) AS x, LAST(a.y) AS y" if has_windows else "FIRST(a.d) AS x, FIRST(a.i) AS y"
+    if has_windows and random.random() < 0.5:
+        column = random.choice("ids")
+        yield f"PREV(a.{column}) AS before_{column}"
     if random.random() < 0.3:
-        yield f"ARRAY_AGG({last}.w) AS l"
+        yield "ARRAY_AGG(a.w) AS l"
     for table in joins:
         if random.random() < 0.7:
-            yield f"LAST({last}.{table}.p) AS {table}_p, FIRST({last}.{table}.q) AS {table}_q"
+            yield f"LAST(a.{table}.p) AS {table}_p, FIRST(a.{table}.q) AS {table}_q"
 
 
 def _report(random: Random) -> str:
@@ -230,7 +230,8 @@ def _pattern_rule(random: Random, name: str, joins: Sequence[str]) -> str:
     pattern = random.choice(PATTERNS)
     joins = joins if random.random() < 0.7 else ()
     key = "k" if "lim" in joins else _some_key(random)
-    condition = random.choice(["", "", " AND (x IS NULL OR x <> 1.5)", " AND y < 3"])
+    has_windows = random.random() < 0.6
+    condition = random.choice(["", "", " AND (x IS NULL OR x <> 1.5)", " AND y < 3"]) if has_windows else ""
     if joins and random.random() < 0.4:
         condition += f" AND ({joins[-1]}.q IS NULL OR {joins[-1]}.q = 'low')"
     first = "i <= 2" if pattern == "a" else "i = 0"
@@ -239,14 +240,12 @@ def _pattern_rule(random: Random, name: str, joins: Sequence[str]) -> str:
         for number, item in enumerate("abcd")
         if re.search(rf"\b{item}\b", pattern)
     )
-    lets = f"x = {_windowed(random)}, y = {_windowed(random, _EXACT)}"
-    if random.random() < 0.3:
-        lets += ", z = x + y"
-    measures = ", ".join(_measured(random, "a", joins, is_of_event=True))
+    lets = f"LET x = {_windowed(random)}, y = {_windowed(random, _EXACT)}" if has_windows else ""
+    measures = ", ".join(_measured(random, joins, has_windows=has_windows))
     return (
         f"RULE {name} FROM events {_joined(joins)} PARTITION BY {key}"
         f" MATCH {random.choice(['EARLIEST', 'EARLIEST', 'ALL', 'PREFERRED'])} PATTERN {pattern}"
-        f" {random.choice(_WITHIN)} LET {lets} DEFINE {defined} MEASURES {measures} {_report(random)}"
+        f" {random.choice(_WITHIN)} {lets} DEFINE {defined} MEASURES {measures} {_report(random)}"
     )
 
 
@@ -274,7 +273,7 @@ def _over(random: Random, name: str, inner: str, key: str) -> str:
     if random.random() < 0.25:
         return (
             f"RULE {name} FROM MATCHES OF {inner} PARTITION BY {key} WINDOW {random.choice(_WHOLE)}"
-            f" MEASURES COUNT(*) AS y, MAX(d) AS d, MAX(w) AS w, SUM(y) AS n"
+            f" MEASURES COUNT(*) AS y, MAX(d) AS d, MAX(w) AS w, SUM(y) AS n, MIN(x) AS x"
         )
     if random.random() < 0.2:
         return (
@@ -284,20 +283,21 @@ def _over(random: Random, name: str, inner: str, key: str) -> str:
             f" MEASURES LAST(m.x) AS d, LAST(m.w) AS w, LAST(m.y) AS y"
         )
     pattern = random.choice(["m", "m", "m -> n", "m n", "m ->> n", "m->{2}", "m -> !n FOR 3 SECONDS"])
+    conditions, lets = ["TRUE", "TRUE", "y >= 2", "y < 2", "d IS NOT NULL"], ""
+    measures = "LAST(m.x) AS x, LAST(m.d) AS d, LAST(m.w) AS w, LAST(m.y) AS y, COUNT(*) AS n"
+    if random.random() < 0.6:
+        lets = (
+            f"LET z = {random.choice(['SUM', 'MIN', 'LAST_VALUE'])}({values}) OVER {random.choice(_FRAMES)}"
+        )
+        measures += f", LAST(m.{name}_z) AS z, PREV(m.w) AS before_w"
+        conditions.append(f"{name}_z > 1")
     defined = ", ".join(
-        f"{item} AS {_condition(random)}" for item in "mn" if re.search(rf"\b{item}\b", pattern)
+        f"{item} AS {random.choice(conditions)}" for item in "mn" if re.search(rf"\b{item}\b", pattern)
     )
     return (
-        f"RULE {name} FROM MATCHES OF {inner} PARTITION BY {key} PATTERN {pattern} WITHIN 9 SECONDS"
-        f" LET z = {random.choice(['SUM', 'MIN', 'LAST_VALUE'])}({values}) OVER {random.choice(_FRAMES)}"
-        f" DEFINE {defined}"
-        f" MEASURES LAST(m.z) AS z, LAST(m.d) AS d, LAST(m.w) AS w, LAST(m.y) AS y, PREV(m.w) AS before_w,"
-        f" COUNT(*) AS n {random.choice(['', '', 'SUPPRESS FOR 3 SECONDS'])}"
+        f"RULE {name} FROM MATCHES OF {inner} PARTITION BY {key} PATTERN {pattern} WITHIN 9 SECONDS {lets}"
+        f" DEFINE {defined} MEASURES {measures} {random.choice(['', '', 'SUPPRESS FOR 3 SECONDS'])}"
     )
-
-
-def _condition(random: Random) -> str:
-    return random.choice(["TRUE", "TRUE", "y >= 2", "y < 2", "d IS NOT NULL", "z > 1"])
 
 
 # ---------------------------------------------------------------- smaller

@@ -28,6 +28,8 @@ def without_times(text: str) -> str:
 def test_an_example_prints_what_the_page_shows(folder: Path, number: int) -> None:
     commands = re.findall(r"^\$ cep (.*)\n((?:(?!\$).*\n)*)", EXAMPLES[number], re.MULTILINE)
     assert len(commands) == EXAMPLES[number].count("$ cep ")
+    for name, content in re.findall(r"^```json (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(content)
     for command, output in commands:
         result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
         assert (result.exit_code, without_times(result.output)) == (0, without_times(output))

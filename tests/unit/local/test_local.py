@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,9 @@ import pytest
 
 from cep.compiler.compile import compile_sources
 from cep.counts import Counts
+from cep.engine.chains.chain import Chain
+from cep.engine.corrections import Corrector
+from cep.engine.watermark import START_OF_TIME_US
 from cep.errors import InputError, Source
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
@@ -175,11 +180,16 @@ def test_a_late_event_corrects_what_was_reported_as_a_stream() -> None:
     corrected = programs(BY_CARD).with_corrections(Corrections(49_000_000))  # the watermark is 50 seconds
     result = match_chunks(corrected, chunks(*parts), as_stream=True)
     rows = [(row["kind"], row["revision"], f"{row['match_end']:%S}") for row in result.matches.to_pylist()]
-    assert rows == [("match", 0, "15"), ("match", 0, "20"), ("retract", 1, "20")]
+    assert rows == [("match", 0, "20"), ("retract", 1, "20"), ("match", 0, "15")]
     assert result.late[STREAM].column("id").to_pylist() == [5]
     assert result.late[STREAM].column("_late_seconds").to_pylist() == [49.0]
     counts = result.counts
     assert (counts.matches, counts.retracted, counts.uncorrected) == ({"by_card": 1}, {"by_card": 1}, 0)
+    assert counts.corrected == 1
+    assert [" ".join(line.split()) for line in summary_lines(counts, 0.0, {"payments": STREAM})][2:6] == [
+        *("late 1", "20 % of the events, up to 49 seconds behind the watermark", "of card = c (1)"),
+        "to keep them, raise `lateness` of stream `payments` (now 10 seconds)",
+    ]
     batch = match_chunks(corrected, chunks(*parts))
     rows = [(row["kind"], row["revision"], f"{row['match_end']:%S}") for row in batch.matches.to_pylist()]
     assert rows == [("match", 0, "15")]
@@ -213,3 +223,71 @@ def test_corrections_within_no_time_are_refused() -> None:
     assert str(error.value) == (
         "error[E0647]: corrections within no time\nhelp: write a duration above 0: correct within 1 hour"
     )
+
+
+TWO = """
+RULE by_card FROM payments PARTITION BY card PATTERN a -> b WITHIN 1 MINUTE
+LET lately = SUM(amount) OVER LAST 30 SECONDS
+DEFINE a AS amount < 50, b AS amount > 50 MEASURES b.lately AS lately, a.id AS first_id
+AFTER MATCH SKIP PAST LAST EVENT
+
+RULE refunded FROM payments, refunds PARTITION BY card PATTERN p -> r WITHIN 1 MINUTE
+DEFINE p ON payments AS amount > 20, r ON refunds AS amount > 0 MEASURES r.id AS first_id
+"""
+
+
+def test_corrections_come_as_a_stream_gives_them_that_takes_events_one_by_one() -> None:
+    streams = {"payments": STREAM, "refunds": Stream("refunds", FIELDS, "ts", ("id",), 10_000_000)}
+    rules = programs(TWO, streams).with_corrections(Corrections(40_000_000))
+    random = Random(5)
+    arrivals: list[tuple[str, dict[str, Any]]] = []
+    for number in range(300):
+        behind = random.choice([0, 0, 0, 0, 3, 8, 20, 45, 60])
+        row = {"id": number, "card": random.choice("cd"), "shop": 7, "ts": (number - behind) * 1_000_000}
+        arrivals.append((random.choice(list(streams)), row | {"amount": random.randrange(900) / 8}))
+    parts = {
+        name: [
+            Chunk(
+                pa.Table.from_pylist(rows[at : at + 40], schema=event_table_schema(stream)),
+                DEAD_LETTER_SCHEMA.empty_table(),
+            )
+            for rows in [[row for of, row in arrivals if of == name]]
+            for at in range(0, len(rows), 40)
+        ]
+        for name, stream in streams.items()
+    }
+    result = match_chunks(rules, parts, as_stream=True)
+
+    chain, expected, newest_us, late, corrected = Chain(rules), [], START_OF_TIME_US, [], 0
+    # Of each input comes next what its event time has reached least (`arrive`).
+    reached = {name: accumulate([row["ts"] for of, row in arrivals if of == name], max) for name in streams}
+    order = sorted((next(reached[of]), list(streams).index(of), at) for at, (of, _) in enumerate(arrivals))
+    for _, _, at in order:
+        name, row = arrivals[at]
+        is_late = row["ts"] <= newest_us - 10_000_000
+        final_us = max(matcher.final_us for matcher in chain.matchers if isinstance(matcher, Corrector))
+        if is_late and row["ts"] <= final_us:
+            late.append(row["id"])
+        else:
+            corrected += is_late
+            chain.push_events(streams[name], pa.Table.from_pylist([row], event_table_schema(streams[name])))
+        newest_us = max(newest_us, row["ts"])
+        chain.advance(newest_us - 10_000_000, expected.append, in_parts=False)
+    chain.finish(expected.append, in_parts=False)
+
+    def shown(table: pa.Table) -> list[str]:
+        names = ("rule", "match_id", "revision", "kind", "lately", "first_id")
+        return [repr([row[name] for name in names]) for row in table.to_pylist()]
+
+    def of_each(rows: list[str]) -> list[str]:
+        """Rows of the two programs come in turns, which the size of a step decides."""
+        return [row for name in ("by_card", "refunded") for row in rows if row.startswith(f"['{name}'")]
+
+    assert of_each(shown(result.matches)) == of_each(shown(rules.together(expected)))
+    assert (
+        sum(result.counts.retracted.values()) == sum("'retract'" in row for row in shown(result.matches)) > 30
+    )
+    assert (result.counts.corrected, result.counts.late) == (corrected, len(late))
+    assert min(corrected, len(late)) > 20
+    ids = [number for table in result.late.values() for number in table.column("id").to_pylist()]
+    assert sorted(ids) == sorted(late)
