@@ -32,7 +32,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
 _HIDDEN = "***"
 
-_TRANSPORT, _RESOLVE, _TLS = -195, -193, -181
+_TRANSPORT, _RESOLVE, _TLS, _FATAL = -195, -193, -181, -150
 # Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
 _UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192))  # transport, resolve, all down, timed out
 _REFUSED = frozenset(
@@ -74,8 +74,9 @@ class Connection:
             A variable of the environment is missing (E0853).
         """
         given = self.replaced_options()
-        # Its log would come between the lines of the summary; `noted` has what matters.
-        quiet = {"log_level": 0, "error_cb": noted}
+        # Its log would come between the lines of the summary; `noted` has what matters. What is fatal has
+        # level 0: it stays in a queue that nobody reads. Who asks for more (`debug`) reads it on stderr.
+        quiet = {"log_level": 0, "log.queue": "debug" not in given, "error_cb": noted}
         return {"bootstrap.servers": self.brokers, **quiet, **ours, **given}
 
     def replaced_options(self) -> dict[str, str]:
@@ -162,6 +163,11 @@ class Client:
         """Return what an error of librdkafka means to a user; `doing` is what it was in the way of."""
         error = cause.args[0] if isinstance(cause, Exception) and cause.args else cause
         code = error.code() if hasattr(error, "code") else None
+        if code == _FATAL:  # it says no more than that
+            error = self._reason() or error
+            code = error.code()
+        elif code is not None and error.fatal():
+            self.noted(error)
         refused = self._refusal()
         if refused is not None and code in _UNREACHABLE:
             error, code = refused, refused.code()
@@ -194,6 +200,16 @@ class Client:
                 "start it, or name its host and port in `brokers`",
             )
         return InputError("E0856", f"Kafka failed at {doing}: {self.connection.shown(error)}")
+
+    def _reason(self) -> Any:
+        """Return why a client can do no more, None: it does not say. It says it once."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.client.poll(0)
+        except KafkaException as error:
+            self.noted(error.args[0])
+        return next((error for error in self.noted.errors.values() if error.fatal()), None)
 
     def _refusal(self) -> Any:
         return next((error for code, error in self.noted.errors.items() if code in _REFUSED), None)
