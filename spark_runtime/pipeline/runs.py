@@ -41,6 +41,7 @@ from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
 from spark_runtime.sessions.run_folder import places
+from spark_runtime.sessions.state_stores import forget_ended
 from spark_runtime.sinks.places import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
@@ -282,11 +283,14 @@ class StreamRun(PipelineRun):
         self.totals.counts.add(Counts(latest=done.reached.latest))
         finishes = self.pipeline.finishes and not done.ended
         query = _Query(flow, checkpoint, sources, of_spark, tables)
-        with self._display():
-            # Only Spark knows when a source that only Spark can read has been read to its end.
-            self.was_stopped = self._run_query(query, finishes and not of_spark)
-            if finishes and of_spark and not self.was_stopped:
-                self.was_stopped = self._run_query(query, True)
+        try:
+            with self._display():
+                # Only Spark knows when a source that only Spark can read has been read to its end.
+                self.was_stopped = self._run_query(query, finishes and not of_spark)
+                if finishes and of_spark and not self.was_stopped:
+                    self.was_stopped = self._run_query(query, True)
+        finally:
+            forget_ended(self.spark)
         if self.batches is not None and not self.was_stopped:
             self.batches.require_progress()
         return self.totals.counts

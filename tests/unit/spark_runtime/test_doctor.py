@@ -57,6 +57,16 @@ def test_a_sound_pipeline_has_no_problem_and_only_its_folder_is_made(pipeline: P
     assert sorted(pipeline.parent.rglob("*")) == sorted([*before, pipeline.parent / "alerts"])
 
 
+def test_files_that_a_stream_has_read_may_be_gone(pipeline: Path) -> None:
+    commits = pipeline.parent / "checkpoint" / "query" / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").write_text("v1\n{}")
+    (pipeline.parent / "events" / "1.json").unlink()
+    code, lines = doctor(pipeline)
+    assert code == 0
+    assert lines[3:5] == ["ok      checkpoint  the run goes on from here", "ok      source s (json)"]
+
+
 def test_each_problem_is_told_with_its_help(pipeline: Path) -> None:
     (pipeline.parent / "events" / "1.json").unlink()
     (pipeline.parent / "events").rmdir()
