@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +12,7 @@ import yaml
 
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
+from cep.documents.csv_settings import csv_layout
 from cep.documents.source_file import read_source
 from cep.documents.stream_settings import check_column, device_clock, duration
 from cep.documents.table_settings import TABLE_SETTINGS, required_settings, table_settings
@@ -27,7 +27,6 @@ from cep.schema.stream import (
     MAX_VALID_US,
     MIN_VALID_US,
     UNITS,
-    CsvLayout,
     Field,
     Stream,
     canonical_ddl,
@@ -51,37 +50,6 @@ _OTHER_UNITS = {
     **dict.fromkeys(("us", "µs", "micros"), "microseconds"),
     **dict.fromkeys(("ns", "nanos"), "nanoseconds"),
 }
-
-_EXAMPLES = {"delimiter": '";", or tab', "quote": '"\'", or none'}
-
-ENCODINGS = (
-    "utf-8",
-    "utf-16",
-    "utf-16-le",
-    "utf-16-be",
-    "ascii",
-    "iso8859-1",
-    "iso8859-2",
-    "iso8859-5",
-    "iso8859-9",
-    "iso8859-15",
-    "cp1250",
-    "cp1251",
-    "cp1252",
-    "cp1253",
-    "cp1254",
-    "cp437",
-    "cp850",
-    "koi8-r",
-    "mac-roman",
-    "shift_jis",
-    "cp932",
-    "euc_jp",
-    "gb18030",
-    "big5",
-    "euc_kr",
-)
-"""Encodings of CSV files, by Python's names. Their other names (latin-1, windows-1252) are accepted too."""
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 _PLACE = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
@@ -439,84 +407,6 @@ def _path(document: Document, node: yaml.Node) -> tuple[str, ...] | None:
         )
         return None
     return tuple(quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(text))
-
-
-def csv_layout(document: Document, node: yaml.Node) -> CsvLayout | None:
-    """Return how CSV files are written, or None after a report if a setting is wrong."""
-    found = document.settings(node, "`csv`", ("delimiter", "quote", "header", "columns", "encoding"))
-    if found is None:
-        return None
-    before = len(document.diagnostics)
-    delimiter = _sign(document, found, "delimiter", ",", {"tab": "\t", "\\t": "\t"})
-    quote = _sign(document, found, "quote", '"', {"none": ""})
-    has_header = True
-    if "header" in found:
-        has_header = document.boolean(found["header"], "`header`") is not False
-    columns: list[str] = []
-    if "columns" in found:
-        columns = [name for name, _ in document.texts(found["columns"], "`columns`") or []]
-    encoding = _encoding(document, found["encoding"]) if "encoding" in found else "utf-8"
-    if "columns" in found and has_header:
-        document.problem(
-            "E0416",
-            "`columns` of files that name their columns",
-            found["columns"],
-            "the first line names the columns",
-            "add header: false, or remove `columns`",
-        )
-    if delimiter == quote:
-        document.problem(
-            "E0416",
-            "`delimiter` and `quote` are the same",
-            found.get("quote", found.get("delimiter")),
-            "one sign for two things",
-            "write another sign, or quote: none",
-        )
-    if len(document.diagnostics) > before or encoding is None:
-        return None
-    return CsvLayout(delimiter, quote, has_header, tuple(columns), encoding)
-
-
-def _sign(
-    document: Document, found: dict[str, yaml.Node], name: str, usual: str, words: dict[str, str]
-) -> str:
-    """Return a setting of one character."""
-    if name not in found:
-        return usual
-    text = document.text(found[name], f"`{name}`")
-    if text is None:
-        return usual
-    sign = words.get(text, text)
-    if sign and not (len(sign) == 1 and sign.isascii() and not sign.isalnum() and sign not in "\r\n\0"):
-        document.problem(
-            "E0420",
-            f"`{name}` cannot be `{text}`",
-            found[name],
-            "expected one sign, not a letter or a digit",
-            f"write for example: {name}: {_EXAMPLES[name]}",
-        )
-        return usual
-    return sign
-
-
-def _encoding(document: Document, node: yaml.Node) -> str | None:
-    text = document.text(node, "`encoding`")
-    if text is None:
-        return None
-    try:
-        name = codecs.lookup(text).name
-    except (LookupError, ValueError):
-        name = ""
-    if name not in ENCODINGS:
-        document.problem(
-            "E0420",
-            f"there is no encoding `{text}`",
-            node,
-            "not the encoding of a text",
-            "write for example utf-8, latin-1, cp1252, utf-16 or shift_jis",
-        )
-        return None
-    return name
 
 
 def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from cep.expression import Type
 from cep.schema.stream import UNITS, Field, Stream
 
 DEAD_LETTER_SCHEMA = pa.schema(
@@ -36,6 +37,18 @@ MAX_NESTING = 100
 
 _COUNT = re.compile(r"-?([0-9]{9,20})(?:\.[0-9]*)?")
 
+_NUMBERS = tuple(
+    (re.compile(rf"-?(?:{pattern})"), form)
+    for pattern, form in (
+        (r"[0-9]{1,3}(,[0-9]{3})+\.[0-9]*|[0-9]{1,3}(,[0-9]{3}){2,}", '{thousands: ","}'),
+        (r"[0-9]{1,3}(\.[0-9]{3})+,[0-9]*|[0-9]{1,3}(\.[0-9]{3}){2,}", '{decimal: ",", thousands: "."}'),
+        (r"[0-9]{1,3}( [0-9]{3})+,[0-9]*", '{decimal: ",", thousands: " "}'),
+        (r"[0-9]{1,3},[0-9]{3}", '{decimal: ","}, or {thousands: ","}'),
+        (r"[0-9]*,[0-9]+", '{decimal: ","}'),
+    )
+)
+"""Numbers as CSV files may write them, and the setting that says so."""
+
 NOT_UTF8 = "not UTF-8 text"
 NOT_JSON = "not a JSON object"
 TOO_DEEP = f"nested more than {MAX_NESTING} levels deep"
@@ -49,14 +62,18 @@ def not_encoded(encoding: str) -> str:
     return NOT_UTF8 if encoding == "utf-8" else f"not {encoding} text"
 
 
-def wrong_type(field: Field, value: str) -> str:
-    """Return the reason for a value that is not of its field's type; `value` as the input has it."""
-    return f"{not_of_type(field)}: {_shown(value)}{_advice(field, value)}"
+def wrong_type(field: Field, value: str, form: str = "") -> str:
+    """Return the reason for a value that is not of its field's type; `value` as the input has it.
+
+    `form`: how numbers are written, where the stream says it (`CsvLayout.number_form`).
+    """
+    advice = "" if form else _advice(field, value)
+    return f"{not_of_type(field, form)}: {_shown(value)}{advice}"
 
 
-def not_of_type(field: Field) -> str:
+def not_of_type(field: Field, form: str = "") -> str:
     """Return the reason for a value that is not of its field's type, without the value."""
-    return f"field `{field.name}` is not of type {field.declared}"
+    return f"field `{field.name}` is not of type {field.declared}{form}"
 
 
 def _shown(value: str) -> str:
@@ -69,7 +86,13 @@ def _shown(value: str) -> str:
 
 
 def _advice(field: Field, value: str) -> str:
-    """Return what to declare where a point in time is a number, of nine digits on: from the year 1973."""
+    """Return what to declare for a number in another form, or a point in time that is one.
+
+    Counts have nine digits or more: from the year 1973 on.
+    """
+    if field.type in (Type.DOUBLE, Type.BIGINT):
+        found = next((form for pattern, form in _NUMBERS if pattern.fullmatch(value)), "")
+        return found and f"; for such numbers declare csv: {found}"
     found = _COUNT.fullmatch(value)
     if found is None or field.declared != "timestamp":
         return ""

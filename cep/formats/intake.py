@@ -30,7 +30,8 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
         counts.refused[chunk.source] = 1
     else:
         reasons = chunk.dead_letters.column("reason").to_pylist()
-        prefixes = [not_of_type(field) for field in stream.fields] if reasons else ()
+        forms = dict.fromkeys((stream.csv.number_form, "")) if reasons else ()
+        prefixes = [not_of_type(field, form) for form in forms for field in stream.fields]
         counts.reasons = reason_counts(reasons, prefixes)
     if chunk.events.num_rows and not stream.is_static:
         latest_us = pc.max(chunk.events.column(stream.event_time)).as_py()

@@ -121,7 +121,8 @@ class CsvLayout:
     """How the CSV files of a stream are written.
 
     `quote` is empty if the files quote nothing. `columns` names the columns of a file without a header. If
-    `columns` is empty, such a file has the columns of the schema.
+    `columns` is empty, such a file has the columns of the schema. In numbers `decimal` stands before the
+    fraction, and `thousands`, if it is not empty, may stand between groups of three digits.
     """
 
     delimiter: str = ","
@@ -129,6 +130,17 @@ class CsvLayout:
     has_header: bool = True
     columns: tuple[str, ...] = ()
     encoding: str = "utf-8"
+    decimal: str = "."
+    thousands: str = ""
+
+    @property
+    def number_form(self) -> str:
+        """How numbers are written, if not as usual: `` with decimal `,` ``."""
+        decimal = f"decimal `{self.decimal}`" if self.decimal != "." else ""
+        sign = self.thousands.encode("unicode_escape").decode()  # some blanks cannot be printed
+        thousands = f"thousands `{sign}`" if sign else ""
+        words = " and ".join(filter(None, (decimal, thousands)))
+        return f" with {words}" if words else ""
 
 
 COMMA_SEPARATED = CsvLayout()

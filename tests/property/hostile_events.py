@@ -53,6 +53,9 @@ LAYOUTS = (
     CsvLayout(encoding="cp1252"),
     CsvLayout(encoding="utf-16"),
     CsvLayout(delimiter="^", quote="]"),
+    CsvLayout(delimiter=";", decimal=",", thousands="."),
+    CsvLayout(decimal=",", thousands="\u202f"),
+    CsvLayout(delimiter=";", thousands="'"),
 )
 
 # ---------------------------------------------------------------- streams
@@ -148,7 +151,7 @@ _NUMBERS = (
 _NO_NUMBERS = (
     "NaN", "Infinity", "-Infinity", "-NaN", "Inf", "-Inf", "nan", "inf", "+1", "01", "-01", "1.", ".5", "-",
     "--1", "1e", "1e+", "0x1F", "1_000", "1,000", " 1", "1 ", "\u0663", "1\0", "True", "TRUE", "yes", "tru",
-    "nul", "",
+    "nul", "", "1,5", "1.234,5", "1.234.567", "12.34,5", "1.2345", ",5", "5,", "1'234.5", "1,234.5e3", "1.,5",
 )
 _BARE_WORDS = ("NaN", "Infinity", "-Infinity", "-NaN", "Inf", "-Inf", "+Infinity", "nan", "Infinit")
 _TIMES = (
@@ -324,13 +327,20 @@ def csv_field(text: str, layout: CsvLayout, random: Random) -> str:
 
 def good_csv_line(stream: Stream, header: Sequence[str], random: Random) -> bytes:
     """Return a line that is an event."""
-    values = {field.column: good_text(field, random) for field in stream.fields}
+    values = {field.column: _in_layout(good_text(field, random), field, stream) for field in stream.fields}
     return csv_line(stream, header, values, random)
+
+
+def _in_layout(text: str, field: Field, stream: Stream) -> str:
+    """Return a number with the signs of the files of a stream; other values as they are."""
+    is_number = field.type in (Type.DOUBLE, Type.BIGINT) or field.unit
+    return text.replace(".", stream.csv.decimal) if is_number else text
 
 
 def hostile_csv_line(stream: Stream, header: Sequence[str], random: Random) -> bytes:
     """Return one line or several. They may be an event or not."""
-    values = {field.column: good_text(field, random) for field in stream.fields if random.random() < 0.9}
+    chosen = [field for field in stream.fields if random.random() < 0.9]
+    values = {field.column: _in_layout(good_text(field, random), field, stream) for field in chosen}
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         values[random.choice(header)] = random.choice(HOSTILE_TEXTS)
     line = csv_line(stream, header, values, random)

@@ -26,6 +26,7 @@ from cep.errors import InputError
 from cep.formats import dead_letter
 from cep.formats.file_columns import carriage_returns, columns_without_header, refuse_trees, require_columns
 from cep.formats.protocol import MAX_RECORD_LINES, Decoded, Indices, Problem, RecordFormat, RecordReader
+from cep.formats.text.csv_numbers import usual_numbers
 from cep.formats.text.file_beginnings import refuse_other_contents
 from cep.formats.text.lines import Lines
 from cep.schema.stream import COMMA_SEPARATED, CsvLayout, Stream
@@ -132,10 +133,13 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     kept = indices[is_event]
     for field in stream.fields:
         column = texts.column(field.name)
-        values, not_typed = column_from_text(column, field)
+        usual, not_written_so = usual_numbers(column, field, stream.csv)
+        values, not_typed = column_from_text(usual, field)
+        not_typed = not_typed if not_written_so is None else not_typed | not_written_so
         columns.append(values)
         for row in np.flatnonzero(not_typed & ~bad).tolist():
-            reasons[row] = dead_letter.wrong_type(field, column[row].as_py())
+            form = "" if not_written_so is None else stream.csv.number_form
+            reasons[row] = dead_letter.wrong_type(field, column[row].as_py(), form)
         bad |= not_typed
     events = pa.Table.from_arrays(columns, schema=event_table_schema(stream))
     if reasons:
