@@ -23,6 +23,7 @@ SYNTAX: dict[str, str] = {
     "E0114": "a sign or a word of another language",
     "E0115": "a second rule without RULE",
     "E0116": "a bracket that is not closed, or that closes nothing",
+    "E0117": "a file in another language",
     "E0150": "part of the language, but not supported yet",
 }
 """E01. The text of a rule file."""

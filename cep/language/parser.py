@@ -28,6 +28,7 @@ from cep.language.clauses.window import find_window
 from cep.language.cursor import ProblemError
 from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme
+from cep.language.other_languages.recognize import other_language
 from cep.language.patterns import PatternReader
 
 
@@ -83,6 +84,8 @@ class _Parser(PatternReader):
                     help="write: RULE name FROM stream PARTITION BY column PATTERN a -> b DEFINE a AS ...",
                 )
             )
+        elif not self.begins_rule() and self.is_other_language():
+            return
         elif not self.begins_rule():
             self.recover(self.before_first_rule)
             while not self.is_at_end() and not self.begins_rule():
@@ -104,6 +107,17 @@ class _Parser(PatternReader):
             rule = self.rule()
             if rule is not None:
                 rules.append(rule)
+
+    def is_other_language(self) -> bool:
+        """Return whether the text is in a language of others; report which, and the rule that it would be."""
+        found = other_language(self.source.text)
+        if found is None:
+            return False
+        help_text = found.help
+        if found.rule is not None and not parse(Source("rule", found.rule))[1]:
+            help_text += ", for example:\n" + found.rule
+        self.diagnostics.append(self.problem("E0117", found.title, found.span, "not a rule", help_text))
+        return True
 
     def before_first_rule(self) -> NoReturn:
         token = self.now

@@ -1,0 +1,123 @@
+"""Texts in other languages: which it is, the rule that is proposed, and docs/coming_from.md."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from cep.compiler.compile import check_sources
+from cep.diagnostics.diagnostic import render
+from cep.documents.schema_file import parse_streams
+from cep.errors import Source
+from cep.language.other_languages.recognize import other_language
+from cep.language.parser import parse
+from tests.pages import DOCS, blocks
+from tests.property.hostile_text import seeds
+
+PAGE = (DOCS / "coming_from.md").read_text()
+GOLDEN = Path(__file__).parents[2] / "golden/errors"
+PAIRS = re.findall(r"^```sql\n(.*?)^```\n\n```cep\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def problems_of(rule: str) -> str:
+    streams, wrong = parse_streams(Source("streams", blocks(PAGE, "yaml")[0]))
+    assert wrong == []
+    return render(check_sources([Source("rule", rule)], streams)[1])
+
+
+@pytest.mark.parametrize("rule", blocks(PAGE, "cep"))
+def test_a_rule_of_the_page_is_a_rule_over_its_streams(rule: str) -> None:
+    assert problems_of(rule) == ""
+
+
+@pytest.mark.parametrize(("text", "rule"), PAIRS, ids=[rule.split("\n")[3] for _, rule in PAIRS])
+def test_the_rule_of_the_page_is_the_one_that_is_proposed(text: str, rule: str) -> None:
+    found = other_language(text)
+    assert found is not None
+    assert found.rule is not None
+    assert f"{found.rule}\n" == rule
+    (problem,) = parse(Source("text", text))[1]
+    assert problem.code == "E0117"
+    assert problem.help.endswith(f", for example:\n{found.rule}")
+
+
+def test_the_page_has_an_example_of_each_language_that_is_translated() -> None:
+    assert len(PAIRS) == 5
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("E0117*.txt")), ids=lambda file: file.stem)
+def test_a_message_links_to_a_section_of_the_page(file: Path) -> None:
+    for anchor in re.findall(r"coming_from\.md#(\w+)", file.read_text()):
+        assert anchor in {heading.lower() for heading in re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)}
+
+
+def test_no_rule_file_is_taken_for_another_language() -> None:
+    texts = seeds(rules=True)
+    assert len(texts) > 100
+    for text in texts:
+        if "RULE" in text or "VIEW" in text:
+            assert other_language(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-- select * from pattern [ every a -> b ]\nRULE r FROM s PARTITION BY k PATTERN a",
+        "/* MATCH_RECOGNIZE ( */ x\nRULE r\nFROM s PARTITION BY k PATTERN a",
+        "FROM payments PARTITION BY card PATTERN a -> b",
+        "select",
+        "payments",
+        "",
+        "PATTERN a -> b",
+        "TITLE 'insert into' FROM s PARTITION BY k PATTERN a",
+        "with best regards",
+    ],
+)
+def test_what_is_no_other_language_is_not_taken_for_one(text: str) -> None:
+    assert other_language(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select * from pattern [every a=A -> (b=B or c=C)]",
+        "select * from pattern [every a=A",
+        "select * from t match_recognize (",
+        "select * from t match_recognize (pattern (A {- B -}) define A as true)",
+        "select * from t match_recognize (define A as true)",
+        "sequence [process where true] until [x where true]",
+        'sequence by a [process where x like~ "y*"] [any where true]',
+        "from every e1=A -> e2=B[x > 5 select 1 insert into O",
+        "select count(*) from table(tumble(table t, descriptor(ts), 5)) group by k",
+    ],
+)
+def test_what_cannot_be_translated_is_only_named(text: str) -> None:
+    (problem,) = parse(Source("text", text))[1]
+    assert problem.code == "E0117"
+    assert "\n" not in problem.help
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select " + "pattern [" * 2_000,
+        "select x from t match_recognize (" + "(" * 3_000,
+        "select x from t match_recognize (pattern (" + "A " * 1_500 + ") define A as true)",
+        "sequence by " + "a, " * 1_000 + "[" * 500,
+        "from every " + "e1=A -> " * 400,
+        "@app:name" + "\n" * 19_000,
+        "from " + "a" * 19_000,
+        "from every" + " " * 19_000,
+        "create " + "@name (" * 2_000,
+        "-- x\n" * 9_000 + "select x from t",
+        "select sum(" * 400 + " from tumble(5 minutes) group by " + "a," * 300,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_text_is_recognized_fast(text: str) -> None:
+    began = time.process_time()
+    other_language(text)
+    assert time.process_time() - began < 0.1
