@@ -34,7 +34,8 @@ _HIDDEN = "***"
 
 _TRANSPORT, _RESOLVE, _TLS, _FATAL = -195, -193, -181, -150
 # Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
-_UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192))  # transport, resolve, all down, timed out
+# Transport, resolve, all down, timed out; the handle of a broker is gone, and its connection.
+_UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192, -197, -137))
 _REFUSED = frozenset(
     (-181, -169, 29, 30, 31, 33, 34, 53, 58)
 )  # TLS, authentication, authorization of whatever

@@ -39,8 +39,9 @@ _NO_ID = "A" * 22  # 16 bytes of 0
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
 _TIMED_OUT = -185
-_PASSING = frozenset((-190, -188, 3, 5, 6, 78))
-"""Unknown partition or topic, no leader, offset not available: of a partition that is new, or is moving."""
+_PASSING = frozenset((-190, -188, 3, 5, 6, 74, 75, 78))
+"""Unknown partition or topic, no leader, another epoch of it, offset not available: of a partition that is new,
+or is moving."""
 
 _PASSING_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
