@@ -122,6 +122,44 @@ def test_before_it_reads_a_run_says_what_the_cluster_refuses(broker: Broker, tmp
     assert "the-wrong-password" not in done.stdout + done.stderr
 
 
+def test_a_topic_that_was_made_again_is_refused_though_it_is_longer(broker: Broker, tmp_path: Path) -> None:
+    require(CONNECTOR.is_dir(), "Spark's connector for Kafka")
+    topic = broker.topic()
+    broker.send(topic, [Tick(number).text for number in range(5)])
+    source = f'brokers: "{broker.address}", topic_pattern: {topic}.*'
+    file = write_pipeline(tmp_path, source, "checkpoint: checkpoint")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    with subprocess.Popen(  # one Java for all, with the jars
+        [sys.executable, "-c", _RUN_WHEN_TOLD, str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        broker.remake(topic)
+        broker.send(topic, [Tick(number).text for number in range(100, 130)])
+        process.stdin.write("\n")
+        process.stdin.flush()
+        second = process.stdout.readline()
+    assert (first, second) == ("5\n", "E0854\n")
+
+
+_RUN_WHEN_TOLD = """
+import sys
+from cep.errors import CepError
+from spark_runtime import run_pipeline
+
+print(run_pipeline(sys.argv[1], quiet=True).counts.events, flush=True)
+sys.stdin.readline()
+try:
+    run_pipeline(sys.argv[1], quiet=True)
+except CepError as error:
+    print(error.code, flush=True)
+"""
+
 _RUN_EACH = """
 import json, sys
 from cep.errors import CepError

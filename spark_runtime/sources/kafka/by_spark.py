@@ -7,6 +7,7 @@ read stands in Spark's own log.
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,16 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from cep.errors import CepError, InputError
+from cep.errors import CepError, InputError, StateError
 from cep.formats.protocol import RecordFormat
 from cep.schema.stream import Stream
 from spark_runtime.kafka_connection import WAIT_SECONDS
 from spark_runtime.plan.dataflow import Dataflow
 from spark_runtime.plan.message_frames import MessageFrame
+from spark_runtime.sources.kafka.fetch import NO_ID
 from spark_runtime.sources.kafka.java_client import require_topics
 from spark_runtime.sources.messages.log import HEADER
+from spark_runtime.sources.messages.offsets import identities, read_start, to_json, write_start
 from spark_runtime.sources.messages.reading import EARLIEST, LATEST, Begin
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class KafkaOfSpark:
     spec: KafkaOfSparkSpec
     value_format: RecordFormat
     columns: Mapping[str, str]  # what a message has, by the name of the column of the stream
+    log: str = ""  # the file in which a stream notes the identifiers of its topics
 
     def check_settings(self, spark: Mapping[str, str]) -> None:
         """Raise InputError if no setting names the jars; `spark` are the settings of the session."""
@@ -81,7 +85,9 @@ class KafkaOfSpark:
                 raise _no_connector(JARS) from error
             raise
         spec = self.spec
-        require_topics(spark, spec.connection, self.options(), () if spec.pattern else spec.topics)
+        found = require_topics(spark, spec.connection, self.options(), () if spec.pattern else spec.topics)
+        if is_stream and self.log:
+            self._require_same(found)
         frame, names = self._with_columns(rows)
         messages = MessageFrame(
             frame,
@@ -93,6 +99,26 @@ class KafkaOfSpark:
         return flow.read(
             messages.selected(), messages.reader(flow.packer, may_be_late=False, is_planned=True)
         )
+
+    def _require_same(self, found: Mapping[str, str]) -> None:
+        """Raise StateError if a topic was made again: Spark would go on at the offsets of the old one."""
+        spec, file = self.spec, Path(self.log)
+        known = (
+            {log: text for log, (text, _) in identities(read_start(file)).items()} if file.exists() else {}
+        )
+        for topic, now in found.items():
+            if spec.pattern and re.fullmatch(spec.pattern, topic) is None:
+                continue
+            if known.get(topic, now) != now:
+                raise StateError(
+                    "E0854",
+                    f"topic `{topic}` is not the topic that it was: it is {now}, and was {known[topic]}",
+                    "it was deleted and made again, so messages may be lost, and `via: spark` cannot go on: "
+                    "start with an empty checkpoint directory",
+                )
+            if now != NO_ID:
+                known[topic] = now
+        write_start(file, to_json({}, {topic: (text, 0) for topic, text in known.items()}))
 
     def options(self) -> dict[str, str]:
         """Return the options of the connector.

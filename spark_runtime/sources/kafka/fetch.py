@@ -34,14 +34,15 @@ _BEHIND_SECONDS = 2.0
 the leader of a partition that is new, or has moved, learns a little later what all have."""
 
 _CALL_SECONDS = 30.0
-_NO_ID = "A" * 22  # 16 bytes of 0
+NO_ID = "A" * 22
+"""The identifier of a topic for brokers that have none: 16 bytes of 0."""
 
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
 _TIMED_OUT = -185
 _PASSING = frozenset((-190, -188, 3, 5, 6, 74, 75, 78))
-"""Unknown partition or topic, no leader, another epoch of it, offset not available: of a partition that is new,
-or is moving."""
+"""Unknown partition or topic, no leader, another epoch of it, offset not available: of a partition that is
+new, or is moving."""
 
 _PASSING_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
@@ -111,7 +112,7 @@ def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
             told = str(described.result(_CALL_SECONDS).topic_id)
         except KafkaException as error:
             raise admin.error(error, f"topic `{topic}`") from error
-        found[topic] = "" if told == _NO_ID else told
+        found[topic] = "" if told == NO_ID else told
     return found
 
 

@@ -26,8 +26,8 @@ _REFUSED = ("Authentication", "Authorization")
 
 def require_topics(
     spark: SparkSession, connection: Connection, options: Mapping[str, str], topics: Sequence[str]
-) -> None:
-    """Ask for the topics; without any, whether the cluster lets us in. It takes some 10 seconds at most.
+) -> dict[str, str]:
+    """Return the identifiers of the topics; without any, of all. It takes some 10 seconds at most.
 
     Parameters
     ----------
@@ -60,14 +60,15 @@ def require_topics(
             "look at `options`; `kafka.` in front of a name makes it a setting of Java's client",
         ) from error
     try:
-        if topics:
-            names = java.java.util.ArrayList()
-            for topic in topics:
-                names.add(topic)
-            found = client.describeTopics(names).allTopicNames()
-        else:
-            found = client.listTopics().names()
-        found.get(_WAIT_MS + 1000, java.java.util.concurrent.TimeUnit.MILLISECONDS)
+        wait = _WAIT_MS + 1000, java.java.util.concurrent.TimeUnit.MILLISECONDS
+        if not topics:
+            listed = client.listTopics().listings().get(*wait)
+            return {topic.name(): topic.topicId().toString() for topic in listed}
+        names = java.java.util.ArrayList()
+        for topic in topics:
+            names.add(topic)
+        described = client.describeTopics(names).allTopicNames().get(*wait)
+        return {topic: described.get(topic).topicId().toString() for topic in topics}
     except Py4JJavaError as error:
         raise _meaning(_causes(error), connection, what) from error
     finally:

@@ -69,7 +69,7 @@ class KafkaOfSparkSpec:
         from spark_runtime.sources.kafka.by_spark import KafkaOfSpark
 
         value_format, columns = self.read.formatted(context.stream)
-        return KafkaOfSpark(context.stream, self, value_format, columns)
+        return KafkaOfSpark(context.stream, self, value_format, columns, context.log)
 
 
 class _KafkaType:
