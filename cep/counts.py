@@ -74,6 +74,15 @@ class Counts:
         By source partition the latest event time, where a source has several.
     latest_late
         By stream how far the most late event was behind.
+    records
+        By stream how many records were of it, before any was refused.
+    absent
+        By stream and column (`absent_name`) how many of them were among records that lack its field, as far
+        as they were looked at.
+    looked_at
+        By stream how many of those records were looked at.
+    instead
+        By stream and column what they have instead; the first text counts.
     clocks
         By source partition what is known of the clocks of its devices; a later text takes the place of an
         earlier one.
@@ -109,6 +118,10 @@ class Counts:
     partitions: Highest = field(default_factory=dict, compare=False)
     latest_late: Highest = field(default_factory=dict, compare=False)
     clocks: dict[str, str] = field(default_factory=dict, compare=False)
+    records: Split = field(default_factory=dict, compare=False)
+    absent: Split = field(default_factory=dict, compare=False)
+    looked_at: Split = field(default_factory=dict, compare=False)
+    instead: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
@@ -143,6 +156,15 @@ class Counts:
         """Files that were not read, or not as they are now."""
         return len(self.refused) + len(self.gone) + len(self.changed)
 
+    @property
+    def absent_columns(self) -> list[tuple[str, str]]:
+        """Streams and columns whose field is in no record, as far as they were looked at."""
+        found = (tuple(name.split(_OF, 1)) for name, n in self.absent.items() if n == self._n_of(name))
+        return sorted((stream, column) for stream, column in found)
+
+    def _n_of(self, absent: str) -> int:
+        return self.records.get(absent.split(_OF, 1)[0], 0)
+
     def add(self, other: Counts) -> None:
         """Add what `other` counted."""
         self.events += other.events
@@ -151,6 +173,7 @@ class Counts:
         self.rows += other.rows
         self.waiting |= other.waiting
         self.clocks |= other.clocks
+        self.instead = other.instead | self.instead
         self.deadlines |= other.deadlines
         self.waiting_bytes |= other.waiting_bytes
         for name in _SPLITS:
@@ -179,6 +202,14 @@ class Counts:
         return cls(**found)
 
 
+_OF = ": "
+
+
+def absent_name(stream: str, column: str) -> str:
+    """Return the name of a column in `Counts.absent`."""
+    return f"{stream}{_OF}{column}"
+
+
 _SPLITS = (
     *(
         "reasons",
@@ -192,7 +223,7 @@ _SPLITS = (
         "dropped_runs",
     ),
     *("versions", "retracted", "empty", "refused", "gone", "changed", "lost", "tombstones", "refused_rows"),
-    "stale_tables",
+    *("stale_tables", "records", "absent", "looked_at"),
 )
 _BOUNDED = frozenset(("late_in", "late_keys"))
 _HIGHEST = ("latest", "partitions", "latest_late")

@@ -144,6 +144,11 @@ class RuleSet:
         return self.streams | self.tables
 
     @cached_property
+    def read_columns(self) -> frozenset[tuple[str, str]]:
+        """Names of streams and tables, and of their columns, that rules read."""
+        return frozenset().union(*(program.read_columns for program in self.programs))
+
+    @cached_property
     def has_kinds(self) -> bool:
         """Whether rows of matches have `REVISION` and `KIND`: with corrections, and beside views."""
         return self.corrections is not None or any(rule.is_view for rule in self.rules)

@@ -150,13 +150,13 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
     instead = "leave out --as-stream"
     if quiet:
         kept = [name for name, path in (("late", late), ("dead_letter", dead_letter)) if path is not None]
-        lines = loss_lines(counts, rule_set.inputs, instead, kept=kept)
+        lines = loss_lines(counts, rule_set.inputs, instead, rule_set.read_columns, kept=kept)
     else:
         seconds = time.perf_counter() - started - watched.compile_seconds
-        lines = summary_lines(counts, seconds, rule_set.inputs, instead)
+        lines = summary_lines(counts, seconds, rule_set.inputs, instead, rule_set.read_columns)
     for line in lines:
         click.echo(line, err=True)
-    if counts.passed_over:
+    if counts.passed_over or not rule_set.read_columns.isdisjoint(counts.absent_columns):
         click.get_current_context().exit(EXIT_PASSED_OVER)
 
 

@@ -64,5 +64,5 @@ def run(
     )
     if as_json:
         click.echo(json.dumps(summary.to_json(), ensure_ascii=False))
-    if summary.counts.passed_over:
+    if summary.counts.passed_over or summary.lacks_fields:
         click.get_current_context().exit(EXIT_PASSED_OVER)

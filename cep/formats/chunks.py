@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,8 @@ class Chunk:
     `source` is the file or what else the events are from, `latest` the position of the event with the latest
     time, and `place` that position as text. Of a file that `is_refused` there are no events: its only dead
     letter says from which position on it could not be read. A file that `is_empty` has no byte. `partition`
-    is the partition of a source that has several.
+    is the partition of a source that has several. `n_records` says how many records were of the stream,
+    before any was refused, and `absent` which columns they lacked (`Decoded.absent`).
     """
 
     events: pa.Table
@@ -40,6 +41,8 @@ class Chunk:
     is_empty: bool = False
     partition: str = ""
     place: str = ""
+    n_records: int = 0
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 def place_in_file(file: str, position: int) -> str:
@@ -75,6 +78,7 @@ class Piece:
     first_line: int
     problems: Sequence[Problem]  # line or row, reason
     cells: pa.RecordBatch | None = None  # of Parquet: what the rows from `first_line` on have
+    absent: Mapping[str, str] = field(default_factory=dict)  # see `Decoded`
 
     @property
     def next_position(self) -> int:
@@ -145,7 +149,15 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
         [raw for _, _, raw in dead],
     ]
     dead_letters = pa.table(columns, schema=DEAD_LETTER_SCHEMA)
-    return Chunk(events, dead_letters, piece.source, latest, place=place_in_file(piece.source, latest))
+    return Chunk(
+        events,
+        dead_letters,
+        piece.source,
+        latest,
+        place=place_in_file(piece.source, latest),
+        n_records=len(piece.events),
+        absent=piece.absent,
+    )
 
 
 def _unusable(

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.counts import MOST_NAMES, Counts, Split, largest, reason_counts
+from cep.counts import MOST_NAMES, Counts, Split, absent_name, largest, reason_counts
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import not_of_type
 from cep.formats.late_events import LATE_COLUMN
+from cep.formats.text.absent_fields import N_LOOKED_AT
 from cep.rule_set import Corrections
 from cep.schema.stream import Stream
 
@@ -24,6 +25,12 @@ def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
     counts = Counts(events=chunk.events.num_rows)
     if stream.table is not None:
         counts = Counts(versions={stream.name: chunk.events.num_rows})
+    if chunk.n_records:
+        counts.records[stream.name] = chunk.n_records
+    if chunk.absent:
+        counts.looked_at[stream.name] = min(chunk.n_records, N_LOOKED_AT)
+        names = {absent_name(stream.name, name): text for name, text in chunk.absent.items()}
+        counts.absent, counts.instead = dict.fromkeys(names, chunk.n_records), names
     if chunk.is_empty:
         counts.empty[chunk.source] = 1
     if chunk.is_refused:

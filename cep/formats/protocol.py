@@ -10,7 +10,7 @@ give depends on the bytes and on the stream only, so a record that is read again
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -52,6 +52,9 @@ class Decoded:
     n_read
         Records from here on are given again, with more behind them: a record that goes over several of them
         has not ended yet.
+    absent
+        By column what the records have instead, where they lack its field (`absent_fields`). Formats that
+        refuse such records have none.
     """
 
     events: pa.Table
@@ -59,6 +62,7 @@ class Decoded:
     problems: Sequence[Problem]
     records: Sequence[bytes]
     n_read: int
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 class RecordReader(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from cep.counts import Counts, largest
+from cep.counts import Counts, absent_name, largest
 from cep.schema.stream import Stream
 
 MANY_LATE = 0.05
@@ -35,25 +35,80 @@ class _Row(NamedTuple):
 
 
 def summary_lines(
-    counts: Counts, seconds: float, streams: Mapping[str, Stream], instead: str = ""
+    counts: Counts,
+    seconds: float,
+    streams: Mapping[str, Stream],
+    instead: str = "",
+    read: Collection[tuple[str, str]] = (),
 ) -> list[str]:
     """Return what happened, a line for each kind of count, more where it needs a remedy.
 
-    `instead` says how else the run could be made, so that no event is late.
+    Parameters
+    ----------
+    instead
+        How else the run could be made, so that no event is late.
+    read
+        The columns that rules read (`RuleSet.read_columns`).
     """
     lines = _lines(_rows(counts), counts, streams, instead)
-    return [*lines, _summary_line("seconds", f"{seconds:.2f}", "")]
+    about = _absent_lines(counts.absent_columns, counts, streams, read)
+    return [*lines, *about, _summary_line("seconds", f"{seconds:.2f}", "")]
 
 
 def loss_lines(
-    counts: Counts, streams: Mapping[str, Stream], instead: str = "", *, kept: Collection[str] = ()
+    counts: Counts,
+    streams: Mapping[str, Stream],
+    instead: str = "",
+    read: Collection[tuple[str, str]] = (),
+    *,
+    kept: Collection[str] = (),
 ) -> list[str]:
     """Return the lines of the summary that say what was lost: what `--quiet` does not hide.
 
     `kept`: the outputs that there are, of ``late`` and ``dead_letter``.
     """
     rows = (row for row in _rows(counts) if row.count and _LOSSES.get(row.name, row.name) not in kept)
-    return _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)
+    lines = _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)
+    columns = [column for column in counts.absent_columns if column in read]
+    return [*lines, *_absent_lines(columns, counts, streams, read)]
+
+
+def absent_texts(
+    counts: Counts, streams: Mapping[str, Stream], read: Collection[tuple[str, str]]
+) -> list[str]:
+    """Return which fields that rules read no event has, and what the events have instead."""
+    columns = [column for column in counts.absent_columns if column in read]
+    return [_absent_text(column, counts, streams, read) for column in columns]
+
+
+def _absent_lines(
+    columns: Sequence[tuple[str, str]],
+    counts: Counts,
+    streams: Mapping[str, Stream],
+    read: Collection[tuple[str, str]],
+) -> Iterator[str]:
+    """Yield a line for each column whose field no event has, first for those that rules read."""
+    in_order = sorted(columns, key=lambda column: (column not in read, column))
+    texts = [_absent_text(column, counts, streams, read) for column in in_order[:_SHOWN_NAMES]]
+    for number, text in enumerate([*texts, *_rest(columns, "fields")]):
+        yield _summary_line(*(("absent fields", f"{len(columns):,}") if number == 0 else ("", "")), text)
+
+
+def _absent_text(
+    column: tuple[str, str],
+    counts: Counts,
+    streams: Mapping[str, Stream],
+    read: Collection[tuple[str, str]],
+) -> str:
+    stream, name = column
+    n, n_looked_at = counts.records[stream], counts.looked_at[stream]
+    found = streams[stream].field(name)
+    where = f"is in none of {'1 event' if n == 1 else f'{n:,} events'}"
+    if n_looked_at < n:
+        where = f"is in none of {n_looked_at:,} events that were looked at, and NULL in all {n:,}"
+    unread = "" if column in read else "; no rule reads it"
+    field = name if found is None else found.column
+    return f"field `{field}` {where}; {counts.instead[absent_name(stream, name)]}{unread}"
 
 
 def _lines(rows: Iterable[_Row], counts: Counts, streams: Mapping[str, Stream], instead: str) -> list[str]:
@@ -153,7 +208,7 @@ def _names(names: Iterable[str], what: str) -> str:
     return ", ".join([*shown[:_SHOWN_NAMES], *_rest(shown, what)])
 
 
-def _rest(names: Collection[str], what: str) -> list[str]:
+def _rest(names: Collection[object], what: str) -> list[str]:
     return [f"{len(names) - _SHOWN_NAMES:,} other {what}"] if len(names) > _SHOWN_NAMES else []
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cep.expression import (
     Aggregate,
+    Column,
     Expression,
     Literal,
     RoleTest,
@@ -284,6 +285,24 @@ class Program:
                 assert field is not None, column
                 types[name] = field.type
         return types
+
+    @cached_property
+    def read_columns(self) -> frozenset[tuple[str, str]]:
+        """Names of streams or tables, and of their columns, that the rules read; keys and times included."""
+        expressions = [
+            *(predicate for word in self.predicates for predicate in word),
+            *(expression for _, expression in (*self.derived, *self.computed, *self.joins.derived)),
+            *(expression for *_, expression in (*self.refined, *self.joins.refined)),
+        ]
+        names = {part.name for whole in expressions for part in walk(whole) if isinstance(part, Column)}
+        names |= {*self.columns, *self.listed, *self.context_columns}
+        known = (self._sources[name] for name in names if name in self._sources)
+        found = {(stream.name, field.name) for stream, field in known}
+        found |= {(role.stream, name) for role in self.roles for name in role.key}
+        found |= {(joined.table.name, name) for joined in self.joins.tables for name, _ in joined.values}
+        found |= {(joined.table.name, name) for joined in self.joins.tables for name in joined.key}
+        timed = (*self.streams, *(joined.table for joined in self.joins.tables))
+        return frozenset(found | {(stream.name, stream.event_time) for stream in timed if stream.event_time})
 
     def type_of(self, column: str) -> Type:
         """Return the type of a column of a prepared batch, or of a stream."""

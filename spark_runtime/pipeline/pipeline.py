@@ -75,6 +75,7 @@ def run_pipeline(
             raise run.failure or as_cep_error(error, run.places) from error
     summary = run.totals.summary(time.monotonic() - run.started, was_stopped=run.was_stopped)
     summary.time = None if run.batches is None else run.batches.status()
+    summary.read_columns = pipeline.rules.read_columns
     summary.sources = () if run.batches is None else run.batches.of_sources()
     for line in _shown(pipeline, summary, is_quiet=quiet):
         errors.print(line, markup=False, soft_wrap=True)
@@ -88,9 +89,10 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
     if is_quiet:
         outputs = (("late", pipeline.late), ("dead_letter", pipeline.dead_letter))
         kept = [name for name, sink in outputs if sink is not None]
-        yield from loss_lines(summary.counts, streams, instead, kept=kept)
+        yield from loss_lines(summary.counts, streams, instead, pipeline.rules.read_columns, kept=kept)
         return
-    yield from summary_lines(summary.counts, summary.seconds, streams, instead)
+    read = pipeline.rules.read_columns
+    yield from summary_lines(summary.counts, summary.seconds, streams, instead, read)
     if summary.time is not None:
         for word, text in summary.time.summary_lines():
             yield f"{word:<14}{'':>12}  {text}"

@@ -8,11 +8,14 @@ from typing import Any
 
 from rich.text import Text
 
-from cep.counts import Counts
+from cep.counts import Counts, absent_name
 from spark_runtime.pipeline.time_status import TimeStatus
 
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that say something to the next micro-batch, and nothing to a user."""
+
+_OF_ABSENT = ("records", "absent", "looked_at", "instead")
+"""Counts that are told as `absent_fields`."""
 
 
 @dataclass(slots=True)
@@ -26,12 +29,34 @@ class Summary:
     was_stopped: bool = False
     time: TimeStatus | None = None  # of a stream
     sources: tuple[str, ...] = ()  # what they have to tell, such as how far the run is behind
+    read_columns: frozenset[tuple[str, str]] = frozenset()  # streams and their columns that rules read
+
+    @property
+    def lacks_fields(self) -> bool:
+        """Whether every event lacked the field of a column that rules read."""
+        return not self.read_columns.isdisjoint(self.counts.absent_columns)
+
+    @property
+    def absent_fields(self) -> list[dict[str, Any]]:
+        """Columns whose field no event has, as far as events were looked at."""
+        return [
+            {
+                "stream": stream,
+                "column": column,
+                "events": self.counts.records[stream],
+                "instead": self.counts.instead[absent_name(stream, column)],
+                "is_read": (stream, column) in self.read_columns,
+            }
+            for stream, column in self.counts.absent_columns
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
-        counts = {name: n for name, n in asdict(self.counts).items() if name not in _FOR_THE_NEXT}
+        hidden = (*_FOR_THE_NEXT, *_OF_ABSENT)
+        counts = {name: n for name, n in asdict(self.counts).items() if name not in hidden}
         return {
             "counts": counts | {"late": self.counts.late, "malformed": self.counts.malformed},
+            "absent_fields": self.absent_fields,
             "micro_batches": self.n_batches,
             "seconds": round(self.seconds, 3),
             "events_per_second": round(self.events_per_second),

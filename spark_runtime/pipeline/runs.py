@@ -19,6 +19,7 @@ from rich.text import Text
 
 from cep.counts import Counts
 from cep.errors import CepError
+from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
 from spark_runtime.pipeline.checkpoint import (
@@ -243,6 +244,7 @@ class StreamRun(PipelineRun):
 
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False
+    told_absent: set[str] = field(default_factory=set)  # streams whose first events have come
     has_ended: bool = False  # whether all micro-batches of the run are done
 
     def run(self) -> Counts:
@@ -336,6 +338,16 @@ class StreamRun(PipelineRun):
         batches.close(self.totals.counts)
         return interrupted.is_set()
 
+    def _tell_absent(self) -> None:
+        """Say once, of each stream that goes on, which fields that rules read its first events lack."""
+        counts = self.totals.counts
+        new = counts.records.keys() - self.told_absent
+        if self.pipeline.is_live and new:
+            self.told_absent |= new
+            read = {column for column in self.rules.read_columns if column[0] in new}
+            for text in absent_texts(counts, self.rules.inputs, read):
+                self.errors.print(f"warning: {text}", markup=False, soft_wrap=True)
+
     @property
     def _watermark_rule(self) -> WatermarkRule:
         idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
@@ -382,6 +394,7 @@ class StreamRun(PipelineRun):
             try:
                 self._write(made.flow, output, number, plan.identity)
                 batches.complete(number, self.of_batch)
+                self._tell_absent()
             except CepError as error:
                 self.failure = error
                 raise

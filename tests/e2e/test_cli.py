@@ -289,6 +289,23 @@ def test_quiet_says_what_is_lost_and_nowhere_else(folder: Path) -> None:
     assert said("--dead-letter", "dead.jsonl", "--late", "late.jsonl") == [dropped]
 
 
+def test_a_field_that_no_event_has_is_said_and_is_the_exit_code(folder: Path) -> None:
+    EVENTS_FILE.write_text(EVENTS_FILE.read_text().replace("broken\n", "").replace("amount", "Amount"))
+    text = (
+        "absent fields            1  field `amount` is in none of 4 events; the data have `Amount`: "
+        "upper and lower case count; declare field: Amount"
+    )
+    result = cli("match", "rule.cep", "-i", "events.jsonl", "-q")
+    assert (result.exit_code, result.stderr) == (3, f"{text}\n")
+    result = cli("match", "rule.cep", "-i", "events.jsonl")
+    assert (result.exit_code, result.stderr.splitlines()[-2]) == (3, text)
+    Path("rule.cep").write_text(
+        RULE.replace("amount", "ok").replace("< 5", "").replace("> 100 * probe.ok", "")
+    )
+    result = cli("match", "rule.cep", "-i", "events.jsonl")
+    assert (result.exit_code, result.stderr.splitlines()[-2]) == (0, f"{text}; no rule reads it")
+
+
 EVENTS_FILE = Path("events.jsonl")
 
 

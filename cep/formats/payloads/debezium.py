@@ -30,6 +30,7 @@ from cep.formats.payloads.registry import PayloadType
 from cep.formats.payloads.schemas import SchemaSource
 from cep.formats.protocol import Decoded, Indices, Problem, RecordFormat
 from cep.formats.text import json_lines
+from cep.formats.text.absent_fields import absent_fields
 from cep.schema.masks import where_true
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream
@@ -144,7 +145,9 @@ class DebeziumReader:
         if len(tables) > 1:
             order = np.argsort(indices, kind="stable")
             events, indices = events.take(pa.array(order)), indices[order]
-        return Decoded(events, indices, sorted(problems), records, len(records))
+        of_rows = Stream("row", tuple(f for f in self.stream.fields if f.name not in self.columns), "")
+        absent = absent_fields(records, events, of_rows, _ROWS)
+        return Decoded(events, indices, sorted(problems), records, len(records), absent)
 
     # ------------------------------------------------------------ the schema around it
 
@@ -217,6 +220,9 @@ class DebeziumReader:
 
 _SCHEMA, _PAYLOAD = b'{"schema":', ',"payload":{'
 """How Kafka Connect writes a wrapped message."""
+
+_ROWS = tuple((*top, side) for top in ((), ("payload",)) for side in ("after", "before"))
+"""Where an envelope has the columns of a row."""
 
 _MOST_SCHEMAS = 16
 """Schemas that are known by their text: a table that was changed has several."""

@@ -42,6 +42,7 @@ from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.dead_letter import MAX_NESTING
 from cep.formats.protocol import Indices, Problem
+from cep.formats.text.absent_fields import absent_fields
 from cep.formats.text.file_beginnings import (
     HEAD_BYTES,
     begins_with_object,
@@ -566,4 +567,4 @@ def _begin(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
     return 0
 
 
-JSON_LINES = LineFormat("json", (".json", ".jsonl", ".ndjson"), parse, _begin)
+JSON_LINES = LineFormat("json", (".json", ".jsonl", ".ndjson"), parse, _begin, absent_fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,8 +14,16 @@ from cep.schema.stream import Stream
 Parse = Callable[[Sequence[bytes], Stream], tuple[pa.Table, Indices, list[Problem]]]
 """Lines -> events, the index of each event's line, the lines that are no events; see `Decoded`."""
 
+Absent = Callable[[Sequence[bytes], pa.Table, Stream], Mapping[str, str]]
+"""Lines, their events -> see `Decoded.absent`."""
+
 Begin = Callable[[str, Sequence[bytes], bool], int | None]
 """File, its first lines, whether there are no more -> see `RecordReader.begin`."""
+
+
+def none_absent(lines: Sequence[bytes], events: pa.Table, stream: Stream) -> Mapping[str, str]:
+    """Return that nothing is known to be absent."""
+    return {}
 
 
 def no_header(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
@@ -32,6 +40,7 @@ class LineFormat:
     suffixes: tuple[str, ...]
     parse: Parse
     begin: Begin = no_header
+    absent: Absent = none_absent
 
     def encoding(self, stream: Stream) -> str:
         """Return UTF-8."""
@@ -61,4 +70,5 @@ class LineReader:
     def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
         """See `RecordReader.decode`."""
         events, indices, problems = self.line_format.parse(records, self.stream)
-        return Decoded(events, indices, problems, records, len(records))
+        absent = self.line_format.absent(records, events, self.stream)
+        return Decoded(events, indices, problems, records, len(records), absent)

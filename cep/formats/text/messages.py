@@ -118,7 +118,9 @@ class MessageReader:
             kept = np.array([index not in refused for index in decoded.indices.tolist()], bool)
             events = events.filter(pa.array(kept))
             decoded = replace(decoded, indices=decoded.indices[kept])
-        piece = Piece(messages.origin, events, decoded.indices, decoded.records, 0, problems)
+        piece = Piece(
+            messages.origin, events, decoded.indices, decoded.records, 0, problems, absent=decoded.absent
+        )
         chunk = checked(piece, self.stream, self.keys, ahead)
         return replace(
             chunk,

@@ -217,6 +217,7 @@ class TextReader:
             decoded.records,
             first_line,
             problems,
+            absent=decoded.absent,
         )
         return [with_columns(piece, self._stream, self._named)]
 

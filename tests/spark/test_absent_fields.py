@@ -1,0 +1,76 @@
+"""What a run says of a declared field that no event has: at its end, and while a stream goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from spark_runtime import run_pipeline
+
+TEXT = (
+    "field `Speed` is in none of 3 events; the data have `speed`: upper and lower case count; "
+    "declare field: speed"
+)
+
+
+def write(folder: Path, *more: str) -> Path:
+    (folder / "e.cep").write_text(
+        "RULE fast FROM e PARTITION BY k PATTERN a DEFINE a AS Speed > 1 MEASURES a.Speed AS s"
+    )
+    (folder / "in").mkdir()
+    event = {"ts": "2024-05-01T10:00:00Z", "k": "a", "speed": 2}
+    (folder / "in/1.json").write_text(f"{json.dumps(event)}\n" * 3 + "broken\n")
+    file = folder / "p.yaml"
+    lines = (
+        "streams: {e: {event_time: ts, schema: {ts: timestamp, k: string, Speed: double, unread: int}}}",
+        "rules: [e.cep]\nsource: {stream: e, format: json, path: in}\nsinks: [{format: json, path: out}]",
+    )
+    file.write_text("\n".join((*lines, *more)) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("more", [("mode: batch",), ("checkpoint: c", "at_end: finish")])
+def test_a_field_that_no_event_has_is_said(
+    spark: SparkSession, tmp_path: Path, more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = run_pipeline(write(tmp_path, *more), console=Console(file=StringIO()), quiet=True)
+    assert summary.lacks_fields
+    found = summary.to_json()["absent_fields"]
+    assert [(item["column"], item["events"], item["is_read"]) for item in found] == [
+        ("Speed", 3, True),
+        ("unread", 3, False),
+    ]
+    assert "absent" not in summary.to_json()["counts"]
+    said = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    assert said == ["malformed 1 not a JSON object (1)", f"absent fields 1 {TEXT}"]
+
+
+def test_a_stream_that_goes_on_says_it_once(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, "checkpoint: c", "trigger: 100 milliseconds")
+    running = threading.Thread(
+        target=lambda: run_pipeline(file, console=Console(file=StringIO()), quiet=True), daemon=True
+    )
+    running.start()
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "c/done.json").exists() or len(list((tmp_path / "c").rglob("commits/?"))) < 1:
+        assert time.monotonic() < deadline
+        assert running.is_alive()
+        running.join(0.2)
+    (tmp_path / "in/2.json").write_text((tmp_path / "in/1.json").read_text())
+    while len(list((tmp_path / "c").rglob("commits/?"))) < 2:
+        assert time.monotonic() < deadline
+        running.join(0.2)
+    for query in spark.streams.active:
+        query.stop()
+    running.join(60)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count(f"warning: {TEXT}") == 1
