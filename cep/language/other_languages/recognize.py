@@ -72,6 +72,23 @@ _PIPES = (
     r"|scan|mv-expand|union|parse|stats|eval|keep|streamstats|transaction|search|table|rename|dedup"
 )
 
+_SIDDHI = _pattern(
+    r"^[ \t]*@app:|^[ \t]*define\s+(?:stream|table|window|function)\b|#window\.|\bpartition\s+with\s*\("
+)
+_SIDDHI_QUERY = _pattern(
+    r"\binsert\s+(?:\w+\s+events\s+)?into\b|\bevery\s{1,9}\(?\w{1,60}\s{0,9}=|\b\w{1,60}\s{0,9}=\s{0,9}\w{1,60}\["
+)
+_EPL = _pattern(
+    r"\bpattern\s*\[|^[ \t]*@name\s*\(|\bcreate\s+(?:\w+\s+)?(?:schema|context)\b"
+    r"|#(?:time|length|keepall|lastevent|unique|ext)"
+    r"|\.(?:win|std):\w|\btimer:\w|^[ \t]*every\b"
+)
+_EQL = _pattern(r"\[\s*\w+\s+where\b")
+
+_PIPED = _pattern(
+    rf"^[ \t]*\|[ \t]*(?:{_PIPES})\b|^[^|\n]{{1,200}}\|[ \t]*(?:where|summarize|extend|project|stats|eval)\b"
+)
+
 _LANGUAGES: tuple[_Language, ...] = (
     _Language(
         "this is a streams file",
@@ -123,7 +140,7 @@ _LANGUAGES: tuple[_Language, ...] = (
     _Language(
         "this is a query with pipes (KQL, ES|QL, SPL)",
         f"{PAGE}#kql",
-        _pattern(rf"^[ \t]*\|[ \t]*(?:{_PIPES})\b"),
+        _PIPED,
     ),
     _Language(
         "this is SQL",
@@ -135,19 +152,6 @@ _LANGUAGES: tuple[_Language, ...] = (
     ),
 )
 """In the order in which they are tried."""
-
-_SIDDHI = _pattern(
-    r"^[ \t]*@app:|^[ \t]*define\s+(?:stream|table|window|function)\b|#window\.|\bpartition\s+with\s*\("
-)
-_SIDDHI_QUERY = _pattern(
-    r"\binsert\s+(?:\w+\s+events\s+)?into\b|\bevery\s{1,9}\(?\w{1,60}\s{0,9}=|\b\w{1,60}\s{0,9}=\s{0,9}\w{1,60}\["
-)
-_EPL = _pattern(
-    r"\bpattern\s*\[|^[ \t]*@name\s*\(|\bcreate\s+(?:\w+\s+)?(?:schema|context)\b"
-    r"|#(?:time|length|keepall|lastevent|unique|ext)"
-    r"|\.(?:win|std):\w|\btimer:\w|^[ \t]*every\b"
-)
-_EQL = _pattern(r"\[\s*\w+\s+where\b")
 
 _NAMED_RULE = re.compile(
     r"^[ \t]*(?:RULE|VIEW)[ \t]+[`\w]+[ \t]*(?:\n|$|--|FROM|TITLE|KEY|SEVERITY)", re.IGNORECASE | re.MULTILINE
@@ -185,7 +189,8 @@ def _first_place(text: str) -> int:
     """Return where `text` begins, behind white space and comments of any language."""
     at = 0
     while True:
-        at = _BLANKS.match(text, at).end()  # type: ignore[union-attr] - it matches everywhere
+        blanks = _BLANKS.match(text, at)
+        at = at if blanks is None else blanks.end()
         if text.startswith(("--", "//", "#"), at):
             end = text.find("\n", at)
         elif text.startswith("/*", at):

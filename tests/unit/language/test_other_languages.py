@@ -63,6 +63,28 @@ def test_no_rule_file_is_taken_for_another_language() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("T | where a > 5 | summarize count() by b", "this is a query with pipes (KQL, ES|QL, SPL)"),
+        ("FROM logs | STATS n = COUNT(*) BY host", "this is a query with pipes (KQL, ES|QL, SPL)"),
+        ("index=main error | stats count by host", "this is a query with pipes (KQL, ES|QL, SPL)"),
+        ("create schema A (x int);\nselect * from A", "this is Esper's EPL"),
+        ("@Name('x') select * from A#length(5)", "this is Esper's EPL"),
+        ("define stream S (x int);", "this is Siddhi"),
+        ("from S[x > 5] select x insert into T;", "this is Siddhi"),
+        ("WITH t AS (SELECT 1) SELECT * FROM t", "this is SQL"),
+        ("/* a */ // b\n# c\nselect x from t", "this is SQL"),
+        ("sequence by a\n  [any where true]\n  [x where y == 1]", "this is EQL"),
+        ("correlation:\n  type: event_count\ntitle: x", "this is Sigma"),
+    ],
+)
+def test_a_language_is_told_by_its_first_words_and_its_shape(text: str, title: str) -> None:
+    found = other_language(text)
+    assert found is not None
+    assert found.title == title
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "-- select * from pattern [ every a -> b ]\nRULE r FROM s PARTITION BY k PATTERN a",
