@@ -31,6 +31,9 @@ MAX_NESTING = 64
 
 _CURLY_QUOTES = "\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\xab\xbb\xb4"
 _LONG_UNITS = frozenset(("MONTH", "MONTHS", "QUARTER", "QUARTERS", "YEAR", "YEARS"))
+_OF_STREAMS = frozenset(("WINDOW", "TIME", "TIME_BATCH", "LENGTH", "LENGTH_BATCH", "UNIQUE", "KEEPALL"))
+"""What Siddhi and Esper write behind a stream and ``#``."""
+
 _COMMENT_HELP = "a comment begins with -- and ends with the line"
 _DURATION_HELP = (
     "a duration is a constant: 10 MINUTES; only a condition can compare a time with a value: "
@@ -257,6 +260,15 @@ class Cursor:
         if token.text[0] == "`":
             self.fail(
                 "E0102", "this name is not closed", span, "no closing ` on this line", "close the name with `"
+            )
+        if token.text == "#" and self.ahead().word in _OF_STREAMS and self.ahead().start == token.end:
+            self.fail(
+                "E0114",
+                f"a stream has no `#{self.ahead().text}`",
+                Span(token.start, self.ahead().end),
+                "of another language",
+                "write WINDOW TUMBLING 10 MINUTES for a row about each ten minutes, "
+                "COUNT(*) OVER LAST 10 MINUTES for a value at each event",
             )
         helps = {
             '"': "write a text in single quotes: 'text'; a name that needs quotes goes in backticks: `name`",

@@ -31,6 +31,7 @@ from cep.formats.intake import count_chunk, count_late, count_uncorrected
 from cep.formats.late_events import late_schema
 from cep.local.arrival import Arrived, arrive
 from cep.rule_set import Corrections, RuleSet
+from cep.rulebook import load_rules
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 
@@ -57,7 +58,7 @@ class Result:
 
 
 def match_file(
-    rules: RuleSet,
+    rules: RuleSet | str | Path,
     path: str | Path | Mapping[str, str | Path],
     file_format: str | None = None,
     *,
@@ -67,9 +68,11 @@ def match_file(
 ) -> Result:
     """Return the matches of `rules` over the events of a file or directory, or of one for each stream.
 
-    See `match_chunks` for `as_stream`, `cep.formats.files` for the errors and `on_bad_file`. `on_chunk` is
-    called with what has been read, before it is matched.
+    `rules` are what `load_rules` returns, or a rule file or a folder of them, with the nearest
+    ``streams.yaml``. See `match_chunks` for `as_stream`, `cep.formats.files` for the errors and
+    `on_bad_file`. `on_chunk` is called with what has been read, before it is matched.
     """
+    rules = rules if isinstance(rules, RuleSet) else load_rules(rules)
     chunks = read_inputs(rules, path, file_format, on_bad_file=on_bad_file, on_chunk=on_chunk)
     return match_chunks(rules, chunks, as_stream=as_stream)
 

@@ -44,6 +44,7 @@ def test_rules_and_results_are_a_line_each(folder: Path) -> None:
     assert repr(load_rules("many.cep")) == "RuleSet(r0, r1, r2, r3, r4, r5, r6, r7, and 2 more; over events)"
     result = match_file(load_rules("one.cep"), "events.csv")
     assert repr(result) == "Result(matches: 1, dead letters: 1, late: 0)"
+    assert match_file("one.cep", "events.csv").matches == result.matches
     assert repr(Counts()) == "Counts()"
     assert repr(Counts(events=3, matches={"alone": 1})) == "Counts(events=3, matches={'alone': 1})"
 
