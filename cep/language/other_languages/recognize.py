@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cep.errors import Span
 from cep.language.other_languages.patterns import rule_of_eql, rule_of_esper, rule_of_siddhi
+from cep.language.other_languages.pipes import rule_of_pipes
 from cep.language.other_languages.sql import (
     MATCH_RECOGNIZE,
     rule_of_match_recognize,
@@ -141,6 +142,7 @@ _LANGUAGES: tuple[_Language, ...] = (
         "this is a query with pipes (KQL, ES|QL, SPL)",
         f"{PAGE}#kql",
         _PIPED,
+        rule_of_pipes,
     ),
     _Language(
         "this is SQL",

@@ -45,7 +45,7 @@ def test_the_rule_of_the_page_is_the_one_that_is_proposed(text: str, rule: str) 
 
 
 def test_the_page_has_an_example_of_each_language_that_is_translated() -> None:
-    assert len(PAIRS) == 5
+    assert len(PAIRS) == 6
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("E0117*.txt")), ids=lambda file: file.stem)
@@ -113,6 +113,9 @@ def test_what_is_no_other_language_is_not_taken_for_one(text: str) -> None:
         "sequence [process where true] until [x where true]",
         'sequence by a [process where x like~ "y*"] [any where true]',
         "from every e1=A -> e2=B[x > 5 select 1 insert into O",
+        "T | where a > 5 | summarize arg_max(x, y) by k, bin(ts, 5m)",
+        "T | summarize count() by k",
+        "T | extend x = 5 | summarize count() by k, bin(ts, 5m)",
         "select count(*) from table(tumble(table t, descriptor(ts), 5)) group by k",
     ],
 )
