@@ -50,6 +50,19 @@ def test_the_error_stays_below_the_drift_of_an_hour_and_the_delay(
     assert found[known].max() <= LEAST + 0.05
 
 
+@pytest.mark.parametrize("retried", [0, 0.2, 0.5])
+@pytest.mark.parametrize("drift_ppm", [-100, 100])
+def test_the_first_hour_ends_when_the_page_says(drift_ppm: float, retried: float) -> None:
+    minutes = 65
+    for seed in range(10):
+        found, table = errors(Device("d", 3600, drift_ppm, retried=retried, hours=3), seed)
+        assert np.abs(found[after(table, minutes / 60)]).max() <= 0.1
+        if drift_ppm < 0:  # the clock falls behind what is known of it
+            assert found[after(table, 0.5)].min() < -0.1
+    page = (Path(__file__).parents[3] / "docs" / "time.md").read_text()
+    assert f"until minute {minutes} at most" in page
+
+
 @pytest.mark.parametrize("drift_ppm", [-100, 100])
 def test_an_event_that_a_device_held_for_a_day_is_told_by_the_drift_of_its_clock(drift_ppm: float) -> None:
     found, table = errors(Device("d", 3600, drift_ppm, held=86_400, retried=0.2))
