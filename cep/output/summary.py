@@ -126,7 +126,7 @@ def _rows(counts: Counts) -> Iterator[_Row]:
         yield _Row("versions", n, f"of table {name}")
     yield _Row("malformed", counts.malformed, _listed(counts.reasons, "; ", "reasons"))
     yield _Row("late", counts.late, "")
-    if counts.corrected:
+    if counts.corrected > 0:
         yield _Row("corrected", counts.corrected, "late events that were counted")
     yield _Row("duplicates", counts.duplicates, "")
     yield _Row("matches", sum(counts.matches.values()), _by_rule(counts.matches))
