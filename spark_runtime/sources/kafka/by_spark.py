@@ -7,7 +7,6 @@ read stands in Spark's own log.
 from __future__ import annotations
 
 import json
-import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -85,7 +84,8 @@ class KafkaOfSpark:
                 raise _no_connector(JARS) from error
             raise
         spec = self.spec
-        found = require_topics(spark, spec.connection, self.options(), () if spec.pattern else spec.topics)
+        topics = () if spec.pattern else spec.topics
+        found = require_topics(spark, spec.connection, self.options(), topics, spec.pattern)
         if is_stream and self.log:
             self._require_same(found)
         frame, names = self._with_columns(rows)
@@ -102,13 +102,11 @@ class KafkaOfSpark:
 
     def _require_same(self, found: Mapping[str, str]) -> None:
         """Raise StateError if a topic was made again: Spark would go on at the offsets of the old one."""
-        spec, file = self.spec, Path(self.log)
+        file = Path(self.log)
         known = (
             {log: text for log, (text, _) in identities(read_start(file)).items()} if file.exists() else {}
         )
         for topic, now in found.items():
-            if spec.pattern and re.fullmatch(spec.pattern, topic) is None:
-                continue
             if known.get(topic, now) != now:
                 raise StateError(
                     "E0854",

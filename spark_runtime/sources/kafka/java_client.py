@@ -5,6 +5,7 @@ The connector itself tries for minutes, in a query that has begun, and shows a p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,9 +26,13 @@ _REFUSED = ("Authentication", "Authorization")
 
 
 def require_topics(
-    spark: SparkSession, connection: Connection, options: Mapping[str, str], topics: Sequence[str]
+    spark: SparkSession,
+    connection: Connection,
+    options: Mapping[str, str],
+    topics: Sequence[str],
+    pattern: str = "",
 ) -> dict[str, str]:
-    """Return the identifiers of the topics; without any, of all. It takes some 10 seconds at most.
+    """Return the identifiers of topics. It takes some 10 seconds at most.
 
     Parameters
     ----------
@@ -35,6 +40,8 @@ def require_topics(
         Those of the connector, with secrets in their places.
     topics
         Names.
+    pattern
+        A regular expression of names, instead of them.
 
     Raises
     ------
@@ -62,8 +69,9 @@ def require_topics(
     try:
         wait = _WAIT_MS + 1000, java.java.util.concurrent.TimeUnit.MILLISECONDS
         if not topics:
-            listed = client.listTopics().listings().get(*wait)
-            return {topic.name(): topic.topicId().toString() for topic in listed}
+            listed = java.java.util.ArrayList(client.listTopics().listings().get(*wait))
+            named = ((topic.name(), topic) for topic in listed)
+            return {name: topic.topicId().toString() for name, topic in named if re.fullmatch(pattern, name)}
         names = java.java.util.ArrayList()
         for topic in topics:
             names.add(topic)

@@ -132,11 +132,13 @@ class MessagePlanner:
         if not self._is_fixed:
             try:
                 self._look(start)
-            except InputError:  # of a partition that a log does not have which was made again
+            except InputError as error:
+                if error.code != self.reading.log.words.unknown:
+                    raise
                 self._places_until = float("-inf")
                 if (same := self._same(start)) == start:
                     raise
-                start = same
+                start = same  # a log that was made again may have fewer partitions
         # Behind where the partitions end: these are the ends of the logs that are the same.
         if not self.reading.log.reads_ahead and (is_due or self._has_more(start)):
             start = self._same(start)
