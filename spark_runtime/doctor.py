@@ -15,7 +15,8 @@ from rich.console import Console
 
 from cep.errors import CepError
 from spark_runtime.pipeline.checkpoint_files import is_remote
-from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.local_session import check_pyspark
 from spark_runtime.sinks.registry import SinkContext

@@ -18,7 +18,8 @@ from cep.output.summary import loss_lines, summary_lines
 from spark_runtime.failures import as_cep_error
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.lock import locked
-from spark_runtime.pipeline.pipeline_file import AVAILABLE_NOW, Pipeline, load_pipeline
+from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
 from spark_runtime.sessions.local_session import session

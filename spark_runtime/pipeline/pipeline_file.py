@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
@@ -26,19 +25,13 @@ from cep.schema.time_literals import parse_duration, print_duration
 from cep.spool.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.other_files import require_pipeline
-from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
+from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.settings import Settings, one_of, path_of
-from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.places import check_places
-from spark_runtime.sinks.protocol import AnySink
-from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, SinkType, sink_names
+from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, sink_names
 from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
-from spark_runtime.sources.protocol import Source as EventSource
-from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
-from spark_runtime.sources.spec import SourceContext
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
-from spark_runtime.tables.static import StaticFile
 
 _SETTINGS = (
     "streams",
@@ -63,8 +56,6 @@ _SETTINGS = (
 )
 _CORRECT_WITHIN = "correct within "
 
-AVAILABLE_NOW = "available_now"
-
 
 class _HasSettings(Protocol):
     """What is registered: a source or a sink."""
@@ -74,74 +65,6 @@ class _HasSettings(Protocol):
 
 
 _T = TypeVar("_T", bound=_HasSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A pipeline file that is sound, its rules compiled, its paths absolute."""
-
-    name: str
-    rules: RuleSet
-    texts: tuple[Source, ...]  # that the rules were compiled from
-    warnings: tuple[Diagnostic, ...]
-    sources: tuple[SourceEntry, ...]
-    sinks: tuple[SinkSpec, ...]
-    late: SinkSpec | None
-    dead_letter: SinkSpec | None
-    checkpoint: str
-    trigger: str  # "available_now", or an interval
-    finishes: bool
-    is_stream: bool
-    spark: tuple[tuple[str, str], ...]
-    watermark: Follows = Follows.SLOWEST
-    waiting: WaitingLimit = field(default_factory=WaitingLimit)
-    end_waits_after_us: int | None = None
-    tables: tuple[StaticFile, ...] = ()  # that are static
-    file: str = ""
-    file_mode: FileMode = PRIVATE
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it is a stream that waits for what comes."""
-        return self.is_stream and self.trigger != AVAILABLE_NOW
-
-    @property
-    def owner(self) -> Owner:
-        """What tells its results from those of other pipelines."""
-        sources = {entry.stream: (entry.name, entry.spec.place) for entry in self.sources}
-        static = {table.table.name: (table.file_format, table.path) for table in self.tables}
-        return Owner(self.file, sources | static)
-
-    def outputs(self) -> Iterator[WithOutputs]:
-        """Yield each sink with its outputs."""
-        return with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
-
-    def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
-        """Yield the sink of each output, with its settings; nothing is written yet."""
-        for spec, outputs in self.outputs():
-            yield from ((spec, spec.open(output, context)) for output in outputs)
-
-    def opened_source(
-        self, entry: SourceEntry, log: str, *, has_begun: bool = False
-    ) -> EventSource | SparkSource:
-        """Return a source; nothing is read yet. `log` and `has_begun`: see `SourceContext`.
-
-        Raises
-        ------
-        InputError
-            Only Spark can read it, and its stream needs more.
-        """
-        stream = self.rules.inputs[entry.stream]
-        keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST
-        context = SourceContext(stream, keys, self.is_stream, self.is_live, by_time, log, has_begun)
-        source = entry.spec.open(context)
-        if not isinstance(source, EventSource) and stream.device_clock is not None:
-            raise InputError(
-                "E0846",
-                f"stream `{entry.stream}` has a `device_clock`, and only Spark can read its source",
-                "copy the files to a disk of this machine, and keep the checkpoint on one",
-            )
-        return source
 
 
 def load_pipeline(path: str | Path) -> Pipeline:

@@ -33,8 +33,8 @@ from spark_runtime.pipeline.checkpoint import (
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
 from spark_runtime.pipeline.history import History
+from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.pipeline.pipeline_file import Pipeline
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.plan.dataflow import Dataflow

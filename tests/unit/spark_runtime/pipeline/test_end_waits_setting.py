@@ -9,7 +9,8 @@ import pytest
 
 from cep.errors import InputError, RuleError
 from cep.rule_set import ENDED_BY, KIND, REVISION
-from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 
 S = 1_000_000
 

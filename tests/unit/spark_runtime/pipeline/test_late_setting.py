@@ -8,7 +8,8 @@ import pytest
 
 from cep.errors import InputError, RuleError
 from cep.rule_set import Corrections
-from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 
 HOUR_US = 3_600_000_000
 RULE = "RULE r FROM readings PARTITION BY k PATTERN a -> b WITHIN 1 MINUTE DEFINE a AS v > 1, b AS v < 0"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cep.errors import RuleError
-from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from tests.pages import DOCS
 
 (EXAMPLE,) = re.findall(

@@ -13,7 +13,8 @@ import pytest
 from cep.errors import InputError, RuleError
 from cep.schema.stream import Field, Stream
 from spark_runtime import kafka_settings
-from spark_runtime.pipeline.pipeline_file import Pipeline, load_pipeline
+from spark_runtime.pipeline.made import Pipeline
+from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sinks.kafka import TopicSpec
 from spark_runtime.sources.kafka.by_spark import JARS, KafkaOfSpark
 from spark_runtime.sources.kafka.log import KafkaLog
