@@ -13,6 +13,7 @@ import yaml
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import TooManyErrorsError
 from cep.documents.csv_settings import csv_layout
+from cep.documents.places import read_place
 from cep.documents.source_file import read_source
 from cep.documents.stream_settings import check_column, device_clock, duration
 from cep.documents.table_settings import TABLE_SETTINGS, required_settings, table_settings
@@ -50,9 +51,6 @@ _OTHER_UNITS = {
     **dict.fromkeys(("us", "µs", "micros"), "microseconds"),
     **dict.fromkeys(("ns", "nanos"), "nanoseconds"),
 }
-
-_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
-_PLACE = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 _OTHER_TYPES = {
     "integer": "int",
@@ -317,10 +315,10 @@ def _field(document: Document, entry: Entry) -> Field | None:
     unit = _unit(document, settings["unit"]) if "unit" in settings else ""
     form = _format(document, settings, ddl) if "format" in settings else ""
     zone = _zone(document, settings["zone"]) if "zone" in settings else ""
-    path = _path(document, settings["field"]) if "field" in settings else ()
-    if unit is None or form is None or zone is None or path is None:
+    place = read_place(document, settings["field"]) if "field" in settings else ((), ())
+    if unit is None or form is None or zone is None or place is None:
         return None
-    return Field(entry.name, ddl, unit, form, zone, path)
+    return Field(entry.name, ddl, unit, form, zone, *place)
 
 
 def _unit(document: Document, node: yaml.Node) -> str | None:
@@ -390,23 +388,6 @@ def _zone(document: Document, node: yaml.Node) -> str | None:
 def _zones() -> frozenset[str]:
     """Return the names of all time zones. `localtime`, the zone of this machine, is not one of them."""
     return frozenset(available_timezones() - {"localtime"})
-
-
-def _path(document: Document, node: yaml.Node) -> tuple[str, ...] | None:
-    """Return the parts of a path such as ``n.card_id``. A part may be in backticks."""
-    text = document.text(node, "`field`")
-    if text is None:
-        return None
-    if not _PLACE.fullmatch(text):
-        document.problem(
-            "E0421",
-            f"`{text}` does not name a field",
-            node,
-            "expected names with dots between them",
-            "write for example: n.card_id; a name with a dot in it goes into backticks",
-        )
-        return None
-    return tuple(quoted.replace("``", "`") or plain for quoted, plain in _PART.findall(text))
 
 
 def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:

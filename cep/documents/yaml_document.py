@@ -69,7 +69,7 @@ class Document:
                 "this is not valid YAML",
                 index,
                 _in_plain_words(error.problem or "cannot be read"),
-                "check the indentation, colons and quotes of this line and the one before",
+                _advice(self.source.text[index : index + 1]),
             )
             return None
         except yaml.reader.ReaderError as error:
@@ -243,6 +243,13 @@ class Document:
 
     def _wrong(self, node: yaml.Node, what: str, needs: str, help_text: str) -> None:
         self.problem("E0402", f"{what} must be {needs}", node, f"expected {needs}", help_text)
+
+
+def _advice(sign: str) -> str:
+    """Return what to do about YAML that cannot be read, by the sign at which reading stopped."""
+    if sign == "[":
+        return 'put quotes around a text with `[` in it, as in field: "readings[0].value"'
+    return "check the indentation, colons and quotes of this line and the one before"
 
 
 def _in_plain_words(problem: str) -> str:

@@ -91,8 +91,8 @@ def _advice(field: Field, value: str) -> str:
     Counts have nine digits or more: from the year 1973 on.
     """
     if field.type in (Type.DOUBLE, Type.BIGINT):
-        found = next((form for pattern, form in _NUMBERS if pattern.fullmatch(value)), "")
-        return found and f"; for such numbers declare csv: {found}"
+        setting = next((form for pattern, form in _NUMBERS if pattern.fullmatch(value)), "")
+        return setting and f"; for such numbers declare csv: {setting}"
     found = _COUNT.fullmatch(value)
     if found is None or field.declared != "timestamp":
         return ""

@@ -49,24 +49,36 @@ def declared_schema(stream: Stream, *, is_flat: bool = False) -> pa.Schema:
     return pa.schema([*columns, pa.field(LATE_COLUMN, pa.float64())])
 
 
-Node = Field | dict[str, Any]
-"""A column of the data that a field is read from, or the fields of a struct by name."""
+Node = Field | dict[Any, Any]
+"""A column of the data that a field is read from, or the fields of a struct by name, of an array by index."""
 
 
-def _data_columns(stream: Stream, *, is_flat: bool) -> dict[str, Node]:
-    """Return the columns that the fields of a stream are read from, each once."""
+def _data_columns(stream: Stream, *, is_flat: bool, has_arrays: bool = False) -> dict[str, Node]:
+    """Return the columns that the fields of a stream are read from, each once.
+
+    Values inside arrays are columns of their own, but for who `has_arrays`: those of an array of JSON may be
+    of different types.
+    """
     columns: dict[str, Node] = {}
     if is_flat:
         for field in stream.fields:
             columns.setdefault(field.column, field)
         return columns
-    for field in sorted(stream.fields, key=lambda field: len(field.place)):
+    places = {field: _place_of(field, has_arrays=has_arrays) for field in stream.fields}
+    for field in sorted(stream.fields, key=lambda field: len(places[field])):
         inside: Node = columns
-        for name in field.place[:-1]:
-            inside = inside.setdefault(name, {}) if isinstance(inside, dict) else inside
+        *way, last = places[field]
+        for part in way:
+            inside = inside.setdefault(part, {}) if isinstance(inside, dict) else inside
         if isinstance(inside, dict):  # else a field has the whole struct
-            inside.setdefault(field.place[-1], field)
-    return {field.place[0]: columns[field.place[0]] for field in stream.fields}
+            inside.setdefault(last, field)
+    return {str(place[0]): columns[str(place[0])] for place in places.values()}
+
+
+def _place_of(field: Field, *, has_arrays: bool) -> tuple[str | int, ...]:
+    if not field.element:
+        return field.place
+    return (*field.place, *field.element) if has_arrays else (field.column,)
 
 
 def _type_of(node: Node) -> pa.DataType:
@@ -157,22 +169,29 @@ def _in_data(column: pa.ChunkedArray, field: Field) -> list[Any]:
 
 def json_lines(late: pa.Table, stream: Stream) -> Iterator[str]:
     """Yield late events (`late_schema`) as JSON lines in the form in which the stream reads them."""
-    columns = {name: _in_json(late, node) for name, node in _data_columns(stream, is_flat=False).items()}
+    nodes = _data_columns(stream, is_flat=False, has_arrays=True)
+    columns = {name: _in_json(late, node) for name, node in nodes.items()}
     columns[LATE_COLUMN] = late.column(LATE_COLUMN).to_pylist()
     for row in _objects(columns):
         yield json_text(row)
 
 
-def _objects(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+def _objects(columns: dict[Any, list[Any]]) -> Iterator[dict[Any, Any]]:
     for row in zip(*columns.values(), strict=True):
         values = zip(columns, row, strict=True)
         yield {name: value for name, value in values if value is not None}
 
 
+def _as_array(found: dict[int, Any] | None) -> list[Any] | None:
+    """Return elements by their index as an array, with NULL for those that are not known."""
+    return found and [found.get(at) for at in range(max(found) + 1)]
+
+
 def _in_json(late: pa.Table, node: Node) -> list[Any]:
     if isinstance(node, dict):
         parts = {name: _in_json(late, part) for name, part in node.items()}
-        return [found or None for found in _objects(parts)]
+        objects = (found or None for found in _objects(parts))
+        return list(map(_as_array, objects) if isinstance(next(iter(node)), int) else objects)
     column = late.column(node.name)
     if node.unit or node.format:
         return _in_data(column, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.chunks import Piece
 from cep.formats.file_columns import require_columns
-from cep.schema.arrow_columns import fits, kind_at, typed_column, word_of
+from cep.schema.arrow_columns import element_kind, element_of, fits, kind_at, typed_column, word_of
 from cep.schema.arrow_values import json_value
 from cep.schema.stream import Stream
 
@@ -45,7 +46,8 @@ def read(name: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
             page_checksum_verification=True,
         ) as file:
             _check_columns(name, file.schema_arrow, stream)
-            columns = list(dict.fromkeys(field.column for field in stream.fields))
+            stream = _as_in_file(file.schema_arrow, stream)
+            columns = list(dict.fromkeys(".".join(field.place) for field in stream.fields))
             position = 1
             for group in range(file.num_row_groups):
                 batches = file.iter_batches(
@@ -71,7 +73,8 @@ def _repeating_texts(metadata: Any, stream: Stream) -> list[str]:
     for number in range(group.num_columns):
         column = group.column(number)
         sizes[column.path_in_schema] = column.total_uncompressed_size / max(column.num_values, 1)
-    texts = [field.place[0] for field in stream.fields if field.type is Type.STRING and len(field.place) == 1]
+    fields = (field for field in stream.fields if len(field.place) == 1 and not field.element)
+    texts = [field.place[0] for field in fields if field.type is Type.STRING]
     return [name for name in texts if sizes.get(name, _REPEATING_BYTES) < _REPEATING_BYTES]
 
 
@@ -79,8 +82,11 @@ def _repeating_texts(metadata: Any, stream: Stream) -> list[str]:
 
 
 def _check_columns(name: str, schema: pa.Schema, stream: Stream) -> None:
-    kinds = {field: kind_at(schema, field.place) for field in stream.fields}
-    nested = {field.column: kind for field, kind in kinds.items() if len(field.place) > 1}
+    kinds = {
+        field: element_kind(kind_at(schema, field.place), field.element)
+        for field in _as_in_file(schema, stream).fields
+    }
+    nested = {field.column: kind for field, kind in kinds.items() if len(field.place) > 1 or field.element}
     columns = [column for column in schema.names if column not in nested]
     columns += [column for column, kind in nested.items() if kind is not None]
     require_columns(name, columns, stream)
@@ -91,6 +97,17 @@ def _check_columns(name: str, schema: pa.Schema, stream: Stream) -> None:
                 f"column `{field.column}` of `{name}` is {kind}, the stream declares {field.declared}",
                 f"the column must be {word_of(field)} that fits; change the file or the declaration",
             )
+
+
+def _as_in_file(schema: pa.Schema, stream: Stream) -> Stream:
+    """Return the stream with elements of arrays as columns, where a file has columns of their names."""
+    fields = (
+        replace(field, path=(field.column,), element=())
+        if field.element and field.column in schema.names
+        else field
+        for field in stream.fields
+    )
+    return replace(stream, fields=tuple(fields))
 
 
 # ---------------------------------------------------------------- rows
@@ -104,6 +121,8 @@ def _piece(name: str, batch: pa.RecordBatch, stream: Stream, first_row: int, cod
         values = batch.column(field.place[0])
         if len(field.place) > 1:
             values = pc.struct_field(values, list(field.place[1:]))
+        if field.element:
+            values = element_of(values, field.element)
         typed, bad = typed_column(values, field, is_coded=field.column in coded)
         problems += [
             (first_row + row, dead_letter.wrong_type(field, json_value(values[row])))

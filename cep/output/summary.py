@@ -30,7 +30,7 @@ class _Row(NamedTuple):
     """A line of the summary."""
 
     name: str
-    count: int
+    number: int
     text: str
 
 
@@ -67,7 +67,7 @@ def loss_lines(
 
     `kept`: the outputs that there are, of ``late`` and ``dead_letter``.
     """
-    rows = (row for row in _rows(counts) if row.count and _LOSSES.get(row.name, row.name) not in kept)
+    rows = (row for row in _rows(counts) if row.number and _LOSSES.get(row.name, row.name) not in kept)
     lines = _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)
     columns = [column for column in counts.absent_columns if column in read]
     return [*lines, *_absent_lines(columns, counts, streams, read)]

@@ -6,6 +6,7 @@ For all formats that have types of their own: Parquet, Avro, Protocol Buffers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ _CODED = pa.dictionary(pa.int32(), pa.string())
 _DAY_SECONDS = 86_400
 
 
-def kind_at(schema: pa.Schema, place: Sequence[str]) -> pa.DataType | None:
+def kind_at(schema: pa.Schema | pa.StructType, place: Sequence[str]) -> pa.DataType | None:
     """Return the type of a column, or of a field inside structs; None: there is none, or there are two."""
     inside: Sequence[pa.Field] = list(schema)
     kind = None
@@ -37,6 +38,41 @@ def kind_at(schema: pa.Schema, place: Sequence[str]) -> pa.DataType | None:
         kind = found[0]
         inside = list(kind) if pa.types.is_struct(kind) else []
     return kind
+
+
+def element_kind(kind: pa.DataType | None, element: Sequence[str | int]) -> pa.DataType | None:
+    """Return the type of a value inside an array of type `kind`; None: there is none."""
+    for part in element:
+        if kind is None:
+            return None
+        if isinstance(part, str):
+            kind = kind_at(kind, (part,)) if pa.types.is_struct(kind) else None
+        else:
+            kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    return kind
+
+
+def element_of(values: pa.Array, element: Sequence[str | int]) -> pa.Array:
+    """Return a value inside each array of a column, NULL where there is none."""
+    for part in element:
+        if isinstance(part, str):
+            values = pc.struct_field(values, [part])
+            continue
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        has_it = lengths > part
+        known = values.filter(pa.array(has_it))
+        at = np.cumsum(has_it) - 1
+        values = pc.list_element(known, part).take(pa.array(at, mask=~has_it))
+    return values
+
+
+def python_element(value: Any, element: Sequence[str | int]) -> Any:
+    """Return a value inside an array of Python, None where there is none."""
+    for part in element:
+        if value is None:
+            return None
+        value = value.get(part) if isinstance(part, str) else value[part] if part < len(value) else None
+    return value
 
 
 def fits(kind: pa.DataType, field: Field) -> bool:

@@ -63,7 +63,8 @@ class Field:
     - `unit`: the value is a count since 1970 in this unit of `UNITS`;
     - `format`: the value is a text in this format (`time_formats`);
     - `zone`: the time zone of a time that does not say its own;
-    - `path`: the column or field of the data, one part for each level of nesting, if it is not called `name`.
+    - `path`: the column or field of the data, one part for each level of nesting, if it is not called `name`;
+    - `element`: that field is an array, and the value is inside it: an index from 0, then names and indices.
     """
 
     name: str
@@ -72,19 +73,21 @@ class Field:
     format: str = ""
     zone: str = ""
     path: tuple[str, ...] = ()
+    element: tuple[str | int, ...] = ()
 
     def __repr__(self) -> str:
         return f"Field({self.name} {self.declared})"
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The place of the value in an object or a row: a name for each level."""
+        """The place of the value in an object or a row, or of the array with it: a name for each level."""
         return self.path or (self.name,)
 
     @property
     def column(self) -> str:
         """The name of the column in a format that has no nesting."""
-        return ".".join(self.place)
+        inside = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.element)
+        return "".join((".".join(self.place), *inside))
 
     @property
     def declared(self) -> str:

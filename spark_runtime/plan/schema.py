@@ -135,7 +135,7 @@ def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataF
     InputError
         A declared column is missing, or its type cannot be taken as declared.
     """
-    kinds = {field: _kind_at(frame.schema, field.place) for field in stream.fields}
+    kinds = {field: _kind_of(frame.schema, field) for field in stream.fields}
     missing = [field.column for field, kind in kinds.items() if kind is None]
     if missing:
         raise missing_columns(frame, stream, missing)
@@ -154,7 +154,7 @@ def misfits(frame: DataFrame, stream: Stream) -> dict[Field, SparkColumn]:
     """
     found = {}
     for field in stream.fields:
-        kind = _kind_at(frame.schema, field.place)
+        kind = _kind_of(frame.schema, field)
         if kind is not None and (field.unit or field.format or field.zone):
             found[field] = value_at(field).isNotNull() & _typed(field, kind).isNull()
     return found
@@ -170,9 +170,23 @@ def _kind_at(schema: T.StructType, place: Sequence[str]) -> T.DataType | None:
     return kind
 
 
+def _kind_of(schema: T.StructType, field: Field) -> T.DataType | None:
+    """Return the type of the value of a field; None: there is none."""
+    kind = _kind_at(schema, field.place)
+    for part in field.element:
+        if isinstance(part, int):
+            kind = kind.elementType if isinstance(kind, T.ArrayType) else None
+        else:
+            kind = _kind_at(kind, (part,)) if isinstance(kind, T.StructType) else None
+    return kind
+
+
 def value_at(field: Field) -> SparkColumn:
-    """Return the column that a field is read from; NULL where a struct on the way is."""
-    return F.col(".".join("`" + name.replace("`", "``") + "`" for name in field.place))
+    """Return the column that a field is read from; NULL where a struct or an element on the way is."""
+    column = F.col(".".join("`" + name.replace("`", "``") + "`" for name in field.place))
+    for part in field.element:
+        column = F.get(column, F.lit(part)) if isinstance(part, int) else column.getField(part)
+    return column
 
 
 def missing_columns(frame: DataFrame, stream: Stream, names: Sequence[str]) -> InputError:

@@ -19,6 +19,7 @@ from cep.formats.files import read_events
 from cep.schema.stream import Stream
 from spark_runtime import detect
 from spark_runtime.plan.schema import misfits, typed_events
+from tests.unit.schema import test_array_elements as array_elements
 
 SCHEMA = """
       ts: {type: timestamp, unit: milliseconds}
@@ -200,3 +201,10 @@ def test_a_nested_field_that_is_not_there_is_one_clear_error(spark: SparkSession
     frame = spark.createDataFrame([], DDL).withColumn("n", F.struct(F.lit("x").alias("card")))
     with pytest.raises(InputError, match=r"E0604.* the events have no columns `n.card_id`, `n.more.x`"):
         typed_events(frame, declared())
+
+
+def test_elements_of_arrays_are_those_of_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    array_elements.write_parquet(tmp_path / "a.parquet")
+    frame = spark.read.parquet(str(tmp_path / "a.parquet"))
+    found = typed_events(frame, array_elements.stream_of())
+    assert [row.asDict() for row in found.orderBy("ts").collect()] == array_elements.expected()

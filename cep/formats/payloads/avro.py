@@ -22,6 +22,7 @@ from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.payloads.avro_columns import Column, Path, read_columns
 from cep.formats.payloads.avro_schema import (
+    Collection,
     Node,
     Record,
     Union,
@@ -47,7 +48,7 @@ from cep.formats.protocol import Decoded, RecordFormat
 from cep.formats.registry import in_words
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
-from cep.schema.arrow_columns import fits
+from cep.schema.arrow_columns import fits, python_element
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream
 
@@ -133,13 +134,25 @@ class AvroFormat:
 
 def require_fields(schema: Record, stream: Stream, what: str) -> None:
     """Raise InputError unless a record has all columns of a stream, in types that fit."""
-    found = {field: at_place(schema, field.place) for field in stream.fields}
+    found = {field: inside(at_place(schema, field.place), field) for field in stream.fields}
     lacking = [field for field, nodes in found.items() if not nodes]
     if lacking:
         raise missing(stream, lacking, what, schema.names)
     for field, nodes in found.items():
         if not any(_fits(node, field) for node in nodes):
             raise misfit(stream, field, word_for(nodes), what)
+
+
+def inside(nodes: Sequence[Node], field: Field) -> list[Node]:
+    """Return what a field may be, by what it or the array with it may be."""
+    found = list(nodes)
+    for part in field.element:
+        if isinstance(part, str):
+            found = [inner for node in found for inner in at_place(node, (part,))]
+        else:
+            lists = [node for node in found if isinstance(node, Collection) and node.kind == "array"]
+            found = [branch for node in lists for branch in branches_of(node.items)]
+    return found
 
 
 def _fits(node: Node, field: Field) -> bool:
@@ -270,8 +283,9 @@ def _plan(written: str, wanted: str, stream: Stream, what: str) -> _Plan:
                 if default is None:
                     raise missing(stream, [field], what, schema.names)
                 defaults[field.name] = default
-        if nodes and not any(_fits(node, field) for node in nodes):
-            raise misfit(stream, field, word_for(nodes), what)
+        parts = inside(nodes, field)
+        if nodes and not any(_fits(node, field) for node in parts):
+            raise misfit(stream, field, word_for(parts or nodes), what)
         places[field.name] = place if nodes else None
     return _Plan(schema, stream, places, defaults)
 
@@ -335,7 +349,8 @@ def _read(plan: _Plan, bodies: Lines, records: Sequence[bytes]) -> Decoded:
     for field in plan.stream.fields:
         place = plan.places[field.name]
         if place is not None:
-            wanted[place] = wanted.get(place, False) or field.column_type.name in ("array", "map", "struct")
+            is_whole = bool(field.element) or field.column_type.name in ("array", "map", "struct")
+            wanted[place] = wanted.get(place, False) or is_whole
     columns, refused = read_columns(plan.schema, bodies, wanted)
     for row in np.flatnonzero(bodies.ends == bodies.starts).tolist():
         refused[row] = EMPTY
@@ -351,9 +366,36 @@ def _read(plan: _Plan, bodies: Lines, records: Sequence[bytes]) -> Decoded:
 
 def _found(column: Column, field: Field, n: int) -> Found:
     node = column.node
+    if field.element:
+        return _element(column, field, n)
     if not isinstance(node, Value):
         return _opaque(column.values, node, field, n)
     return Found(column.values, fits=fits(node.arrow, field))
+
+
+def _element(column: Column, field: Field, n: int) -> Found:
+    """Return a value inside each array."""
+    nodes = inside([column.node], field)
+    fitting = next((node for node in nodes if _fits(node, field)), None)
+    if fitting is None:
+        texts = [None if value is None else "" for value in column.values]
+        return Found(pa.array(texts, pa.string()), fits=False)
+    values = [python_element(value, field.element) for value in column.values]
+    if not isinstance(fitting, Value):
+        return _opaque(values, fitting, field, n)
+    bad = {row: repr(value) for row, value in enumerate(values) if not _is_of(value, fitting.arrow)}
+    for row in bad:
+        values[row] = None
+    return Found(pa.array(values, fitting.arrow), bad=bad)
+
+
+def _is_of(value: Any, kind: pa.DataType) -> bool:
+    """Return whether a value may be of a type: a union has values of others, too."""
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> Found:

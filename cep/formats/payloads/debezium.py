@@ -238,7 +238,7 @@ class _Wanted:
     def row(self, side: str, field: Field, place: tuple[str, ...]) -> None:
         """Want a column of the row behind or before a change."""
         kind = self._kind(field, place)
-        plain = Field("", field.ddl, field.unit, field.format, field.zone)
+        plain = Field("", field.ddl, field.unit, field.format, field.zone, element=field.element)
         if kind in _UNITS and field.type is Type.TIMESTAMP:
             plain = Field("", field.ddl, _UNITS[kind])
         elif kind in _DAYS:
@@ -291,7 +291,8 @@ class _Wanted:
 
     def _kind(self, field: Field, place: tuple[str, ...]) -> str:
         """Return what the schema says of a column, if it matters to the type of the stream's column."""
-        kind = self.kinds.get(place[0], ("", 0))[0] if len(place) == 1 else ""
+        is_column = len(place) == 1 and not field.element
+        kind = self.kinds.get(place[0], ("", 0))[0] if is_column else ""
         matters = {
             Type.TIMESTAMP: kind in _UNITS or kind in _DAYS,
             Type.DOUBLE: kind == _DECIMAL,

@@ -54,7 +54,7 @@ from cep.formats.protocol import Decoded, RecordFormat
 from cep.formats.registry import in_words
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
-from cep.schema.arrow_columns import fits
+from cep.schema.arrow_columns import fits, python_element
 from cep.schema.opaque_values import opaque_text
 from cep.schema.stream import Field, Stream
 
@@ -147,7 +147,7 @@ class ProtobufFormat:
 
 def fields_of(kind: Descriptor, stream: Stream, what: str) -> dict[Field, ProtoField]:
     """Return where the columns of a stream are; raises InputError (E0891) if a message cannot have them."""
-    found = {column: field_at(kind, column.place) for column in stream.fields}
+    found = {column: field_at(kind, column.place, column.element) for column in stream.fields}
     lacking = [column for column, place in found.items() if place is None]
     if lacking:
         raise missing(stream, lacking, what, [part.name for part in kind.fields])
@@ -400,6 +400,8 @@ def _found(messages: Sequence[Any], place: ProtoField, column: Field) -> Found:
     if kind is None:
         return Found(pa.nulls(len(inside), place.arrow))
     part: FieldDescriptor = kind.fields_by_name[name]
+    if column.element:
+        return _element(inside, part, place, column)
     if not place.is_plain:
         return _whole(inside, part, column)
     bad: dict[int, str] = {}
@@ -457,6 +459,24 @@ def _times(rows: I64, seconds: I64, nanos: I64, n: int, bad: dict[int, str]) -> 
     times[rows] = np.where(outside, 0, seconds).astype(np.int64) * 1_000_000 + nanos // 1000
     is_null[rows] = outside
     return pa.array(times, mask=is_null).view(pa.timestamp("us", "UTC"))
+
+
+def _element(messages: Sequence[Any], part: FieldDescriptor, place: ProtoField, column: Field) -> Found:
+    """Return a value inside each list."""
+    bad: dict[int, str] = {}
+    values: list[Any] = [None] * len(messages)
+    for row, message in enumerate(messages):
+        try:
+            whole = None if message is None else _plain_field(message, part)
+            values[row] = python_element(whole, column.element)
+            if column.type is Type.OPAQUE and values[row] is not None:
+                values[row] = opaque_text(values[row], column.column_type)
+            else:
+                pa.scalar(values[row], place.arrow)
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            values[row], bad[row] = None, str(error)
+    is_text = column.type is Type.OPAQUE
+    return Found(pa.array(values, pa.string() if is_text else place.arrow), is_typed=is_text, bad=bad)
 
 
 def _whole(messages: Sequence[Any], part: FieldDescriptor, column: Field) -> Found:

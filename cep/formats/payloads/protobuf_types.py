@@ -26,6 +26,7 @@ from google.protobuf import (  # noqa: F401
 from google.protobuf.message import DecodeError
 
 from cep.errors import InputError
+from cep.schema.arrow_columns import element_kind
 
 Descriptor = Any
 """`google.protobuf.descriptor.Descriptor`: a type of messages."""
@@ -204,8 +205,13 @@ def message_at(file: Any, path: Sequence[int]) -> Descriptor | None:
     return found
 
 
-def field_at(kind: Descriptor, place: tuple[str, ...]) -> ProtoField | None:
-    """Return the field at a place; None: there is none."""
+def field_at(
+    kind: Descriptor, place: tuple[str, ...], element: tuple[str | int, ...] = ()
+) -> ProtoField | None:
+    """Return the field at a place; None: there is none.
+
+    `element`: it is a list, and what is inside it is wanted.
+    """
     found: FieldDescriptor = None
     for name in place:
         if found is not None and (found.is_repeated or found.message_type is None):
@@ -214,6 +220,9 @@ def field_at(kind: Descriptor, place: tuple[str, ...]) -> ProtoField | None:
         found = inside.fields_by_name.get(name)
         if found is None:
             return None
+    if element:
+        kind_of_list = element_kind(_arrow(found, ()), element)
+        return None if kind_of_list is None else ProtoField(place, str(kind_of_list), kind_of_list, False)
     return ProtoField(place, _word(found), _arrow(found, ()), is_plain(found))
 
 

@@ -102,5 +102,5 @@ def _instead(objects: Sequence[dict[str, Any]], field: Field) -> str:
     if near is not None:
         return f"did you mean `{near}`? Declare field: {whole(near)}"
     shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES])
-    more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
-    return f"the data have {shown}{more}"
+    others = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+    return f"the data have {shown}{others}"

@@ -138,8 +138,8 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
         not_typed = not_typed if not_written_so is None else not_typed | not_written_so
         columns.append(values)
         for row in np.flatnonzero(not_typed & ~bad).tolist():
-            form = "" if not_written_so is None else stream.csv.number_form
-            reasons[row] = dead_letter.wrong_type(field, column[row].as_py(), form)
+            signs = "" if not_written_so is None else stream.csv.number_form
+            reasons[row] = dead_letter.wrong_type(field, column[row].as_py(), signs)
         bad |= not_typed
     events = pa.Table.from_arrays(columns, schema=event_table_schema(stream))
     if reasons:

@@ -16,6 +16,7 @@ what Arrow reads otherwise or not at all:
 - Values out of the range of their type show in the columns that Arrow made: their lines are read again, for
   the reason.
 - Arrow reads no texts as numbers, not even `NUMBER_WORDS`.
+- Arrow reads whole arrays only. Lines with a column that is an element are all read one by one.
 - Arrow has no maps, and where some counts of a column have fractions, it makes DOUBLE of all of them.
 
 `tests/property/readers.py` compares both with `parse_line`.
@@ -104,29 +105,30 @@ def parse_line(line: str, stream: Stream) -> dict[str, Any] | str:
         return dead_letter.NOT_JSON
     values: dict[str, Any] = {}
     for field in stream.fields:
-        value = _value_at(found, field.place)
+        value = _value_at(found, (*field.place, *field.element))
         typed = None if value is None else _typed(value, field)
         if typed is None and value is not None:
-            written = _value_at(_VERBATIM.decode(line), field.place)
+            written = _value_at(_VERBATIM.decode(line), (*field.place, *field.element))
             return dead_letter.wrong_type(field, _as_written(written))
         values[field.name] = typed
     return values
 
 
-def _value_at(tree: dict[str, Any], place: Sequence[str]) -> Any:
-    """Return the value at `place`; if there is something else than an object on the way, this as a list."""
+def _value_at(tree: dict[str, Any], place: Sequence[str | int]) -> Any:
+    """Return the value at `place`; if there is something else than an object or an array on the way, this."""
     value: Any = tree
-    for name in place:
+    for part in place:
         if value is None:
             return None
-        if not isinstance(value, dict):
+        if not isinstance(value, list if isinstance(part, int) else dict):
             return _NoObject(value)
-        value = value.get(name)
+        inside: Any = value
+        value = inside.get(part) if isinstance(part, str) else inside[part] if part < len(inside) else None
     return value
 
 
 class _NoObject:
-    """What stands where an object with the value should be: of no type that a column has."""
+    """What stands where an object or an array with the value should be: of no type that a column has."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -452,7 +454,7 @@ def _arrow_schema(stream: Stream, number: pa.DataType) -> pa.Schema | None:
     """Return what Arrow is to read of a line, counts of a unit as `number`; None: it cannot, as for maps."""
     tree: dict[str, Any] = {}
     for field in stream.fields:
-        if field.type is Type.OPAQUE:
+        if field.type is Type.OPAQUE or field.element:
             return None
         kind = number if field.unit else ARROW_TYPES[field.type]
         if field.type is Type.TIMESTAMP and not field.unit:

@@ -230,6 +230,47 @@ def test_arrays_maps_and_records_are_passed_on_as_json_or_over(read: Any) -> Non
     assert rows(read(narrow, schema, hurt)) == []
 
 
+def test_elements_of_arrays_have_an_index(read: Any) -> None:
+    reading = record(("value", ["null", "double", "string"]), ("at", MICROS), name="Reading")
+    schema = record(
+        ("ts", MICROS),
+        ("readings", ["null", {"type": "array", "items": reading}]),
+        ("grid", {"type": "array", "items": {"type": "array", "items": "long"}}),
+    )
+    fields = (
+        Field("ts", "timestamp"),
+        Field("first", "double", path=("readings",), element=(0, "value")),
+        Field("at", "timestamp", path=("readings",), element=(1, "at")),
+        Field("cell", "int", path=("grid",), element=(1, 0)),
+        Field("row", "array<bigint>", path=("grid",), element=(1,)),
+    )
+    values = [
+        {
+            "ts": TIME,
+            "readings": [{"value": 1.5, "at": TIME}, {"value": None, "at": TIME}],
+            "grid": [[1], [2, 3]],
+        },
+        {"ts": TIME, "readings": [], "grid": []},
+        {"ts": TIME, "readings": None, "grid": [[], []]},
+        {"ts": TIME, "readings": [{"value": "x", "at": TIME}], "grid": []},
+        {"ts": TIME, "readings": [], "grid": [[], [2**40]]},
+    ]
+    of = Stream("s", fields, "ts")
+    with pytest.raises(InputError, match="stream `s` declares int"):
+        read(of, schema, [])
+    of = Stream("s", (*fields[:3], Field("cell", "bigint", path=("grid",), element=(1, 0)), fields[4]), "ts")
+    chunk = read(of, schema, written(schema, values))
+    found = [(row["first"], row["at"], row["cell"], row["row"]) for row in rows(chunk)]
+    nothing = (None, None, None, None)
+    assert found == [
+        (1.5, TIME_US, 2, "[2,3]"),
+        nothing,
+        (*nothing[:3], "[]"),
+        (None, None, 2**40, f"[{2**40}]"),
+    ]
+    assert dead(chunk) == [(106, "field `first` is not of type double: 'x'")]
+
+
 def test_what_is_no_record_is_a_dead_letter_in_base64(read: Any) -> None:
     schema = record(
         ("ts", MICROS), ("s", "string"), ("b", "boolean"), ("u", ["null", "int"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -152,6 +153,38 @@ def test_fields_inside_messages_have_a_path_and_whole_ones_are_json(read: Any) -
          "place": '{"lat":1.5,"at":"2024-05-01T12:00:00.123456Z"}', "items": '[{"lat":2.5,"zone":"x"}]'},
         {"at": TIME_US, "lat": None, "colour": 0, "zone": None, "place": None, "items": "[]", "tags": "[]"},
     ]  # fmt: skip
+
+
+def test_elements_of_repeated_fields_have_an_index(read: Any) -> None:
+    file = file_of()
+    message(file.message_type, "Item", price="double?", sku="string")
+    message(file.message_type, "Order", ts=TIMESTAMP, items=".shop.Item*", tags="string*")
+    order = types_of(file)["Order"]
+    fields = (
+        Field("ts", "timestamp"),
+        Field("price", "double", path=("items",), element=(1, "price")),
+        Field("item", "struct<sku: string>", path=("items",), element=(0,)),
+        Field("tag", "string", path=("tags",), element=(0,)),
+    )
+    time = datetime(2024, 5, 1, 10)
+    values = [
+        order(ts=time, items=[{"sku": "a"}, {"price": 2.5}], tags=["t"]),
+        order(ts=time, items=[{"sku": "b"}]),
+        order(ts=time),
+    ] * 30
+    chunk = read(
+        Stream("s", fields, "ts"), file, [value.SerializeToString() for value in values], message="shop.Order"
+    )
+    assert dead(chunk) == []
+    found = [(row["price"], row["item"], row["tag"]) for row in rows(chunk)]
+    assert found == [(2.5, '{"sku":"a"}', "t"), (None, '{"sku":"b"}', None), (None, None, None)] * 30
+    with pytest.raises(InputError, match=r"has no `tags\[0\].x`"):
+        read(
+            Stream("s", (Field("x", "double", path=("tags",), element=(0, "x")),), "x"),
+            file,
+            [],
+            message="shop.Order",
+        )
 
 
 def test_what_is_no_message_is_a_dead_letter_in_base64(read: Any) -> None:

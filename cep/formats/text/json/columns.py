@@ -87,7 +87,7 @@ def plan_of(stream: Stream) -> Plan | None:
     enclosing = [OUTSIDE]
     for number, field in enumerate(stream.fields):
         *way, last = field.place
-        if field.type is Type.OPAQUE or len(way) >= MAX_PLACE:
+        if field.type is Type.OPAQUE or field.element or len(way) >= MAX_PLACE:
             return None
         inside = ROOT
         for name in way:
