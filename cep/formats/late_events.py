@@ -184,7 +184,7 @@ def _objects(columns: dict[Any, list[Any]]) -> Iterator[dict[Any, Any]]:
 
 def _as_array(found: dict[int, Any] | None) -> list[Any] | None:
     """Return elements by their index as an array, with NULL for those that are not known."""
-    return found and [found.get(at) for at in range(max(found) + 1)]
+    return None if found is None else [found.get(at) for at in range(max(found) + 1)]
 
 
 def _in_json(late: pa.Table, node: Node) -> list[Any]:
