@@ -61,6 +61,8 @@ def foreign_clause(cursor: Cursor, behind: str) -> ForeignClause | None:
     if behind == "FROM" and (alias := _alias(cursor)) is not None:
         return alias
     found = FOREIGN_CLAUSES.get(token.word)
+    if found is not None and found.meant == "MEASURES" and cursor.is_window_rule:
+        found = Instead("say what a row has in MEASURES: MEASURES COUNT(*) AS n", "MEASURES")
     if found is None or (token.word == "KEY" and after.word != "BY"):
         return None
     return ForeignClause(f"a rule has no `{token.text}`", Span(token.start, token.end), found)

@@ -44,7 +44,8 @@ def refuse_kind(cursor: Cursor, forms: str, every_help: str) -> NoReturn:
             "TUMBLING, HOPPING or SESSION",
             f"write WINDOW TUMBLING {length}; a pattern has its length in WITHIN {length}",
         )
-    near = suggestion(token.word, WINDOW_KINDS - {"EVERY"}) if token.word else None
+    is_kind = bool(token.word) and not cursor.starts_clause()
+    near = suggestion(token.word, WINDOW_KINDS - {"EVERY"}) if is_kind else None
     help_text = every_help if token.word == "EVERY" else forms
     cursor.unexpected(
         "TUMBLING, HOPPING or SESSION", f"did you mean {near}? {help_text}" if near else help_text
@@ -65,6 +66,24 @@ def refuse_form(cursor: Cursor, first: Token, kind: str) -> NoReturn:
         "of another language",
         f"write {_instead(kind, lengths)}",
     )
+
+
+def refuse_elsewhere(cursor: Cursor) -> None:
+    """Refuse ``TUMBLE(...)`` or ``TUMBLING 1 HOUR`` around the cursor, where WINDOW is not before it."""
+    here = cursor.at
+    for at in (here - 1, here, here + 1):
+        token, after = cursor.tokens[at], cursor.tokens[min(at + 1, len(cursor.tokens) - 1)]
+        if token.word not in WINDOW_KIND_WORDS or not (after.text == "(" or after.kind is Lexeme.NUMBER):
+            continue
+        cursor.at = at + 1
+        lengths, cursor.at = _durations(cursor), here
+        cursor.fail(
+            "E0114",
+            f"a rule has no `{token.text}{'(...)' if after.text == '(' else ''}` without WINDOW",
+            Span(token.start, token.end),
+            "of another language",
+            f"write {_instead(WINDOW_KIND_WORDS[token.word], lengths)}",
+        )
 
 
 def _instead(kind: str, lengths: list[int]) -> str:

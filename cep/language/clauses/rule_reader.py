@@ -14,6 +14,7 @@ from cep.diagnostics.diagnostic import did_you_mean, suggestion
 from cep.errors import Span
 from cep.language import ast
 from cep.language.clauses.foreign_clauses import FOREIGN_CLAUSES, foreign_clause
+from cep.language.clauses.foreign_windows import refuse_elsewhere
 from cep.language.clauses.forms import FORMS, clauses_shown
 from cep.language.clauses.joins import JoinClauses
 from cep.language.clauses.misplaced import refuse_without_window
@@ -177,9 +178,11 @@ class RuleReader:
     def _refuse(self, token: Token) -> NoReturn:
         parser = self.parser
         parser.refuse_comment()
-        if not parser.has_pattern:
-            self.meant |= {"PATTERN"} if token.word in ("WHERE", "HAVING") else set()
+        if not parser.has_pattern and (parser.is_window_rule or token.word in ("WHERE", "HAVING")):
+            self.meant.add("PATTERN")
         refuse_without_window(parser, token, self.clause)
+        if not parser.has_pattern:
+            refuse_elsewhere(parser)
         foreign = foreign_clause(parser, self.clause)
         if foreign is not None:
             self.meant.add(foreign.instead.meant)

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 from cep.errors import Diagnostic, Span
 from cep.language import ast
-from cep.language.clauses.foreign_windows import STEP_WORDS, refuse_form, refuse_kind
+from cep.language.clauses.foreign_windows import STEP_WORDS, WINDOW_KIND_WORDS, refuse_form, refuse_kind
 from cep.language.cursor import text_of
-from cep.language.grammar import CLAUSE_WORDS, RESERVED, WINDOW_KINDS, Lexeme, Token
+from cep.language.grammar import WINDOW_KINDS, Lexeme, Token
 from cep.language.patterns import PatternReader
 from cep.schema.time_literals import print_duration
 
@@ -59,16 +59,15 @@ def find_window(tokens: list[Token], at: int) -> tuple[int | None, bool]:
         if token.word == "RULE" and after.kind in (Lexeme.WORD, Lexeme.QUOTED) and after.word != "AS":
             break
         has_pattern = has_pattern or (token.word == "PATTERN" and tokens[place - 1].text != ".")
+        if token.word in WINDOW_KIND_WORDS and (after.text == "(" or after.kind is Lexeme.NUMBER):
+            likely = place if likely is None else likely
         if token.word != "WINDOW":
             continue
         if after.word in WINDOW_KINDS or after.kind is Lexeme.NUMBER:
             return place, has_pattern
-        is_kind = after.kind is Lexeme.WORD and after.word not in CLAUSE_WORDS | RESERVED
-        if (
-            likely is None
-            and (is_kind or after.kind is Lexeme.TEXT)
-            and tokens[place - 1].text not in _INSIDE
-        ):
+        before = tokens[place - 1]
+        is_name = before.text in _INSIDE or before.word in ("BY", "FROM", "ON", "AS")
+        if likely is None and not is_name and after.kind in (Lexeme.WORD, Lexeme.TEXT):
             likely = place
     return None if has_pattern else likely, has_pattern
 

@@ -34,7 +34,7 @@ def rule_of_pipes(text: str) -> str | None:
     values, keys, length = windows
     having = " AND ".join(limits)
     for name, value in values.items():
-        having = re.sub(rf"\b{name}\b", lambda _, value=value: value, having)
+        having = re.sub(rf"\b{name}\b", value.replace("\\", r"\\"), having)
     lines = (
         "RULE name",
         f"FROM {table}",
