@@ -11,6 +11,7 @@ import yaml
 
 from cep.documents.yaml_document import Document
 from cep.schema.time_literals import parse_duration
+from cep.spool.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _REMOTE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -83,6 +84,20 @@ class Settings:
         if name not in self.found:
             return default
         return one_of(self.document, self.found[name], f"`{name}`", words) or default
+
+    def file_mode(self, name: str) -> FileMode:
+        """Return who may read files; without it their user only."""
+        text = self.document.text(self.found[name], f"`{name}`") if name in self.found else None
+        mode = PRIVATE if text is None else parse_file_mode(text)
+        if mode is None:
+            self.document.problem(
+                "E0841",
+                f"`{name}` cannot be `{text}`",
+                self.found[name],
+                "expected 6, then 0, 4 or 6 for the group and for all others",
+                HELP,
+            )
+        return mode or PRIVATE
 
     def seconds(self, name: str) -> float | None:
         """Return a duration in seconds; None also without it."""

@@ -277,6 +277,7 @@ SPARK: dict[str, str] = {
     "E0830": "Spark lacks the connector that a source needs",
     "E0831": "a rule file or a streams file where a pipeline is needed",
     "E0832": "`find_matches`: rows that do not fit their stream",
+    "E0836": "a body of a webhook that is no template, or names a column that rows do not have",
     "E0840": "the pipeline file cannot be read",
     "E0841": "not one of the words possible here",
     "E0842": "no rule reads a source's stream, or a rule reads one without a source",

@@ -22,13 +22,13 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
-from cep.spool.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
+from cep.spool.file_mode import PRIVATE, FileMode
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.other_files import require_pipeline
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.settings import Settings, one_of, path_of
 from spark_runtime.sinks.places import check_places
-from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, sink_names
+from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
@@ -146,7 +146,7 @@ class _Reader:
         spark = self._spark(found["spark"]) if "spark" in found else ()
         checkpoint = self._path(found["checkpoint"]) if "checkpoint" in found else ""
         end_waits_after_us = self._end_waits_after(found)
-        file_mode = self._file_mode(found)
+        file_mode = Settings(document, self.folder, root, "the pipeline", found).file_mode("file_mode")
         compiled = self._rules(found, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
@@ -174,12 +174,10 @@ class _Reader:
             file=str(self.file),
             file_mode=file_mode,
         )
-        nodes = [
-            *_listed(found["sinks"]),
-            *([found["late"]] if late else []),
-            *([found["dead_letter"]] if dead else []),
-        ]
+        others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
+        nodes = [*_listed(found["sinks"]), *others]
         check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
+        check_columns(document, made.outputs())
         return made
 
     def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:
@@ -197,19 +195,6 @@ class _Reader:
                 'write a number and a unit, for example "30 seconds"',
             )
         return length_us
-
-    def _file_mode(self, found: dict[str, yaml.Node]) -> FileMode:
-        text = self.document.text(found["file_mode"], "`file_mode`") if "file_mode" in found else None
-        mode = PRIVATE if text is None else parse_file_mode(text)
-        if mode is None:
-            self.document.problem(
-                "E0841",
-                f"`file_mode` cannot be `{text}`",
-                found["file_mode"],
-                "expected 6, then 0, 4 or 6 for the group and for all others",
-                HELP,
-            )
-        return mode or PRIVATE
 
     def _waiting(self, root: yaml.Node, found: dict[str, yaml.Node]) -> WaitingLimit:
         settings = Settings(self.document, self.folder, root, "the pipeline", found)

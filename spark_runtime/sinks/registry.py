@@ -5,9 +5,11 @@ On the driver only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from cep.documents.yaml_document import Document
 from cep.registry import Registry
 from cep.rule_set import RuleSet
 from spark_runtime.operator.output import DEAD, LATE, MATCH
@@ -50,6 +52,22 @@ class SinkSpec(Protocol):
     def open(self, output: Output, context: SinkContext) -> AnySink:
         """Return the sink of one output; writes nothing yet (`Sink.check`)."""
         ...
+
+
+@runtime_checkable
+class NamesColumns(Protocol):
+    """A `SinkSpec` whose settings name columns of its rows."""
+
+    def check_columns(self, document: Document, known: Sequence[str]) -> None:
+        """Note a problem for each column that the rows, with the columns `known`, do not have."""
+        ...
+
+
+def check_columns(document: Document, outputs: Iterable[tuple[SinkSpec, Sequence[Output]]]) -> None:
+    """Note a problem for each column that the settings of a sink name and its rows do not have."""
+    for spec, of_spec in outputs:
+        if isinstance(spec, NamesColumns):  # late events of several streams go to one sink
+            spec.check_columns(document, [name for output in of_spec for name in output.schema.names])
 
 
 class SinkType(Protocol):

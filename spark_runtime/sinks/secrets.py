@@ -35,6 +35,11 @@ def replaced(setting: str, text: str) -> str:
     return _VARIABLE.sub(of_environment, text)
 
 
+def variables_of(text: str) -> list[str]:
+    """Return the variables in a text, each as `${NAME}`."""
+    return [found[0] for found in _VARIABLE.finditer(text)]
+
+
 def without_secrets(said: object, texts: Iterable[str]) -> str:
     """Return what something said, on one line, without the values of variables in `texts`."""
     hidden = []

@@ -19,6 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from cep.errors import InputError, RuleError
+from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime import run_pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from tests.left_out import require
@@ -26,6 +28,8 @@ from tests.servers.kafka_broker import free_ports
 from tests.servers.postgres_server import PostgresServer
 from tests.servers.rabbitmq_server import Rabbit
 from tests.servers.test_kafka_page import blocks
+from tests.servers.test_webhook_sink import CORRECTED, corrected, post
+from tests.spark.test_sink_contract import CONTEXT
 from tests.unit.commands.test_tables_page import write_view
 
 pytestmark = pytest.mark.spark
@@ -111,6 +115,103 @@ def test_webhook(spark: SparkSession, folder: Path) -> None:
         server.server_close()
         thread.join()
     assert shown.getvalue() == blocks(page, "text")[0]
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with running_web_server() as server:
+        yield server
+
+
+def test_a_body_of_ones_own(spark: SparkSession, folder: Path, web: WebServer) -> None:
+    page = "docs/webhook.md"
+    example, _, body, *_ = blocks(page, "yaml")
+    place = '  - {format: webhook, url: "http://127.0.0.1:8000/alerts"}\n'
+    assert place in example
+    text = example.replace(place, f"  - format: webhook\n    url: {web.url}\n{body}")
+    (folder / "pipeline.yaml").write_text(text)
+    run_pipeline(folder / "pipeline.yaml", console=Console(file=StringIO()), quiet=True)
+    assert [request.body for request in web.requests] == [blocks(page, "json")[0].strip()]
+    (folder / "pipeline.yaml").write_text(text.replace("{{card_id}}", "{{card}}"))
+    with pytest.raises(RuleError) as raised:
+        load_pipeline(folder / "pipeline.yaml")
+    assert (
+        "help: did you mean `card_id`? "
+        "columns: card_id, loss, match_end, match_id, match_start, probed, probes, rule"
+    ) in str(raised.value)
+
+
+def slack(request: Request) -> Reply:
+    """Answer as an incoming webhook of Slack does."""
+    if request.path != "/services/T0/B0/x":
+        return 404, {}, "no_service"
+    body = json.loads(request.body)
+    if not isinstance(body, dict) or not isinstance(body.get("text"), str) or not body["text"]:
+        return 400, {}, "invalid_payload"
+    return 200, {}, "ok"
+
+
+def pagerduty(request: Request) -> Reply:
+    """Answer as version 2 of PagerDuty's Events API does."""
+    body = json.loads(request.body)
+    errors = []
+    if body.get("routing_key") != "k" * 32:
+        errors.append("routing_key is not valid")
+    if body.get("event_action") not in ("trigger", "acknowledge", "resolve"):
+        errors.append("event_action is not valid")
+    if body.get("event_action") != "trigger" and not body.get("dedup_key"):
+        errors.append("dedup_key is missing")
+    if not isinstance(body.get("dedup_key", ""), str) or len(body.get("dedup_key", "")) > 255:
+        errors.append("dedup_key is not valid")
+    if body.get("event_action") == "trigger":
+        payload, needed = body.get("payload", {}), ("summary", "source", "severity")
+        errors += [f"{name} is missing" for name in needed if not payload.get(name)]
+        if payload.get("severity") not in ("critical", "error", "warning", "info"):
+            errors.append("severity is not valid")
+        if len(payload.get("summary", "")) > 1024 or not isinstance(payload.get("custom_details", {}), dict):
+            errors.append("payload is not valid")
+    if errors:
+        return 400, {}, json.dumps({"status": "invalid event", "errors": errors})
+    return 202, {}, json.dumps({"status": "success", "dedup_key": body["dedup_key"]})
+
+
+def test_slack(spark: SparkSession, folder: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACK_HOOK", "T0/B0/x")
+    web.answering = slack
+    run_page(folder, "docs/webhook.md", 3, **{"https://hooks.slack.com": web.url.removesuffix("/hook")})
+    [request] = web.requests
+    assert json.loads(request.body) == {"text": "*card_testing*: card `c1` lost 949.0"}
+
+
+def test_pagerduty(
+    spark: SparkSession, folder: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGERDUTY_KEY", "k" * 32)
+    web.answering = pagerduty
+    run_page(folder, "docs/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
+    [triggered] = [json.loads(request.body) for request in web.requests]
+    assert triggered["payload"]["summary"] == "card_testing: card c1 lost 949.0"
+    assert triggered["payload"]["custom_details"]["probes"] == 3
+    assert triggered["dedup_key"] == triggered["payload"]["custom_details"]["match_id"]
+    assert triggered["payload"]["timestamp"] == "2024-05-01T10:04:00.000000Z"
+
+    # A match that is withdrawn resolves its incident.
+    (spec,) = load_pipeline(folder / "pipeline.yaml").sinks
+    post(spec.open(CORRECTED, CONTEXT), corrected([(1, 0, "match"), (1, 1, "retract")]))  # type: ignore[arg-type]
+    _, first, last = [json.loads(request.body) for request in web.requests]
+    assert first["event_action"] == "trigger"
+    assert last == {"routing_key": "k" * 32, "event_action": "resolve", "dedup_key": first["dedup_key"]}
+
+
+def test_what_pagerduty_refuses_is_told_without_the_key(
+    spark: SparkSession, folder: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGERDUTY_KEY", "s3cret")
+    web.answering = lambda request: (400, {}, f"no such key: {json.loads(request.body)['routing_key']}")
+    with pytest.raises(InputError) as raised:
+        run_page(folder, "docs/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
+    assert raised.value.code == "E0875"
+    assert "no such key: ***" in str(raised.value)
 
 
 @pytest.mark.parametrize("page", ["postgres_sink", "delta", "webhook", "rabbitmq"])

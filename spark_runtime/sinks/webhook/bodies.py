@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from hashlib import sha256
 
 from spark_runtime.sinks.messages import Message
 from spark_runtime.sinks.webhook.endpoint import Answer
+from spark_runtime.sinks.webhook.template import Template
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
@@ -39,9 +40,19 @@ def verdict_of(status: int) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class JsonBody:
-    """An object of JSON; or, `is_array`, an array of objects."""
+    """An object of JSON; or, `is_array`, an array of objects.
+
+    Parameters
+    ----------
+    template
+        What is made of a row; None: the row as it is.
+    withdrawing
+        The same for a row that withdraws another one; None: as for all.
+    """
 
     is_array: bool
+    template: Template | None = field(default=None, repr=False)
+    withdrawing: Template | None = field(default=None, repr=False)
 
     def headers(self, messages: Sequence[Message]) -> Mapping[str, str]:
         """Return the headers of a request."""
@@ -51,8 +62,12 @@ class JsonBody:
 
     def text(self, messages: Sequence[Message]) -> str:
         """Return the body of a request."""
-        texts = [message.text for message in messages]
+        texts = [self._text(message) for message in messages]
         return f"[{','.join(texts)}]" if self.is_array else texts[0]
+
+    def _text(self, message: Message) -> str:
+        template = self.withdrawing if message.is_withdrawn and self.withdrawing else self.template
+        return message.text if template is None else template.filled(message.text)
 
     def verdicts(self, messages: Sequence[Message], answer: Answer) -> list[tuple[Verdict, str]]:
         """Return what becomes of each message, and why."""

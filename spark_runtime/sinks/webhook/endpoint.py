@@ -33,6 +33,8 @@ class Endpoint:
         Certificates of those whom a server may be certified by; empty: those of the system.
     is_verified
         Whether the server's certificate is looked at.
+    other_texts
+        Texts besides these in which variables stand; no message shows what they are.
     """
 
     url: str = field(repr=False)
@@ -40,6 +42,7 @@ class Endpoint:
     timeout_s: float = 10.0
     ca_file: str = ""
     is_verified: bool = True
+    other_texts: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def shown(self) -> str:
@@ -49,7 +52,7 @@ class Endpoint:
 
     def told(self, said: object) -> str:
         """Return what something said, without secrets."""
-        return without_secrets(said, (self.url, *(value for _, value in self.headers)))
+        return without_secrets(said, (self.url, *(value for _, value in self.headers), *self.other_texts))
 
     def replaced_headers(self) -> dict[str, str]:
         """Return the headers; raises InputError if a variable is missing or no header can have its value."""

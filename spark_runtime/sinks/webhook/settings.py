@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import yaml
 
+from cep.documents.yaml_document import Document
 from spark_runtime.settings import Settings
 from spark_runtime.sinks.places import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 from spark_runtime.sinks.webhook.endpoint import Endpoint
+from spark_runtime.sinks.webhook.template import NamedColumn, Template, TemplateReader, check_columns
 
 _JSON, _BULK = "json", "bulk"
 _TIMEOUT_S, _RETRY_S = 10.0, 300.0
@@ -28,6 +30,7 @@ class _WebhookType:
         "url",
         "headers",
         "body",
+        "body_of_retract",
         "batch",
         "parallel",
         "timeout",
@@ -42,7 +45,7 @@ class _WebhookType:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
         url, headers = _url(settings), _headers(settings)
-        body = settings.word("body", (_JSON, _BULK), _JSON)
+        body, template, withdrawing, named = _body(settings)
         together, parallel = settings.positive("batch"), settings.positive("parallel")
         timeout_s, retry_s = settings.seconds("timeout"), settings.seconds("retry_for")
         refused = settings.path("refused") if "refused" in settings else ""
@@ -68,9 +71,20 @@ class _WebhookType:
             )
         if url is None or len(settings.document.diagnostics) > before:
             return None
-        endpoint = Endpoint(url, headers, timeout_s or _TIMEOUT_S, ca_file or "", verifies)
-        wait_s = _RETRY_S if retry_s is None else retry_s
-        return WebhookSpec(endpoint, body, together, parallel or _PARALLEL, wait_s, refused or "")
+        secrets = [name for each in (template, withdrawing) if each is not None for name in each.variables]
+        return WebhookSpec(
+            endpoint=Endpoint(
+                url, headers, timeout_s or _TIMEOUT_S, ca_file or "", verifies, tuple(dict.fromkeys(secrets))
+            ),
+            body=body,
+            together=together,
+            parallel=parallel or _PARALLEL,
+            retry_s=_RETRY_S if retry_s is None else retry_s,
+            refused=refused or "",
+            template=template,
+            withdrawing=withdrawing,
+            named=named,
+        )
 
 
 def _url(settings: Settings) -> str | None:
@@ -99,6 +113,45 @@ def _url(settings: Settings) -> str | None:
             'put it into `headers`: {Authorization: "Basic ${CREDENTIALS}"}',
         )
     return text
+
+
+def _body(
+    settings: Settings,
+) -> tuple[str, Template | None, Template | None, tuple[tuple[str, NamedColumn], ...]]:
+    """Return the form, the templates of rows and of those that withdraw others, and the columns they name."""
+    form = _JSON
+    templates: list[Template | None] = []
+    named: list[tuple[str, NamedColumn]] = []
+    for name in ("body", "body_of_retract"):
+        node = settings.found.get(name)
+        if node is None or isinstance(node, yaml.ScalarNode):
+            templates.append(None)
+            continue
+        reader = TemplateReader(settings.document, name)
+        templates.append(reader.template(node))
+        named += [(name, each) for each in reader.named]
+    template, withdrawing = templates
+    node = settings.found.get("body")
+    if isinstance(node, yaml.ScalarNode):
+        if node.value in (_JSON, _BULK):
+            form = node.value
+        else:
+            settings.document.problem(
+                "E0841",
+                f"`body` cannot be `{node.value}`",
+                node,
+                "not known",
+                'write json or bulk, or what is to be sent, as a structure: body: {text: "{{rule}}"}',
+            )
+    if "body_of_retract" in settings and (withdrawing is None or template is None):
+        settings.document.problem(
+            "E0843",
+            "`body_of_retract` is a structure, beside a `body` that is one",
+            settings.found["body_of_retract"],
+            "goes with a template",
+            'write both: body: {...}, body_of_retract: {event_action: resolve, dedup_key: "{{match_id}}"}',
+        )
+    return form, template, withdrawing, tuple(named)
 
 
 def _headers(settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -138,6 +191,10 @@ class WebhookSpec:
         How long a request is sent again.
     refused
         Where rows go that are refused for good.
+    template, withdrawing
+        What is sent of a row, and of one that withdraws another one; None: the row, as all others.
+    named
+        The columns that templates name, each with the setting.
     """
 
     endpoint: Endpoint
@@ -146,6 +203,14 @@ class WebhookSpec:
     parallel: int = _PARALLEL
     retry_s: float = _RETRY_S
     refused: str = ""
+    template: Template | None = None
+    withdrawing: Template | None = None
+    named: tuple[tuple[str, NamedColumn], ...] = field(default=(), repr=False, compare=False)
+
+    def check_columns(self, document: Document, known: Sequence[str]) -> None:
+        """Note a problem for each column of a template that rows do not have."""
+        for setting, column in self.named:
+            check_columns(document, setting, [column], known)
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the folder of refused rows; an address may get several outputs."""
@@ -158,7 +223,12 @@ class WebhookSpec:
         from spark_runtime.sinks.webhook.sink import WebhookSink
 
         is_bulk = self.body == _BULK
-        body: Body = BulkBody() if is_bulk else JsonBody(is_array=self.together is not None)
+        body: Body = BulkBody()
+        if not is_bulk:
+            template, withdrawing = (
+                None if each is None else each.with_secrets() for each in (self.template, self.withdrawing)
+            )
+            body = JsonBody(self.together is not None, template, withdrawing)
         n_together = self.together or (_TOGETHER_IN_BULK if is_bulk else 1)
         sending = Sending(self.endpoint, body, n_together, self.parallel, self.retry_s)
         path = f"{self.refused}/{output.folder}" if self.refused and output.folder else self.refused
