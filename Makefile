@@ -4,7 +4,8 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check servers fuzz fuzz-text fuzz-readers sweep bench lock clean java
+.PHONY: help demo payments test test-servers check servers versions fuzz fuzz-text fuzz-readers sweep bench lock \
+	clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -34,6 +35,9 @@ test-servers: servers  ## fetch the servers, then run the tests that were left o
 
 servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 	@$(BIN)/python tools/servers/fetch.py
+
+versions: java  ## try the older versions of PySpark that are supported, in a short form
+	$(BIN)/python -m tests.e2e.versions $(ARGS)
 
 fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
 	$(BIN)/python -m tests.property $(or $(ARGS),--minutes 10)

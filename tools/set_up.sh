@@ -33,6 +33,6 @@ fi
 echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; again only after a change)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-echo "set-up: compiling the engine's kernels (about a minute; they are cached beside their source)"
-.venv/bin/python -m cep.engine.warm
+echo "set-up: the engine's kernels are cached beside their source"
+.venv/bin/python -m cep warm
 touch .venv/.set-up

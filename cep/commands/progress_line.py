@@ -20,10 +20,13 @@ class ProgressLine:
     is_shown
         Whether progress is shown. On a terminal a text replaces the text before it; elsewhere each text is a
         line of its own.
+    is_silent
+        Whether nothing at all is to be said, not even how far work of minutes is.
     """
 
     stream: TextIO
     is_shown: bool
+    is_silent: bool = False
     _shown: str = ""
 
     def show(self, text: str) -> None:
@@ -44,4 +47,4 @@ class ProgressLine:
 def progress_line(quiet: bool, progress: bool | None) -> ProgressLine:
     """Return the line on which a command shows progress. If `progress` is None, only a terminal shows it."""
     is_shown = sys.stderr.isatty() if progress is None else progress
-    return ProgressLine(sys.stderr, is_shown and not quiet)
+    return ProgressLine(sys.stderr, is_shown and not quiet, quiet or progress is False)

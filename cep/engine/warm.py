@@ -18,7 +18,7 @@ from cep.engine.order.ordering import OrderedEvents
 from cep.engine.state.packing import packed
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
-from cep.kernels.compiled import KERNELS, PARTS, is_compiled
+from cep.kernels.compiled import KERNELS, is_compiled
 from cep.kernels.foreign import call_each
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
@@ -81,10 +81,10 @@ def smallest_program() -> Program:
     return Program((stream,), ("key",), roles, predicates, (), (), rules, listed=("n",))
 
 
-def warm_up(progress: Callable[[float], None] | None = None) -> None:
+def warm_up(progress: Callable[[int, int], None] | None = None) -> None:
     """Run a few events through a matcher and through windows, so that every kernel is compiled and on disk.
 
-    Whenever a function has been compiled, `progress` gets the share of the work that is done.
+    Whenever a function has been compiled, `progress` gets how many kernels are, and how many there are.
     """
     import cep.engine.context.columns  # noqa: F401 - its kernels are counted, too
 
@@ -96,20 +96,19 @@ def warm_up(progress: Callable[[float], None] | None = None) -> None:
 
 
 class _Compilations(Listener):
-    """Counts the functions that numba has compiled."""
+    """Counts the kernels that numba has compiled. Parts are compiled before the kernels that have them."""
 
-    def __init__(self, progress: Callable[[float], None]) -> None:
-        self._left = KERNELS.keys() | PARTS
-        self._n = len(self._left)
+    def __init__(self, progress: Callable[[int, int], None]) -> None:
+        self._left = {name for name, kernel in KERNELS.items() if not is_compiled(kernel)}
         self._progress = progress
 
     def on_start(self, event: Any) -> None:
         """Wait for its end."""
 
     def on_end(self, event: Any) -> None:
-        """Count the function, once."""
+        """Count the kernel, once."""
         self._left.discard(event.data["dispatcher"].py_func.__name__)
-        self._progress(1 - len(self._left) / self._n)
+        self._progress(len(KERNELS) - len(self._left), len(KERNELS))
 
 
 def _run_all_kernels() -> None:

@@ -281,13 +281,17 @@ def _in_environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+OLDEST = (4, 1)
+"""The oldest PySpark that works; `make versions` tries it."""
+
+
 def java_log() -> Path | None:
     """Return the file that the messages of our Java go to; None if somebody else has started it."""
     return _folders[-1].log if _folders else None
 
 
 def check_pyspark() -> None:
-    """Refuse to go on without PySpark 4.3."""
+    """Refuse to go on without a PySpark that is new enough."""
     try:
         import pyspark
     except ImportError as error:
@@ -295,9 +299,9 @@ def check_pyspark() -> None:
             "E0801", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
         ) from error
     version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
-    if version < (4, 3):
+    if version < OLDEST:
         raise SetupError(
             "E0801",
-            f"PySpark {pyspark.__version__} is too old: 4.3 is needed",
-            "pip install 'pyspark>=4.3,<4.4'",
+            f"PySpark {pyspark.__version__} is too old: {'.'.join(map(str, OLDEST))} or later is needed",
+            "pip install 'spark-cep[spark]'",
         )

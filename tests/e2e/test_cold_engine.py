@@ -1,12 +1,13 @@
 """The engine is compiled once, all of it, when the first events are to be matched.
 
-To compile all of it takes more than a minute, and `make` does it when it sets up. So a copy lacks one kernel
+To compile all of it takes two minutes, and `make` does it when it sets up. So a copy lacks one kernel
 here, and everything with ``CEP_COLD=all``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = "compiling the engine: about a minute, once after an installation"
+TEXT = "compiling the engine: about two minutes of processor time, once after an installation"
+COUNT = re.compile(r"compiling the engine: (\d+) of (\d+) kernels")  # only on a machine that takes long
 PLAIN = "RULE high FROM readings PARTITION BY device PATTERN a DEFINE a AS x > 1\n"
 TIMED = """\
 RULE silent FROM readings PARTITION BY device
@@ -72,15 +74,17 @@ def test_a_kernel_that_is_missing_is_compiled_and_the_command_says_so_once(copie
     before = kernels(copied)
     first = run(copied, *match, "--progress")
     assert (first.returncode, first.stdout.count("\n")) == (0, 1), first.stderr
-    assert first.stderr.splitlines()[:3] == [f"{TEXT}: 0 %", "events read: 1", "events                   1"]
+    lines = [line for line in first.stderr.splitlines() if not COUNT.fullmatch(line)]
+    assert lines[:3] == [TEXT, "events read: 1", "events                   1"]
     changed = {name for name, time_ns in kernels(copied).items() if time_ns != before.get(name)}
     assert {name.partition("-")[0] for name in changed} == {"order.write_hexadecimal"}
     is_compiled_once(copied, {})
 
     index.unlink()
     again = run(copied, *match)
-    assert again.stderr.startswith(f"{TEXT}\nevents  "), again.stderr
-    assert again.stderr.count("compiling") == 1
+    lines = [line for line in again.stderr.splitlines() if not COUNT.fullmatch(line)]
+    assert (lines[0], lines[1].split()) == (TEXT, ["events", "1"]), again.stderr
+    assert again.stderr.count(TEXT) == 1
 
 
 def is_compiled_once(folder: Path, environment: dict[str, str]) -> None:
@@ -107,8 +111,14 @@ def test_the_first_run_compiles_the_engine_for_all_later_ones(folder: Path) -> N
     first = run(folder, *command, **environment)
     took = time.perf_counter() - started
     assert (first.returncode, first.stdout.count("\n")) == (0, 1), first.stderr
-    progress = [f"{TEXT}: {percent} %" for percent in range(0, 101, 10)]
-    assert first.stderr.splitlines()[:13] == [*progress, "events read: 1", "events                   1"]
+    lines = first.stderr.splitlines()
+    n = lines.index("events read: 1")
+    assert lines[0] == TEXT
+    counts = [COUNT.fullmatch(line) for line in lines[1:n]]
+    shares = [(int(found[1]), int(found[2])) for found in counts if found is not None]
+    assert len(shares) == n - 1 > 5
+    assert shares == sorted(shares)
+    assert len({of for _, of in shares}) == 1
     # The summary counts the run and not the compilation, which takes far longer.
     assert float(first.stderr.split()[-1]) < took / 2
     is_compiled_once(folder, environment)
