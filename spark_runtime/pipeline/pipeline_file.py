@@ -22,7 +22,6 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
-from cep.spool.file_mode import PRIVATE, FileMode
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.other_files import require_pipeline
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
