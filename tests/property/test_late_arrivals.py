@@ -25,7 +25,7 @@ def test_what_stands_is_what_a_batch_reports_value_by_value() -> None:
     assert tally["rows withdrawn"] > 150
     assert tally["rows withdrawn whose match stays"] > 75
     for name in ABOUT:
-        assert tally[f"values changed of {name}"] > 5, name
+        assert tally[f"values changed of {name}"] > 2, name
 
 
 def test_cases_without_anything_withdrawn_are_no_success(
