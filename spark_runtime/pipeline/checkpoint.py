@@ -28,8 +28,8 @@ from cep.engine.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.identity import differences
 from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files
-from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
-from spark_runtime.pipeline.stored_rules import StoredRules
+from spark_runtime.pipeline.identity.stored_rules import FORMAT as RULES_FORMAT
+from spark_runtime.pipeline.identity.stored_rules import StoredRules
 from spark_runtime.pipeline.waiting import Waiting
 from spark_runtime.sources.partitions import Partition, Partitions
 from spark_runtime.sources.plan import MAX_INLINE, Plan

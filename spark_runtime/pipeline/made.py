@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cep.errors import Diagnostic, InputError, Source
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.late_events import declared_schema
 from cep.rule_set import RuleSet
 from cep.spool.file_mode import PRIVATE, FileMode
-from spark_runtime.pipeline.outputs import WithOutputs, with_outputs
-from spark_runtime.sinks.owner import Owner
-from spark_runtime.sinks.protocol import AnySink
+from spark_runtime.operator.output import DEAD, MATCH, late_kind
+from spark_runtime.sinks.places.owner import Owner
+from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import SinkContext, SinkSpec
 from spark_runtime.sources.entry import SourceEntry
 from spark_runtime.sources.protocol import Source as EventSource
 from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.spec import SourceContext
 from spark_runtime.sources.watermarks import Follows, WaitingLimit
+from spark_runtime.tables.content import timed_inputs
 from spark_runtime.tables.static import StaticFile
 
 AVAILABLE_NOW = "available_now"
+
+WithOutputs = tuple[SinkSpec, Sequence[Output]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Pipeline:
 
     def outputs(self) -> Iterator[WithOutputs]:
         """Yield each sink with its outputs."""
-        return with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
+        return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
         """Yield the sink of each output, with its settings; nothing is written yet."""
@@ -88,3 +93,21 @@ class Pipeline:
                 "copy the files to a disk of this machine, and keep the checkpoint on one",
             )
         return source
+
+
+def _with_outputs(
+    rules: RuleSet, sinks: Sequence[SinkSpec], late: SinkSpec | None, dead_letter: SinkSpec | None
+) -> Iterator[WithOutputs]:
+    """Yield each sink with its outputs; `late` has one for each stream."""
+    yield from ((spec, (Output(MATCH, rules.match_schema),)) for spec in sinks)
+    if late is not None:
+        yield late, list(_late(rules))
+    if dead_letter is not None:
+        yield dead_letter, (Output(DEAD, DEAD_LETTER_SCHEMA),)
+
+
+def _late(rules: RuleSet) -> Iterator[Output]:
+    streams = timed_inputs(rules)
+    for name, stream in streams.items():
+        folder = "" if len(streams) == 1 else f"stream={name}"
+        yield Output(late_kind(name), declared_schema(stream), stream, folder)

@@ -26,7 +26,7 @@ from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.other_files import require_pipeline
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.settings import Settings, one_of, path_of
-from spark_runtime.sinks.places import check_places
+from spark_runtime.sinks.places.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
 from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.sources.registry import SOURCES, source_names, source_type

@@ -32,18 +32,18 @@ from spark_runtime.pipeline.checkpoint import (
 )
 from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
-from spark_runtime.pipeline.history import History
+from spark_runtime.pipeline.identity.history import History
+from spark_runtime.pipeline.identity.stored_rules import StoredRules
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
-from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.plan.dataflow import Dataflow
 from spark_runtime.plan.parcels import PARCEL_SCHEMA
 from spark_runtime.plan.schema import spark_schema
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
-from spark_runtime.sinks.places import folders_of
+from spark_runtime.sinks.places.place import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
 from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_runtime.settings import Settings
 from spark_runtime.sinks.file_writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
-from spark_runtime.sinks.places import Place, folder_place
+from spark_runtime.sinks.places.place import Place, folder_place
 from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 

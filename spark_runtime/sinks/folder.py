@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from cep.write_errors import writing
 from spark_runtime.sinks.file_writers import FileWriter
-from spark_runtime.sinks.owner import WRITTEN_BY, Owner, plan_of, text_of
+from spark_runtime.sinks.places.owner import WRITTEN_BY, Owner, plan_of, text_of
 from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output, Rows
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from spark_runtime.kafka_connection import Connection
 from spark_runtime.kafka_settings import connection_of, has_package
 from spark_runtime.operator.output import DEAD, MATCH
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.places import Place, server_place
+from spark_runtime.sinks.places.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 

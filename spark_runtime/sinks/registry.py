@@ -14,7 +14,7 @@ from cep.registry import Registry
 from cep.rule_set import RuleSet
 from spark_runtime.operator.output import DEAD, LATE, MATCH
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.owner import Owner
+from spark_runtime.sinks.places.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from cep.errors import InputError
 from cep.rule_set import Corrections
 from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.sinks.owner import Owner
+from spark_runtime.sinks.places.owner import Owner
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, RefusingSink, Rows, TableSink
 from spark_runtime.sinks.webhook.bodies import BulkBody, JsonBody, verdict_of
 from spark_runtime.sinks.webhook.endpoint import Endpoint

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import yaml
 
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.places import Place, folder_place
+from spark_runtime.sinks.places.place import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 

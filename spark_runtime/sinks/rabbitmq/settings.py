@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.places import Place, server_place
+from spark_runtime.sinks.places.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.rabbitmq.connection import PORT, TLS_PORT, Address
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType

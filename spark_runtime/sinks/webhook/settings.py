@@ -10,7 +10,7 @@ import yaml
 
 from cep.documents.yaml_document import Document
 from spark_runtime.settings import Settings
-from spark_runtime.sinks.places import Place, folder_place
+from spark_runtime.sinks.places.place import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
 from spark_runtime.sinks.webhook.endpoint import Endpoint

@@ -14,7 +14,7 @@ from cep.errors import InputError
 from cep.write_errors import writing
 from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.sinks.messages import messages
-from spark_runtime.sinks.owner import WRITTEN_BY, Owner, text_of
+from spark_runtime.sinks.places.owner import WRITTEN_BY, Owner, text_of
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
 from spark_runtime.sinks.webhook.sending import Refused, Sending
 

@@ -1,0 +1,1 @@
+"""Where outputs go, and who has written there before."""
