@@ -67,7 +67,7 @@ def _as_json(stream: Stream) -> dict[str, Any]:
 
 
 def _stream(found: Mapping[str, Any]) -> Stream:
-    fields = tuple(Field(**{**field, "path": tuple(field["path"])}) for field in found["fields"])
+    fields = tuple(map(_field, found["fields"]))
     csv = CsvLayout(**{**found["csv"], "columns": tuple(found["csv"]["columns"])})
     clock, table = found["device_clock"], found.get("table")
     read = {
@@ -78,6 +78,11 @@ def _stream(found: Mapping[str, Any]) -> Stream:
         "table": None if table is None else _table(table),
     }
     return Stream(**{**found, **read})
+
+
+def _field(found: Mapping[str, Any]) -> Field:
+    # Versions that knew no elements of arrays wrote none.
+    return Field(**{**found, "path": tuple(found["path"]), "element": tuple(found.get("element", ()))})
 
 
 def _table(found: Mapping[str, Any]) -> TableSettings:
