@@ -74,7 +74,10 @@ def draw_stream(random: Random, *, is_csv: bool = False) -> Stream:
         path: tuple[str, ...] = ()
         if random.random() < 0.2:
             path = random.choice((("n", name), ("n", "m", name), ("Other",), (name, name)))
-        fields.append(Field(name, ddl, path=path))
+        element: tuple[str | int, ...] = ()
+        if not is_csv and random.random() < 0.02:
+            element = random.choice(((0,), (1, "x"), (0, 2)))
+        fields.append(Field(name, ddl, path=path, element=element))
     random.shuffle(fields)
     # The limit `max_ahead` depends on which events are read together, so on the portions of a file. This
     # value switches it off.
@@ -224,9 +227,16 @@ def json_line(stream: Stream, values: dict[str, str]) -> bytes:
         for name in field.place[:-1]:
             inside = inside.setdefault(name, {}) if isinstance(inside, dict) else inside
         if isinstance(inside, dict) and not isinstance(inside.get(field.place[-1]), dict):
-            inside[field.place[-1]] = values[field.name]
+            inside[field.place[-1]] = _around(values[field.name], field.element)
     others += [f'"{name}":{text}' for name, text in values.items() if stream.field(name) is None]
     return _written(tree, others).encode(errors="surrogatepass")
+
+
+def _around(value: str, element: Sequence[str | int]) -> str:
+    """Return arrays and objects around a value, so that it is where a stream looks for it."""
+    for part in reversed(element):
+        value = f'{{"{part}":{value}}}' if isinstance(part, str) else f"[{'null,' * part}{value}]"
+    return value
 
 
 def _written(tree: Any, others: Sequence[str] = ()) -> str:
