@@ -16,7 +16,7 @@ from cep.diagnostics.diagnostic import did_you_mean
 from cep.engine.device_clocks import DeviceClocks
 from cep.errors import InputError
 from cep.expression import Type
-from cep.schema.arrow_columns import kind_at, typed_column, word_of
+from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, word_of
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.arrow_values import json_value
 from cep.schema.opaque_values import opaque_text
@@ -118,7 +118,7 @@ def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
     return {
         field.name: pa.nulls(len(table), ARROW_TYPES[field.type])
         if place is None
-        else _typed(_values(table, place), field)
+        else _typed(_values(table, place, field), field)
         for field, place in places.items()
     }
 
@@ -126,15 +126,23 @@ def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
 def _place(schema: pa.Schema, field: Field) -> tuple[str, ...] | None:
     """Return where a table has a column: under its name in rules, or in the data."""
     for place in ((field.name,), (field.column,), field.place):
-        if kind_at(schema, place) is not None:
+        kind = kind_at(schema, place)
+        if place == field.place and place != (field.column,):
+            kind = element_kind(kind, field.element)
+        if kind is not None:
             return place
     return None
 
 
-def _values(table: pa.Table, place: Sequence[str]) -> pa.Array:
+def _values(table: pa.Table, place: tuple[str, ...], field: Field) -> pa.Array:
     column = table.column(place[0])
     values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return pc.struct_field(values, list(place[1:])) if len(place) > 1 else values
+    if len(place) > 1:
+        values = pc.struct_field(values, list(place[1:]))
+    is_inside = place == field.place and (
+        pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+    )
+    return element_of(values, field.element) if is_inside else values
 
 
 def _typed(values: pa.Array, field: Field) -> pa.Array:

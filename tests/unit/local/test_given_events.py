@@ -244,3 +244,14 @@ def test_a_column_of_a_table_may_have_its_name_in_the_data() -> None:
     nested = replace(S, fields=(S.fields[0], replace(S.fields[1], path=("a", "x"))))
     for given in (pa.table({"ts": [0], "a": [{"x": 5.0}]}), pa.table({"ts": [0], "a.x": [5.0]})):
         assert event_table(nested, given).to_pydict() == {"ts": [0], "x": [5.0]}
+
+
+def test_a_column_of_a_table_may_be_an_element_of_an_array() -> None:
+    stream = replace(S, fields=(S.fields[0], replace(S.fields[1], path=("a",), element=(1, "x"))))
+    rows = [[{"x": 1.0}, {"x": 2.0}], [{"x": 3.0}]]
+    for given in (pa.table({"ts": [0, 1], "a": rows}), pa.table({"ts": [0, 1], "x": [2.0, None]})):
+        assert event_table(stream, given).to_pydict() == {"ts": [0, 1], "x": [2.0, None]}
+    with pytest.raises(InputError, match="has no column `x`"):
+        event_table(stream, pa.table({"ts": [0], "a": [5.0]}))
+    named = replace(S, fields=(S.fields[0], replace(S.fields[1], element=(0,))))
+    assert event_table(named, pa.table({"ts": [0], "x": [[5.0, 6.0]]})).to_pydict() == {"ts": [0], "x": [5.0]}
