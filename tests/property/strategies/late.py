@@ -125,7 +125,7 @@ def _arrivals(random: Random, stream: Stream) -> Iterator[Arrival]:
     if stream.deduplicate:
         events = copies_agree(events, stream)
     found = [(event["ts"], Arrival(stream.name, event)) for event in events]
-    for number in range(random.choice([0, 4, 12])):
+    for number in range(random.choice([0, 8, 14])):
         at = random.randrange(0, now_us + 1, SECOND_US // 2)
         row = {"at": at, "p": random.choice(doubles), "q": random.choice(["low", "high", None])}
         lim = row | {"k": random.choice([1, 1, 2]), "n": number, "op": random.choice("ccd")}
@@ -215,7 +215,7 @@ def _measured(random: Random, joins: Sequence[str], *, has_windows: bool) -> Ite
     if random.random() < 0.3:
         yield "ARRAY_AGG(a.w) AS l"
     for table in joins:
-        if random.random() < 0.7:
+        if random.random() < 0.9:
             yield f"LAST(a.{table}.p) AS {table}_p, FIRST(a.{table}.q) AS {table}_q"
 
 
@@ -228,7 +228,7 @@ def _report(random: Random) -> str:
 
 def _pattern_rule(random: Random, name: str, joins: Sequence[str]) -> str:
     pattern = random.choice(PATTERNS)
-    joins = joins if random.random() < 0.7 else ()
+    joins = joins if random.random() < 0.85 else ()
     key = "k" if "lim" in joins else _some_key(random)
     has_windows = random.random() < 0.6
     condition = random.choice(["", "", " AND (x IS NULL OR x <> 1.5)", " AND y < 3"]) if has_windows else ""
