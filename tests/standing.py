@@ -34,6 +34,7 @@ class Standing:
             assert revision >= known, "revisions only rise"
             if kind == RETRACT:
                 assert self.sum[values] > 0, "what is withdrawn stands"
+                assert revision > known or not standing, "a match is withdrawn with a higher revision"
                 self.sum[values] -= 1
                 self.last[match_id] = (revision, [])
                 self.n_retracted += 1
