@@ -210,7 +210,7 @@ FILES: dict[str, str] = {
     "E0620": "the rows of a static table are not given",
     "E0621": "a table that is joined has no input",
     "E0622": "too many windows without events at once",
-    "E0624": "other bytes behind the end of a packed file",
+    "E0624": "other bytes after the end of a packed file",
     "E0640": "a JSON array instead of an object on each line",
     "E0641": "a JSON object over several lines",
     "E0642": "text in a form that is not read",

@@ -35,11 +35,11 @@ _SIGNS = 16
 
 
 def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
-    """Return the error for a file all of which was read, but for bytes behind its end."""
+    """Return the error for a file all of which was read, but for bytes after its end."""
     word = "byte" if n_bytes == 1 else "bytes"
     return InputError(
         BYTES_BEHIND,
-        f"`{name}` has {n_bytes:,} {word} behind its end that are not {form}",
+        f"`{name}` has {n_bytes:,} {word} after its end that are not {form}",
         "all that is before them was read; look at what wrote the file",
     )
 
@@ -52,8 +52,8 @@ def rest_of(name: str, n_known: int, block_bytes: int) -> Generator[bytes, None,
     Returns
     -------
     InputError or None
-        None: there is no damage, zeros only are behind the end. An error with the code E0624: other bytes
-        are behind it.
+        None: no damage, and at most zeros after the end. An error with the code E0624: other bytes
+        after it.
 
     Raises
     ------

@@ -139,7 +139,7 @@ def test_other_bytes_behind_the_end_are_named_and_cost_no_line(
     whole = packed(kind, 0, 5) + packed(kind, 5, 10)
     for behind, n in ((b"x", "1 byte"), (b"no!\n" * 50, "200 bytes"), (bytes(5000) + b"x", "5,001 bytes")):
         file.write_bytes(whole + behind)
-        reason = f"`{file}` has {n} behind its end that are not {form}"
+        reason = f"`{file}` has {n} after its end that are not {form}"
         expected = [(11, f"the file is refused from here on: E0624, {reason}")]
         assert ids_and_letters(file, on_bad_file) == (list(range(10)), expected)
     assert chunks(file, on_bad_file)[-1].is_refused
