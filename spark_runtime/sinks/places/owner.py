@@ -2,7 +2,7 @@
 
 It stands in the folder, in a file that readers pass over:
 
-    <folder>/batch=<micro-batch>/_written_by.json
+    <folder>/batch=<micro-batch>/_written_by
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from cep.errors import InputError
 from spark_runtime.sinks.protocol import Batch
 
-WRITTEN_BY = "_written_by.json"
+WRITTEN_BY = "_written_by"  # has no ending: other programs may read all of `batch=*/*.json`
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def test_another_pipeline_and_another_input_are_refused(tmp_path: Path) -> None:
 def test_another_output_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "out/stream=s"
     put(tmp_path, owner(tmp_path), [1], LATE)
-    text = json.loads((place / "batch=all/_written_by.json").read_text())
+    text = json.loads((place / "batch=all/_written_by").read_text())
     assert text == {"pipeline": "../../p.yaml", "output": "late: s", "sources": {"s": "json ../../in"}}
     (tmp_path / "out").rename(tmp_path / "out2")
     (tmp_path / "out2/stream=s").rename(tmp_path / "out")
@@ -78,7 +78,7 @@ def test_what_is_moved_together_is_still_its_own(tmp_path: Path) -> None:
 
 def test_a_result_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     put(tmp_path, owner(tmp_path), [1])
-    (tmp_path / "out/batch=all/_written_by.json").unlink()
+    (tmp_path / "out/batch=all/_written_by").unlink()
     put(tmp_path, owner(tmp_path, "q.yaml"), [2])
     assert in_json(DEAD, tmp_path / "out") == [2]
 
