@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from types import FrameType
 
 import click
 from rich.console import Console
@@ -63,7 +63,14 @@ def main(orders: int, seed: int, out: Path, debug: bool) -> None:
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does: the pipeline stops, then the servers end."""
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # The handler is called; no second signal is sent. Where native code has taken the handler away for a
+        # moment, that signal would end this process before its servers.
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

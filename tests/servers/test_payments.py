@@ -87,8 +87,8 @@ def test_a_scenario_that_is_stopped_ends_its_servers(tmp_path: Path) -> None:
     if sys.platform == "linux":
         assert len(left(tmp_path)) >= 3  # itself and two servers
     scenario.send_signal(signal.SIGTERM)
-    scenario.communicate(timeout=120)
-    assert scenario.returncode == 130
+    printed, errors = scenario.communicate(timeout=120)
+    assert scenario.returncode == 130, printed + errors
     assert_all_end(tmp_path)
 
 
