@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cep.counts import Counts
-    from cep.documents.schema_file import load_streams
     from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, StateError
     from cep.formats.files import BadFile, Format
     from cep.local.match_file import Result, match_file
     from cep.rule_set import RuleSet
     from cep.rulebook import load_rules
     from cep.schema.stream import DeviceClock, Field, Stream
+    from cep.settings.schema_file import load_streams
     from cep.testing import find_matches
 
 __all__ = [
@@ -52,7 +52,7 @@ _MODULES = {
     "RuleSet": "cep.rule_set",
     "find_matches": "cep.testing",
     "load_rules": "cep.rulebook",
-    "load_streams": "cep.documents.schema_file",
+    "load_streams": "cep.settings.schema_file",
 }
 """Public name -> the module that has it."""
 

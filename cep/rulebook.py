@@ -13,14 +13,14 @@ from pathlib import Path
 from cep.compiler.compile import Compiled, check_sources, compile_rules, compile_sources
 from cep.diagnostics.diagnostic import did_you_mean, in_order
 from cep.diagnostics.limits import MAX_BYTES
-from cep.documents.schema_file import load_streams
-from cep.documents.source_file import read_source
 from cep.errors import Diagnostic, RuleError, Source
 from cep.language import ast
 from cep.language.front_ends import SUFFIXES, is_rule_text, read_rules, rule_files
 from cep.language.printer import print_rules
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.settings.schema_file import load_streams
+from cep.settings.source_file import read_source
 
 STREAMS_FILE = "streams.yaml"
 

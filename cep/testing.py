@@ -24,9 +24,8 @@ import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
 from cep.compiler.pattern_shape import summary, variable_names
-from cep.documents.schema_file import load_streams
 from cep.engine.chains.chain import Chain
-from cep.engine.context.tables import GivenTable
+from cep.engine.tables.tables import GivenTable
 from cep.errors import Source
 from cep.language import ast
 from cep.language.front_ends import read_rules
@@ -35,6 +34,7 @@ from cep.program.program import EVENT, EVENT_COLUMNS, EVENT_NUMBER, EVENT_VARIAB
 from cep.rule_set import RuleSet
 from cep.rulebook import STREAMS_FILE, load_rules
 from cep.schema.stream import Field, Stream, TableSettings
+from cep.settings.schema_file import load_streams
 
 # ---------------------------------------------------------------- rules over rows
 

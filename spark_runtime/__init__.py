@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from cep.rule_set import RuleSet
     from cep.schema.stream import Stream
-    from spark_runtime.listener import TimeListener
+    from spark_runtime.dataflow.message_frames import MessageFrame
+    from spark_runtime.event_time.listener import TimeListener
     from spark_runtime.operator.findings import Findings
     from spark_runtime.pipeline.pipeline import run_pipeline
-    from spark_runtime.plan.message_frames import MessageFrame
     from spark_runtime.sessions.local_session import session
 
 __all__ = ["TimeListener", "detect", "detect_all", "messages", "run_pipeline", "session", "split"]
 
 _MODULES = {
-    "TimeListener": "spark_runtime.listener",
+    "TimeListener": "spark_runtime.event_time.listener",
     "run_pipeline": "spark_runtime.pipeline.pipeline",
     "session": "spark_runtime.sessions.local_session",
 }
@@ -224,7 +224,7 @@ def messages(
     InputError
         An argument is wrong, or the schema of the values does not fit the stream.
     """
-    from spark_runtime.plan.message_frames import message_frame
+    from spark_runtime.dataflow.message_frames import message_frame
 
     return message_frame(
         frame, stream, value, column=column, columns=columns, tombstones=tombstones, settings=settings

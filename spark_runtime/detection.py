@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from cep.documents.schema_file import load_streams
 from cep.errors import InputError, RuleError, Source
 from cep.language import ast
 from cep.language.clauses.sources import stream_names
@@ -18,15 +17,16 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
-from spark_runtime.operator.output import DEAD, MATCH, late_kind
-from spark_runtime.plan.dataflow import Dataflow, drop_unusable
-from spark_runtime.plan.message_frames import MessageFrame
-from spark_runtime.plan.schema import stream_of_frame, typed_events
+from cep.settings.schema_file import load_streams
+from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable
+from spark_runtime.dataflow.message_frames import MessageFrame
+from spark_runtime.dataflow.schema import stream_of_frame, typed_events
+from spark_runtime.dataflow.table_frames import frame_content
+from spark_runtime.event_time.upstream import require_delay, watermark_delay_ms
 from spark_runtime.sessions.worker_python import workers_python
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.tables.content import static_tables, timed_inputs
-from spark_runtime.tables.frames import frame_content
-from spark_runtime.upstream import require_delay, watermark_delay_ms
+from spark_runtime.wire.output import DEAD, MATCH, late_kind
 
 Rules = str | Path | RuleSet | Sequence[str | Path | RuleSet]
 Streams = str | Path | Mapping[str, Stream] | Stream

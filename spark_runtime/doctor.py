@@ -14,14 +14,14 @@ from pathlib import Path
 from rich.console import Console
 
 from cep.errors import CepError
-from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from spark_runtime.pipeline.source_entry import SourceEntry
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.local_session import check_pyspark
 from spark_runtime.sinks.registry import SinkContext
-from spark_runtime.sources.entry import SourceEntry
 from spark_runtime.sources.protocol import DemandingSource, Source
+from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.static import StaticFile
 
 MOST_SECONDS = 10.0

@@ -13,13 +13,13 @@ from numba.core.event import Listener, install_listener
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
 from cep.engine.kernels.columns.order import clear_bit, number_keys, pack_bits
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.state.packing import packed
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
-from cep.kernels.compiled import KERNELS, is_compiled
-from cep.kernels.foreign import call_each
+from cep.jit.compiled import KERNELS, is_compiled
+from cep.jit.foreign import call_each
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables
@@ -86,7 +86,7 @@ def warm_up(progress: Callable[[int, int], None] | None = None) -> None:
 
     Whenever a function has been compiled, `progress` gets how many kernels are, and how many there are.
     """
-    import cep.engine.context.columns  # noqa: F401 - its kernels are counted, too
+    import cep.engine.windows.context_columns  # noqa: F401 - its kernels are counted, too
 
     if progress is None:
         _run_all_kernels()
@@ -140,7 +140,7 @@ def _run_all_kernels() -> None:
 
 def _run_window_kernels() -> None:
     """Compute every kind of window once."""
-    from cep.engine.context.windows import Windows
+    from cep.engine.windows.windows import Windows
 
     columns = [
         WindowColumn(
@@ -181,7 +181,7 @@ def _run_window_kernels() -> None:
 
 def _run_table_kernels() -> None:
     """Change a row of a table, and look it up."""
-    from cep.engine.context.tables import warm_up_tables
+    from cep.engine.tables.tables import warm_up_tables
 
     warm_up_tables()
 
@@ -195,7 +195,7 @@ def is_warm(with_windows: bool = True) -> bool:
         Whether those of windows count. To load them takes as long as the start of a small run.
     """
     if with_windows:
-        import cep.engine.context.columns  # noqa: F401 - its kernels are among `KERNELS` then
+        import cep.engine.windows.context_columns  # noqa: F401 - its kernels are among `KERNELS` then
 
     return all(map(is_compiled, KERNELS.values()))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.arrays import I64
-from cep.engine.watermark import is_late, late_by_us
+from cep.engine.event_time.watermark import is_late, late_by_us
 from cep.schema.stream import Stream
 
 

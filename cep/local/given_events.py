@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.engine.device_clocks import DeviceClocks
+from cep.engine.prepare.device_clocks import DeviceClocks
 from cep.errors import InputError
 from cep.expression import Type
 from cep.schema.arrow_columns import element_kind, element_of, kind_at, typed_column, word_of

@@ -17,13 +17,13 @@ import pyarrow as pa
 from cep.arrays import I64
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
-from cep.engine.context.tables import GivenTable
-from cep.engine.corrections import Corrector
-from cep.engine.counters import Counters
-from cep.engine.device_clocks import first_guard
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.event_time.watermark import START_OF_TIME_US, is_late, split_late
+from cep.engine.matching.counters import Counters
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.columns import plain_table
-from cep.engine.watermark import START_OF_TIME_US, is_late, split_late
+from cep.engine.prepare.device_clocks import first_guard
+from cep.engine.tables.tables import GivenTable
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.files import BadFile, read_events

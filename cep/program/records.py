@@ -5,7 +5,7 @@ variable, an exclusion. The compiler writes `RuleTables`, a column for each fiel
 the annotations of the columns follow `COLUMNS` and `RECORDS`, and from these
 
 - the addresses that kernels use (`cep.engine.kernels.layout`): ``rule[place + at.STATE_MODE]``,
-- the one array that kernels read (`cep.engine.packed_rule`), in which references are addresses,
+- the one array that kernels read (`cep.engine.matching.packed_rule`), in which references are addresses,
 - the tables that ``cep explain --stages program`` prints.
 
 So a new field of a state is a line here, a line in `cep.compiler.lowering.lower`, and where a kernel reads

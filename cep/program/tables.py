@@ -1,6 +1,6 @@
 """Tables that the rules of a program join: whose versions it takes in, and which columns events get of them.
 
-The compiler writes them, `cep.engine.context` looks the versions up once events are in order.
+The compiler writes them, `cep.engine.windows` looks the versions up once events are in order.
 
 A version is a row of `Program.event_schema`, as an event is: `VERSION_COLUMN` tells them apart. So versions
 are brought together by key, wait for the watermark, are late and are corrected as events are.

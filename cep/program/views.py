@@ -3,7 +3,7 @@
     VIEW name KEY k FROM accounts JOIN customers ON customer_id SELECT ...
 
 A view is a rule over changes. A version of a table becomes an event of each key whose row it may change, once
-for each instant (`cep.engine.context.changes`). The event has the columns of the tables as they are at its
+for each instant (`cep.engine.tables.changes`). The event has the columns of the tables as they are at its
 time and as they were right before (`JoinedColumn.is_before`). It is taken where the two differ.
 """
 

@@ -1,6 +1,6 @@
 """Windowed aggregates of a program: columns that each event gets from the events of its key before it.
 
-The compiler writes them, `cep.engine.context` computes them once events are in order.
+The compiler writes them, `cep.engine.windows` computes them once events are in order.
 """
 
 from __future__ import annotations

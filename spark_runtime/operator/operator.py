@@ -1,7 +1,7 @@
 """The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
 
 In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
-Parcels go in (`spark_runtime.plan.parcels`), output comes out (`spark_runtime.operator.output`).
+Parcels go in (`spark_runtime.wire.parcels`), output comes out (`spark_runtime.wire.output`).
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -24,13 +24,13 @@ from pyspark import TaskContext
 
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain, units_of
-from cep.engine.corrections import Corrector, is_corrected, restored
-from cep.engine.counters import Counters
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import Corrector, is_corrected, restored
+from cep.engine.event_time.watermark import is_late, late_by_us, split_late
+from cep.engine.matching.counters import Counters
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.versions import extent_rows
 from cep.engine.state.codec import decode, header, other_format
 from cep.engine.state.sections import other_rules
-from cep.engine.watermark import is_late, late_by_us, split_late
 from cep.errors import StateError
 from cep.formats.intake import count_late
 from cep.formats.late_events import late_schema
@@ -39,18 +39,10 @@ from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.operator.output import (
-    COUNTS,
-    LATE,
-    MATCH,
-    OUTPUT_SCHEMA,
-    Found,
-    Matches,
-    carried,
-    carried_schema,
-)
 from spark_runtime.operator.stages import as_output, as_parcels, later_parcels
-from spark_runtime.plan.layout import (
+from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.tables.content import Content, tables_of, told_to_task
+from spark_runtime.wire.layout import (
     COUNTED,
     DEAD_LETTER,
     END_OF_INPUT,
@@ -61,17 +53,25 @@ from spark_runtime.plan.layout import (
     TEXT,
     Layout,
 )
-from spark_runtime.plan.parcels import EVENTS, Packer, record_bytes, table_of_bytes
-from spark_runtime.sessions.loaded import freeze_loaded
-from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
-from spark_runtime.sources.plan import cap_of_task, clock_of_task
-from spark_runtime.tables.content import Content, tables_of, told_to_task
+from spark_runtime.wire.loaded import freeze_loaded
+from spark_runtime.wire.output import (
+    COUNTS,
+    LATE,
+    MATCH,
+    OUTPUT_SCHEMA,
+    Found,
+    Matches,
+    carried,
+    carried_schema,
+)
+from spark_runtime.wire.parcels import EVENTS, Packer, record_bytes, table_of_bytes
+from spark_runtime.wire.plan import cap_of_task, clock_of_task
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-    from cep.engine.context.tables import GivenTable
+    from cep.engine.tables.tables import GivenTable
 
 Tables = Mapping[str, "GivenTable"]
 """Static tables, by name."""

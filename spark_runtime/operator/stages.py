@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_runtime.operator.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA
-from spark_runtime.plan.layout import FOUND, PROGRAM, TEXT
-from spark_runtime.plan.parcels import EVENTS, PARCEL_SCHEMA
+from spark_runtime.wire.layout import FOUND, PROGRAM, TEXT
+from spark_runtime.wire.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA
+from spark_runtime.wire.parcels import EVENTS, PARCEL_SCHEMA
 
 
 def later_parcels(

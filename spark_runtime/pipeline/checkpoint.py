@@ -24,17 +24,17 @@ from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
-from cep.engine.watermark import END_OF_TIME_US
+from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.identity import differences
-from spark_runtime.pipeline.checkpoint_files import CheckpointFiles, checkpoint_files
-from spark_runtime.pipeline.identity.stored_rules import FORMAT as RULES_FORMAT
-from spark_runtime.pipeline.identity.stored_rules import StoredRules
-from spark_runtime.pipeline.waiting import Waiting
-from spark_runtime.sources.partitions import Partition, Partitions
-from spark_runtime.sources.plan import MAX_INLINE, Plan
+from spark_runtime.event_time.partitions import Partition, Partitions
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.event_time.waiting import Waiting
+from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
+from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.sources.protocol import Offset
-from spark_runtime.sources.reached import Reached
+from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_files
+from spark_runtime.wire.plan import MAX_INLINE, Plan
 
 _FORMAT = 4
 """Before: of 1 the key groups were others, of 2 Spark knew the sources by number, of 3 state was one lump

@@ -20,13 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from cep.counts import Counts
-from cep.spool.file_mode import FileMode
-from spark_runtime.operator.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from cep.settings.file_mode import FileMode
+from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.pipeline.checkpoint import NOTES
-from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.plan.layout import TEXT
-from spark_runtime.plan.parcels import table_of_bytes
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.sinks.protocol import (
     AnySink,
@@ -40,6 +36,10 @@ from spark_runtime.sinks.protocol import (
     TableSink,
     WorkerSink,
 )
+from spark_runtime.storage.checkpoint_files import CheckpointFiles
+from spark_runtime.wire.layout import TEXT
+from spark_runtime.wire.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.wire.parcels import table_of_bytes
 
 
 @dataclass(frozen=True, slots=True)

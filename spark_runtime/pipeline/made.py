@@ -9,18 +9,18 @@ from cep.errors import Diagnostic, InputError, Source
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.formats.late_events import declared_schema
 from cep.rule_set import RuleSet
-from cep.spool.file_mode import PRIVATE, FileMode
-from spark_runtime.operator.output import DEAD, MATCH, late_kind
-from spark_runtime.sinks.places.owner import Owner
+from cep.settings.file_mode import PRIVATE, FileMode
+from spark_runtime.event_time.watermarks import Follows, WaitingLimit
+from spark_runtime.pipeline.source_entry import SourceEntry
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
 from spark_runtime.sinks.registry import SinkContext, SinkSpec
-from spark_runtime.sources.entry import SourceEntry
 from spark_runtime.sources.protocol import Source as EventSource
 from spark_runtime.sources.protocol import SparkSource
 from spark_runtime.sources.spec import SourceContext
-from spark_runtime.sources.watermarks import Follows, WaitingLimit
 from spark_runtime.tables.content import timed_inputs
 from spark_runtime.tables.static import StaticFile
+from spark_runtime.wire.output import DEAD, MATCH, late_kind
 
 AVAILABLE_NOW = "available_now"
 

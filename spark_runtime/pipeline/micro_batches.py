@@ -15,7 +15,24 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
 from cep.counts import Counts, Highest
-from cep.engine.watermark import END_OF_TIME_US
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from spark_runtime.event_time.partitions import (
+    Partition,
+    Partitions,
+    Unread,
+    after,
+    require_few,
+    stream_of,
+)
+from spark_runtime.event_time.time_status import (
+    MOST_SHOWN,
+    ByClock,
+    PartitionStatus,
+    TimeStatus,
+    furthest_behind_first,
+)
+from spark_runtime.event_time.waiting import cannot_end, cannot_pause
+from spark_runtime.event_time.watermarks import Follows, Held, WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import (
     KEPT_BATCHES,
     Checkpoint,
@@ -25,23 +42,6 @@ from spark_runtime.pipeline.checkpoint import (
     write_done,
     write_plan,
 )
-from spark_runtime.pipeline.time_status import (
-    MOST_SHOWN,
-    ByClock,
-    PartitionStatus,
-    TimeStatus,
-    furthest_behind_first,
-)
-from spark_runtime.pipeline.waiting import cannot_end, cannot_pause
-from spark_runtime.sources.partitions import (
-    Partition,
-    Partitions,
-    Unread,
-    after,
-    require_few,
-    stream_of,
-)
-from spark_runtime.sources.plan import Plan, shares
 from spark_runtime.sources.protocol import (
     EndingPlanner,
     Offset,
@@ -53,8 +53,8 @@ from spark_runtime.sources.protocol import (
     TellingPlanner,
     TimedPlanner,
 )
-from spark_runtime.sources.watermarks import Follows, Held, WaitingLimit, WatermarkRule
 from spark_runtime.tables.static import StaticTables
+from spark_runtime.wire.plan import Plan, shares
 
 MIN_POLL_SECONDS = 0.01
 

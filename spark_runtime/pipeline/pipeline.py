@@ -15,15 +15,16 @@ from rich.console import Console
 
 from cep.diagnostics.diagnostic import in_order, render
 from cep.output.summary import loss_lines, summary_lines
-from spark_runtime.failures import as_cep_error
-from spark_runtime.pipeline.checkpoint_files import is_remote
-from spark_runtime.pipeline.lock import locked
+from cep.spool.new_files import umask
+from spark_runtime.pipeline.failures import as_cep_error
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.progress import Summary
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
+from spark_runtime.pipeline.workers import start_warming
 from spark_runtime.sessions.local_session import session
-from spark_runtime.sessions.workers import start_warming
+from spark_runtime.storage.checkpoint_files import is_remote
+from spark_runtime.storage.lock import locked
 
 _UMASK = "spark.hadoop.fs.permissions.umask-mode"
 
@@ -62,7 +63,7 @@ def run_pipeline(
     errors = Console(stderr=True, highlight=False)
     if pipeline.warnings:
         errors.print(render(in_order(pipeline.warnings)), markup=False, soft_wrap=True)
-    with pipeline.file_mode.of_new_files(), _lock(pipeline, errors) as inherited:
+    with umask(pipeline.file_mode.umask), _lock(pipeline, errors) as inherited:
         run = _start(pipeline, errors, console or Console(highlight=False), inherited)
         run.is_quiet = quiet
         if isinstance(run, StreamRun):

@@ -13,24 +13,24 @@ import yaml
 
 from cep.diagnostics.diagnostic import in_order
 from cep.diagnostics.limits import TooManyErrorsError
-from cep.documents.schema_file import load_streams, read_streams
-from cep.documents.source_file import read_source
-from cep.documents.yaml_document import MAX_BYTES, Document
 from cep.errors import CepError, Diagnostic, InputError, RuleError, SetupError, Source
 from cep.formats.registry import FORMATS
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
-from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.other_files import require_pipeline
+from cep.settings.schema_file import load_streams, read_streams
+from cep.settings.settings import Settings, one_of, path_of
+from cep.settings.source_file import read_source
+from cep.settings.yaml_document import MAX_BYTES, Document
+from spark_runtime.event_time.watermarks import Follows, WaitingLimit
 from spark_runtime.pipeline.made import AVAILABLE_NOW, Pipeline
-from spark_runtime.settings import Settings, one_of, path_of
-from spark_runtime.sinks.places.place import check_places
+from spark_runtime.pipeline.other_files import require_pipeline
+from spark_runtime.pipeline.source_entry import SourceEntry, check_entries, static_entries, static_file
+from spark_runtime.sinks.place import check_places
 from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_columns, sink_names
-from spark_runtime.sources.entry import SourceEntry, check_entries, static_entries, static_file
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
-from spark_runtime.sources.watermarks import Follows, WaitingLimit
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 
 _SETTINGS = (
     "streams",

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from cep.counts import Counts, absent_name
-from spark_runtime.pipeline.time_status import TimeStatus
+from spark_runtime.event_time.time_status import TimeStatus
 
 _FOR_THE_NEXT = ("deadlines", "clocks")
 """Counts that say something to the next micro-batch, and nothing to a user."""

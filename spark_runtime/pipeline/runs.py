@@ -22,6 +22,10 @@ from cep.errors import CepError
 from cep.output.summary import absent_texts
 from cep.rule_set import RuleSet
 from cep.schema.time_literals import parse_duration
+from spark_runtime.dataflow.dataflow import Dataflow
+from spark_runtime.dataflow.schema import spark_schema
+from spark_runtime.dataflow.share_reader import TICKS, ShareReader
+from spark_runtime.event_time.watermarks import WatermarkRule
 from spark_runtime.pipeline.checkpoint import (
     Checkpoint,
     SourceIdentity,
@@ -30,29 +34,25 @@ from spark_runtime.pipeline.checkpoint import (
     open_checkpoint,
     plan_for_tasks,
 )
-from spark_runtime.pipeline.checkpoint_files import is_remote
 from spark_runtime.pipeline.delivering import Delivering, NamedSink, Notes, delivery_of, named
-from spark_runtime.pipeline.identity.history import History
-from spark_runtime.pipeline.identity.stored_rules import StoredRules
+from spark_runtime.pipeline.history import History
 from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.plan.parcels import PARCEL_SCHEMA
-from spark_runtime.plan.schema import spark_schema
+from spark_runtime.pipeline.stored_rules import StoredRules
 from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
-from spark_runtime.sinks.places.place import folders_of
+from spark_runtime.sinks.place import folders_of
 from spark_runtime.sinks.protocol import RefusingSink
 from spark_runtime.sinks.registry import SinkContext
-from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 from spark_runtime.sources.protocol import Source, SparkSource
-from spark_runtime.sources.share_reader import TICKS, ShareReader
-from spark_runtime.sources.watermarks import WatermarkRule
+from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.content import PROPERTY as TABLES_PROPERTY
 from spark_runtime.tables.content import text_of, timed_inputs
 from spark_runtime.tables.static import StaticFile, StaticTables
+from spark_runtime.wire.parcels import PARCEL_SCHEMA
+from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shares
 
 _POLL_SECONDS = 0.25
 

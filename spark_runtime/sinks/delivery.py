@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-from cep.spool.file_mode import PRIVATE, FileMode
-from spark_runtime.operator.output import MATCH, Found
+from cep.settings.file_mode import PRIVATE, FileMode
+from cep.spool.new_files import umask
 from spark_runtime.sinks.protocol import Batch, Output, Rows, WorkerSink
+from spark_runtime.wire.output import MATCH, Found
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 """Where Spark tells tasks the number of their micro-batch."""
@@ -43,7 +44,7 @@ class Delivery:
         for sink in self.sinks:
             rows = _rows_of(sink.output, found)
             if rows:
-                with self.file_mode.of_new_files():  # somebody else may have started this process
+                with umask(self.file_mode.umask):  # somebody else may have started this process
                     sink.write_part(self._batch_of_task(), part, rows)
 
     def _batch_of_task(self) -> Batch:

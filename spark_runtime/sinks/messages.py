@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from cep.program.program import EVENT_NUMBER
 from cep.rule_set import KIND, RETRACT, REVISION
-from spark_runtime.operator.output import MATCH
 from spark_runtime.sinks.json_rows import json_rows, value_texts
 from spark_runtime.sinks.protocol import Batch, Collected
+from spark_runtime.wire.output import MATCH
 
 _ORDER = ("match_end", "match_id", REVISION, EVENT_NUMBER)
 

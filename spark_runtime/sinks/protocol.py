@@ -21,7 +21,7 @@ import pyarrow as pa
 from cep.errors import StateError
 from cep.formats.late_events import as_declared, json_lines
 from cep.schema.stream import Stream
-from spark_runtime.operator.output import MATCH, Matches
+from spark_runtime.wire.output import MATCH, Matches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

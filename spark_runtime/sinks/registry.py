@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from cep.documents.yaml_document import Document
 from cep.registry import Registry
 from cep.rule_set import RuleSet
-from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.settings import Settings
-from spark_runtime.sinks.places.owner import Owner
+from cep.settings.settings import Settings
+from cep.settings.yaml_document import Document
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import AnySink, Output
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,15 +92,15 @@ SINKS: Registry[SinkType] = Registry(
     "sink",
     "cep.sinks",
     {
-        "console": "spark_runtime.sinks.console:CONSOLE",
-        "json": "spark_runtime.sinks.files:JSON",
-        "parquet": "spark_runtime.sinks.files:PARQUET",
-        "csv": "spark_runtime.sinks.files:CSV",
-        "kafka": "spark_runtime.sinks.kafka:KAFKA",
-        "postgres": "spark_runtime.sinks.postgres.settings:POSTGRES",
-        "delta": "spark_runtime.sinks.delta.settings:DELTA",
-        "webhook": "spark_runtime.sinks.webhook.settings:WEBHOOK",
-        "rabbitmq": "spark_runtime.sinks.rabbitmq.settings:RABBITMQ",
+        "console": "spark_runtime.connectors.console.sink:CONSOLE",
+        "json": "spark_runtime.connectors.files.sink_settings:JSON",
+        "parquet": "spark_runtime.connectors.files.sink_settings:PARQUET",
+        "csv": "spark_runtime.connectors.files.sink_settings:CSV",
+        "kafka": "spark_runtime.connectors.kafka.sink_settings:KAFKA",
+        "postgres": "spark_runtime.connectors.postgres.sink_settings:POSTGRES",
+        "delta": "spark_runtime.connectors.delta.settings:DELTA",
+        "webhook": "spark_runtime.connectors.webhook.settings:WEBHOOK",
+        "rabbitmq": "spark_runtime.connectors.rabbitmq.sink_settings:RABBITMQ",
     },
     (("settings", "kinds", "spec"),),
 )

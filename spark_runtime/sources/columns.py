@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cep.errors import InputError
 from cep.expression import Type
 from cep.schema.stream import Stream
-from spark_runtime.settings import Settings
+from cep.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from cep.counts import Counts, Highest
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
 from cep.schema.stream import Stream
-from spark_runtime.sources.partitions import TimeSpan, Unread
+from spark_runtime.event_time.partitions import TimeSpan, Unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_runtime.plan.dataflow import Dataflow
+    from spark_runtime.dataflow.dataflow import Dataflow
 
 Offset = Any
 """How far a source is; a value of JSON. It stands in checkpoints, so a new version must still know it."""

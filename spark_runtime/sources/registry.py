@@ -5,26 +5,34 @@ On the driver only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cep.formats.registry import FORMATS
 from cep.registry import Registry
-from spark_runtime.sources.folders.files import FilesType
 from spark_runtime.sources.spec import SourceType
 
 SOURCES: Registry[SourceType] = Registry(
     "source",
     "cep.sources",
     {
-        "rate": "spark_runtime.sources.rate:RATE",
-        "kafka": "spark_runtime.sources.kafka.settings:KAFKA",
-        "kinesis": "spark_runtime.sources.kinesis.settings:KINESIS",
-        "rabbitmq_stream": "spark_runtime.sources.rabbitmq.settings:RABBITMQ_STREAM",
-        "postgres": "spark_runtime.sources.postgres.settings:POSTGRES",
-        "nats": "spark_runtime.sources.nats.settings:NATS",
-        "spool": "spark_runtime.sources.spool.settings:SPOOL",
+        "rate": "spark_runtime.connectors.rate.source:RATE",
+        "kafka": "spark_runtime.connectors.kafka.source_settings:KAFKA",
+        "kinesis": "spark_runtime.connectors.kinesis.settings:KINESIS",
+        "rabbitmq_stream": "spark_runtime.connectors.rabbitmq.source_settings:RABBITMQ_STREAM",
+        "postgres": "spark_runtime.connectors.postgres.source_settings:POSTGRES",
+        "nats": "spark_runtime.connectors.nats.settings:NATS",
+        "spool": "spark_runtime.connectors.spool.settings:SPOOL",
     },
     (("settings", "spec"),),
 )
 """Other packages register theirs in the group ``cep.sources`` (docs/pipeline.md, "Plug-ins")."""
+
+_FILES: Registry[Callable[[str], SourceType]] = Registry(
+    "source",
+    "cep.sources",
+    {"files": "spark_runtime.connectors.files.source_settings:FilesType"},
+    (("settings", "spec"),),
+)
 
 
 def source_type(name: str) -> SourceType:
@@ -37,7 +45,7 @@ def source_type(name: str) -> SourceType:
     """
     if name in FORMATS.built_in or (name not in SOURCES.built_in and name not in SOURCES.plugged_in):
         FORMATS.get(name)
-        return FilesType(name)
+        return _FILES.get("files")(name)
     return SOURCES.get(name)
 
 

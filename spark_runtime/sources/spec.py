@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cep.schema.stream import Stream
-from spark_runtime.settings import Settings
+from cep.settings.settings import Settings
 from spark_runtime.sources.protocol import Source, SparkSource
 
 

@@ -26,7 +26,7 @@ from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 
 if TYPE_CHECKING:
-    from cep.engine.context.tables import GivenTable
+    from cep.engine.tables.tables import GivenTable
 
 PROPERTY = "cep.tables"
 """The property of a task that says what static tables hold in its micro-batch; empty or missing: nothing."""
@@ -164,7 +164,7 @@ class _KeptTables:
     def table(self, table: Stream, content: Content | tuple[str, str, str]) -> GivenTable:
         """Return a table that holds `content`, or what a task was told of it."""
         # Loaded here: programs without tables have no use for it.
-        from cep.engine.context.tables import GivenTable
+        from cep.engine.tables.tables import GivenTable
 
         what = (table, content.digest if isinstance(content, Content) else content[0])
         if what not in self._tables:

@@ -19,7 +19,7 @@ from cep.errors import CepError, InputError
 from cep.formats.files import find_files, read_events
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.pipeline.checkpoint_files import CheckpointFiles
+from spark_runtime.storage.checkpoint_files import CheckpointFiles
 from spark_runtime.tables.content import Content, Told, checked, inline, lost
 from spark_runtime.tables.rows import require_few, require_keys, unusable
 

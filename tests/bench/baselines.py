@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cep.schema.stream import Stream
+from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.plan.key_groups import labels
+from spark_runtime.wire.key_groups import labels
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.schema.stream import Field, Stream

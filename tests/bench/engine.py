@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from cep.arrays import I64
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.column_cells import ColumnCells
 from cep.engine.order.event_blocks import event_blocks
 from cep.engine.order.ordering import order_events

@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cep.documents.schema_file import load_streams
+from cep.settings.schema_file import load_streams
 from scenarios.fraud.__main__ import PIPELINE
 from scenarios.fraud.generate import Options, generate
 from scenarios.run_folder import clear_results, place_pipeline

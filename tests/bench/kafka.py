@@ -26,9 +26,9 @@ import click
 import fastavro
 
 from cep.counts import Counts
-from spark_runtime.kafka_connection import Connection
-from spark_runtime.sources.kafka.log import KafkaLog
-from spark_runtime.sources.messages.log import MessageRange
+from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.log import KafkaLog
+from spark_runtime.connectors.message_logs.log import MessageRange
 from tests.bench.figures import Figure, Target, report
 from tests.bench.processes import cpu_seconds_of
 from tests.servers.kafka_broker import JARS, Broker, running_broker

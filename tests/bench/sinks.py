@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from cep.settings.settings import Settings
 from spark_runtime import run_pipeline, session
 from spark_runtime.pipeline.delivering import Delivering
-from spark_runtime.settings import Settings
 from spark_runtime.sinks.protocol import Batch, Guarantee, Output, Rows, WorkerSink
 from spark_runtime.sinks.registry import ALL_KINDS, SINKS, SinkContext
 from tests.bench.figures import Figure, Target, report

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.formats.files import read_events

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from spark_runtime import session
+from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.plan.dataflow import Dataflow
 from tests.bench.figures import Figure, Target, report
 from tests.bench.peer_rules import STREAM
 from tests.bench.processes import MemorySampler

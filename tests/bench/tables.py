@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cep.arrays import I64
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source

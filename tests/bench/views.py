@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source
 from cep.schema.stream import Field, Stream, TableKind, TableSettings

@@ -19,8 +19,8 @@ import pandas as pd
 import pyarrow as pa
 
 from cep.arrays import I64
-from cep.engine.context.windows import Windows
 from cep.engine.order.ordering import OrderedEvents
+from cep.engine.windows.windows import Windows
 from cep.expression import Type
 from cep.program.windows import Frame, Function, Window, WindowColumn
 from tests.bench.figures import Figure, Target, report

@@ -28,10 +28,10 @@ from unittest.mock import patch
 import click
 import numpy as np
 
+from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.plan.layout import PROGRAM
-from spark_runtime.plan.parcels import EVENTS, table_of_bytes
+from spark_runtime.wire.layout import PROGRAM
+from spark_runtime.wire.parcels import EVENTS, table_of_bytes
 from tests.bench.figures import Figure, Target, report
 from tests.bench.processes import cpu_seconds
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.watermark import END_OF_TIME_US
 from cep.errors import RuleError, Source
 from cep.program.program import Program
 from cep.schema.arrow_types import ARROW_TYPES

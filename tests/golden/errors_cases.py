@@ -12,8 +12,8 @@ from pathlib import Path
 from cep.compiler.compile import check_sources, compile_rules
 from cep.diagnostics.diagnostic import in_order, render
 from cep.diagnostics.limits import MAX_BYTES, MAX_TOKENS
-from cep.documents.schema_file import load_streams, parse_streams
 from cep.errors import RuleError, Source
+from cep.settings.schema_file import load_streams, parse_streams
 
 FOLDER = Path(__file__).parent / "errors"
 

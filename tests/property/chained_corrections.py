@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from cep.engine.chains.chain import units_of
 from cep.engine.chains.linked import LinkedPrograms
-from cep.engine.corrections import Corrector
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.engine.prepare.predicates import prepare
-from cep.engine.watermark import START_OF_TIME_US
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
 from tests.property.chains import Chained, chained

@@ -17,7 +17,7 @@ from cep.compiler import ir
 from cep.compiler.analysis.match_streams import stream_of_matches
 from cep.compiler.compile import compile_rules
 from cep.engine.chains.chain import Chain
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.expression import Aggregate, Windowed
 from cep.rule_set import RuleSet
 from cep.schema.stream import Role, Stream

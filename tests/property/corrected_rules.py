@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_sources
-from cep.engine.corrections import Corrector
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.event_time.watermark import START_OF_TIME_US
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.watermark import START_OF_TIME_US
 from cep.errors import RuleError, Source
 from cep.program.program import Program
 from cep.rule_set import Corrections

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.event_blocks import BLOCK_ROWS
 from cep.engine.prepare.predicates import prepare
 from cep.program.program import EVENT_COLUMNS, MATCH, OUTCOME, TIMEOUT, Program
@@ -114,8 +114,8 @@ def deliver(program: Program, case: Case, steps: Sequence[Step]) -> pa.Table:
     """
     block_rows = (1, 2, 5, BLOCK_ROWS)[len(case.events) % 4]
     with (
-        mock.patch("cep.engine.matcher.BLOCK_ROWS", block_rows),
-        mock.patch("cep.engine.matcher.MOST_PENDING", 2),
+        mock.patch("cep.engine.matching.matcher.BLOCK_ROWS", block_rows),
+        mock.patch("cep.engine.matching.matcher.MOST_PENDING", 2),
     ):
         return _delivered(program, case, steps, hands_over=len(case.events) % 8 < 4)
 

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from cep.engine.chains.chain import units_of
-from cep.engine.chains.evaluated import Evaluated, OneProgram
 from cep.engine.chains.linked import LinkedPrograms
-from cep.engine.corrections import Corrector
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.corrections.evaluated import Evaluated, OneProgram
+from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
-from cep.engine.watermark import END_OF_TIME_US, START_OF_TIME_US
 from cep.program.match_stream import MatchStream
 from cep.program.program import MATCH, Program
 from cep.rule_set import KIND, RETRACT, REVISION, RuleSet

@@ -34,19 +34,19 @@ from cep.local.given_events import event_table
 from cep.local.match_file import match_chunks
 from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
-from spark_runtime.operator.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.dataflow.dataflow import Dataflow
+from spark_runtime.dataflow.share_reader import TICKS, ShareReader
+from spark_runtime.event_time.partitions import PER_FILE, PER_SOURCE
+from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, last_done
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.plan.layout import PROGRAM, TEXT
-from spark_runtime.plan.parcels import EVENTS, GROUP, LATEST, table_of_bytes
-from spark_runtime.sources import plan as plan_module
-from spark_runtime.sources.folders.folder import FolderSource
-from spark_runtime.sources.partitions import PER_FILE, PER_SOURCE
-from spark_runtime.sources.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
-from spark_runtime.sources.share_reader import TICKS, ShareReader
-from spark_runtime.sources.watermarks import WaitingLimit, WatermarkRule
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.wire import plan as plan_module
+from spark_runtime.wire.layout import PROGRAM, TEXT
+from spark_runtime.wire.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.wire.parcels import EVENTS, GROUP, LATEST, table_of_bytes
+from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
 
 SECOND_US = 1_000_000
 LATENESS_S = 3

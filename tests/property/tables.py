@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
-from cep.engine.context.tables import GivenTable
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
+from cep.engine.tables.tables import GivenTable
 from cep.expression import Aggregate, Call, Column, Expression, Frame, Joined, Type, Windowed
 from cep.program.program import Program
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
@@ -389,7 +389,7 @@ def deliver(program: Program, case: TableCase, steps: Sequence[Step]) -> pa.Tabl
     Snapshots move them together, too, so these cases have none.
     """
     moves = len(case.versions) % 2 == 1
-    with mock.patch("cep.engine.context.kept_rows._FEW", 0 if moves else 64):
+    with mock.patch("cep.engine.keys.kept_rows._FEW", 0 if moves else 64):
         return _delivered(program, case, steps, restores=not moves)
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from cep.compiler.analysis.analyze import analyze
 from cep.compiler.compile import compile_rules
 from cep.diagnostics.diagnostic import render
-from cep.documents.schema_file import load_streams
 from cep.errors import Source
 from cep.language.parser import parse
+from cep.settings.schema_file import load_streams
 from tests.golden.errors_cases import FOLDER
 
 _STREAMS = load_streams(FOLDER / "streams.yaml")

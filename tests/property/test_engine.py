@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cep.compiler import ir
 from cep.compiler.compile import compile_rules
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.columns import whole
 from cep.engine.prepare.predicates import Batch, evaluate, prepare
 from cep.expression import Expression

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from cep.compiler.analysis.analyze import analyze
 from cep.diagnostics.diagnostic import in_order, render, to_json
-from cep.documents.schema_file import load_streams, parse_streams
 from cep.errors import Source, Span
 from cep.language import ast
 from cep.language.clauses.rule_reader import SEVERITIES
 from cep.language.grammar import tokens
 from cep.language.parser import parse
 from cep.language.printer import print_rule, print_rules
+from cep.settings.schema_file import load_streams, parse_streams
 from tests.golden.errors_cases import FOLDER
 
 _GATE = settings(

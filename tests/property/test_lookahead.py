@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.lookahead import Lookahead, final_mask
 from cep.program.program import Program
 from tests.unit.engine.events import SECOND, prepared, program

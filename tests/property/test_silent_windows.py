@@ -30,7 +30,7 @@ def test_windows_without_events_have_the_rows_of_the_oracle(case: TableCase) -> 
 @FEW
 @given(silent_cases())
 def test_so_they_have_if_few_windows_are_looked_at_together(case: TableCase) -> None:
-    with mock.patch("cep.engine.context.window_rules._MOST_ENDS", 2):
+    with mock.patch("cep.engine.window_rules.window_rules._MOST_ENDS", 2):
         assert engine_rows(case, programs_of(case), case.case.steps) == oracle_rows(case)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_runtime.sources.watermarks import Follows, WatermarkRule
+from spark_runtime.event_time.watermarks import Follows, WatermarkRule
 from tests.property.source_partitions import check
 
 

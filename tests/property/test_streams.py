@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cep.compiler import ir
 from cep.compiler.compile import check_sources, compile_rules
 from cep.diagnostics.diagnostic import render
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.expression import Aggregate, Call, Column, Expression, Literal, Windowed

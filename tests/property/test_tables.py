@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cep.compiler.compile import check_sources
 from cep.diagnostics.diagnostic import render
-from cep.engine.corrections import Corrector
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
 from cep.errors import Source

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cep.compiler.compile import compile_sources
-from cep.engine.corrections import Corrector
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.rule_set import Corrections

@@ -24,11 +24,11 @@ from cep.compiler.compile import check_sources, compile_rules
 from cep.diagnostics.codes import PAGES
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.diagnostics.limits import MAX_BYTES
-from cep.documents.schema_file import load_streams, parse_streams
-from cep.documents.source_file import source_of
-from cep.documents.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from cep.errors import Diagnostic, RuleError
 from cep.schema.stream import Stream
+from cep.settings.schema_file import load_streams, parse_streams
+from cep.settings.source_file import source_of
+from cep.settings.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from tests.property.hostile_text import Text, draw, every_bomb
 
 CODES = PAGES["docs/errors.md"]

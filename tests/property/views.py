@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from cep.compiler import ir
 from cep.compiler.compile import check_sources, compile_rules
 from cep.diagnostics.diagnostic import render
-from cep.engine.context.tables import GivenTable
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.event_blocks import BLOCK_ROWS
 from cep.engine.prepare.versions import prepared_versions
+from cep.engine.tables.tables import GivenTable
 from cep.errors import Source
 from cep.local.given_events import event_table
 from cep.program.program import Program
@@ -392,8 +392,8 @@ def deliver(program: Program, case: ViewCase) -> pa.Table:
     """
     n = len(case.versions)
     with (
-        mock.patch("cep.engine.context.kept_rows._FEW", 0 if n % 2 else 64),
-        mock.patch("cep.engine.matcher.BLOCK_ROWS", (1, 2, 5, BLOCK_ROWS)[n % 4]),
+        mock.patch("cep.engine.keys.kept_rows._FEW", 0 if n % 2 else 64),
+        mock.patch("cep.engine.matching.matcher.BLOCK_ROWS", (1, 2, 5, BLOCK_ROWS)[n % 4]),
     ):
         return _delivered(program, case, one_by_one=n % 8 < 4)
 

@@ -6,7 +6,7 @@ from shutil import which
 
 import pytest
 
-from spark_runtime.sources.messages.source import KEPT
+from spark_runtime.connectors.message_logs.source import KEPT
 from tests.left_out import require
 from tests.servers.certificates import Authority, made_authority, signed_certificate
 from tests.servers.kafka_broker import Broker, running_broker

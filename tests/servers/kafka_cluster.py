@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scenarios.servers.kafka import JARS
 from scenarios.servers.process import free_ports, running, wait_until
-from spark_runtime.kafka_connection import patiently
+from spark_runtime.connectors.kafka.connection import patiently
 from spark_runtime.sessions.java import find_java
 from tests.servers.kafka_broker import Broker, require_kafka
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spark_runtime.sources.messages.log import MessageLog
+from spark_runtime.connectors.message_logs.log import MessageLog
 from tests.servers.kafka_broker import Broker
 from tests.servers.kinesis_server import KinesisServer
 from tests.servers.nats_server import NatsServer
@@ -36,8 +36,8 @@ class MadeLog:
 
 def in_kafka(broker: Broker) -> MadeLog:
     """Make a topic with two partitions."""
-    from spark_runtime.kafka_connection import Connection
-    from spark_runtime.sources.kafka.log import KafkaLog
+    from spark_runtime.connectors.kafka.connection import Connection
+    from spark_runtime.connectors.kafka.log import KafkaLog
 
     topic = broker.topic(n_partitions=2)
     return MadeLog(
@@ -50,7 +50,7 @@ def in_kafka(broker: Broker) -> MadeLog:
 
 def in_nats(server: NatsServer) -> MadeLog:
     """Make a stream with two subjects."""
-    from spark_runtime.sources.nats.log import NatsLog
+    from spark_runtime.connectors.nats.log import NatsLog
 
     stream = server.stream()
     subjects = (f"{stream}.0", f"{stream}.1")
@@ -65,8 +65,8 @@ def in_nats(server: NatsServer) -> MadeLog:
 
 def in_kinesis(server: KinesisServer) -> MadeLog:
     """Make a stream with two shards."""
-    from spark_runtime.sources.kinesis.connection import KinesisConnection
-    from spark_runtime.sources.kinesis.log import KinesisLog
+    from spark_runtime.connectors.kinesis.connection import KinesisConnection
+    from spark_runtime.connectors.kinesis.log import KinesisLog
 
     stream = server.stream(2)
     return MadeLog(
@@ -79,7 +79,7 @@ def in_kinesis(server: KinesisServer) -> MadeLog:
 
 def in_rabbitmq(server: Rabbit) -> MadeLog:
     """Make two streams."""
-    from spark_runtime.sources.rabbitmq.log import RabbitLog
+    from spark_runtime.connectors.rabbitmq.log import RabbitLog
 
     streams = (server.stream(), server.stream())
     address = f"127.0.0.1:{server.stream_port}"

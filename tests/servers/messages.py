@@ -13,9 +13,9 @@ from cep.counts import Counts
 from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
 from cep.schema.stream import Field, Stream
-from spark_runtime.sources.messages.planner import MessagePlanner
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
+from spark_runtime.connectors.message_logs.planner import MessagePlanner
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -14,11 +14,11 @@ from cep.counts import Counts
 from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
 from cep.schema.stream import Field, Stream
-from spark_runtime.postgres_connection import Connection
-from spark_runtime.sources.postgres import planner
-from spark_runtime.sources.postgres.planner import PostgresPlanner
-from spark_runtime.sources.postgres.reading import PostgresReading
-from spark_runtime.sources.postgres.source import PostgresSource
+from spark_runtime.connectors.postgres import planner
+from spark_runtime.connectors.postgres.connection import Connection
+from spark_runtime.connectors.postgres.planner import PostgresPlanner
+from spark_runtime.connectors.postgres.reading import PostgresReading
+from spark_runtime.connectors.postgres.source import PostgresSource
 from tests.servers.postgres_server import PostgresServer
 
 STREAM = Stream(

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from cep.errors import InputError
-from spark_runtime.kafka_connection import Connection
-from spark_runtime.operator.output import DEAD
-from spark_runtime.sinks.kafka import TopicSpec
+from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.log import KafkaLog
+from spark_runtime.connectors.kafka.sink_settings import TopicSpec
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.sinks.protocol import Batch
-from spark_runtime.sources.kafka.log import KafkaLog
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
+from spark_runtime.wire.output import DEAD
 from tests.kills.ticks import write_rules
 from tests.servers.certificates import Authority, made_authority
 from tests.servers.kafka_broker import PASSWORD, USER, Broker

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from spark_runtime import run_pipeline
+from spark_runtime.connectors.kafka.by_spark import JARS
+from spark_runtime.connectors.kafka.source_settings import KafkaOfSparkSpec
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sources.kafka.by_spark import JARS
-from spark_runtime.sources.kafka.settings import KafkaOfSparkSpec
 from tests.servers.kafka_broker import Broker
 
 pytestmark = pytest.mark.spark

@@ -20,10 +20,10 @@ from cep.errors import CepError
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime import run_pipeline
+from spark_runtime.connectors.message_logs import planner
+from spark_runtime.connectors.message_logs.catch_up import Backlog
+from spark_runtime.connectors.message_logs.log import Place
 from spark_runtime.pipeline.progress import Summary
-from spark_runtime.sources.messages import planner
-from spark_runtime.sources.messages.catch_up import Backlog
-from spark_runtime.sources.messages.log import Place
 from tests import odd_numbers
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 
@@ -149,7 +149,7 @@ def test_dead_letters_tombstones_and_late_events_are_told_and_a_new_partition_is
 
 KILLED = """
 import os, signal, sys
-from spark_runtime.sinks.topic import TopicSink
+from spark_runtime.connectors.kafka.sink import TopicSink
 from spark_runtime.pipeline.pipeline import run_pipeline
 
 commit, number, is_after = TopicSink.commit, int(sys.argv[2]), sys.argv[3] == "after"

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from spark_runtime.kafka_connection import Client, Connection
-from spark_runtime.sources.kafka.log import KafkaClient, KafkaLog
-from spark_runtime.sources.messages.log import MessageRange
+from spark_runtime.connectors.kafka.connection import Client, Connection
+from spark_runtime.connectors.kafka.log import KafkaClient, KafkaLog
+from spark_runtime.connectors.message_logs.log import MessageRange
 from tests.servers.kafka_broker import require_kafka, running_broker
 
 _TRANSPORT = -195

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from cep.errors import CepError, InputError
 from cep.rule_set import KIND, REVISION
-from spark_runtime.kafka_connection import Connection
-from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.sinks.kafka import TopicSpec
+from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.sink_settings import TopicSpec
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Rows, TableSink
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, tell_what_they_have, write
 

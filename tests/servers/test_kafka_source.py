@@ -18,19 +18,19 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.payloads.registry import payload_format
 from cep.formats.text.lines import Lines
 from cep.schema.stream import Field
-from spark_runtime.kafka_connection import Connection
-from spark_runtime.sources.kafka.log import KafkaLog
-from spark_runtime.sources.messages.log import MessageRange
-from spark_runtime.sources.messages.offsets import of_json
-from spark_runtime.sources.messages.planner import MessagePlanner
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.schema_registry import SchemaRegistry
-from spark_runtime.sources.messages.source import MessageSource
+from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.log import KafkaLog
+from spark_runtime.connectors.message_logs.log import MessageRange
+from spark_runtime.connectors.message_logs.offsets import of_json
+from spark_runtime.connectors.message_logs.planner import MessagePlanner
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
+from spark_runtime.sources.schema_registry import SchemaRegistry
 from tests.servers.kafka_broker import PASSWORD, USER, Broker, free_ports
 from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values
 from tests.unit.formats.test_avro import record, written
-from tests.unit.spark_runtime.registry_server import running_registry
+from tests.unit.spark_runtime.sources.registry_server import running_registry
 
 
 def reading(
@@ -131,7 +131,7 @@ def test_a_partition_with_many_messages_is_read_by_several_tasks(
 ) -> None:
     topic = broker.topic()
     broker.send(topic, values(*range(25)))
-    monkeypatch.setattr("spark_runtime.sources.messages.planner.RANGE_MESSAGES", 10)
+    monkeypatch.setattr("spark_runtime.connectors.message_logs.planner.RANGE_MESSAGES", 10)
     source = MessageSource(reading(broker, topic))
     parts = source.everything()
     assert [(part.start, part.end) for _, part in parts] == [(0, 10), (10, 20), (20, 25)]
@@ -141,8 +141,8 @@ def test_a_partition_with_many_messages_is_read_by_several_tasks(
 def test_messages_are_decoded_in_portions(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = broker.topic()
     broker.send(topic, values(*range(25)))
-    monkeypatch.setattr("spark_runtime.sources.kafka.fetch.MOST_BYTES", 100)
-    monkeypatch.setattr("spark_runtime.sources.kafka.fetch.TAKEN", 4)
+    monkeypatch.setattr("spark_runtime.connectors.kafka.fetch.MOST_BYTES", 100)
+    monkeypatch.setattr("spark_runtime.connectors.kafka.fetch.TAKEN", 4)
     assert seen(reading(broker, topic)).ids == [*range(25)]
 
 
@@ -162,7 +162,7 @@ def test_messages_are_the_same_as_columns_and_as_objects(
         more = {"headers": [("h", b"x" * 500)]} if number % 3 == 0 else {}
         broker.send(topic, [content], key=key, commits=commits, **more)
     columns = ("key", "topic", "partition", "offset")
-    monkeypatch.setattr("spark_runtime.sources.kafka.fetch.TAKEN", 17)
+    monkeypatch.setattr("spark_runtime.connectors.kafka.fetch.TAKEN", 17)
     found = []
     for has_columns in (True, False):
         client = KafkaLog(Connection(broker.address), (topic,)).open()

@@ -14,18 +14,18 @@ from cep.counts import Counts
 from cep.formats.ahead import AheadGuard
 from cep.formats.intake import count_chunk
 from cep.schema.stream import Field
+from spark_runtime.connectors.kinesis import connection
+from spark_runtime.connectors.kinesis import log as kinesis_log
+from spark_runtime.connectors.kinesis.connection import Calls, KinesisConnection
+from spark_runtime.connectors.kinesis.log import BEGINNING, KinesisLog
+from spark_runtime.connectors.message_logs.planner import MessagePlanner
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.event_time.watermarks import WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.sources.kinesis import connection
-from spark_runtime.sources.kinesis import log as kinesis_log
-from spark_runtime.sources.kinesis.connection import Calls, KinesisConnection
-from spark_runtime.sources.kinesis.log import BEGINNING, KinesisLog
-from spark_runtime.sources.messages.planner import MessagePlanner
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
-from spark_runtime.sources.reached import Reached
-from spark_runtime.sources.watermarks import WatermarkRule
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.servers.kafka_broker import free_ports
 from tests.servers.kinesis_server import KinesisServer
 from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values

@@ -20,12 +20,12 @@ from cep.counts import Counts
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime import run_pipeline
+from spark_runtime.connectors.kinesis.log import KinesisLog
+from spark_runtime.connectors.message_logs import planner
+from spark_runtime.connectors.message_logs.offsets import identities, of_json, to_json
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.pipeline.progress import Summary
-from spark_runtime.sources.kinesis.log import KinesisLog
-from spark_runtime.sources.messages import planner
-from spark_runtime.sources.messages.offsets import identities, of_json, to_json
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.protocol import Source, TimedPlanner
 from tests.kills.points import OF_SOURCES, OF_THE_RUN
 from tests.kills.runs import Kill, killed

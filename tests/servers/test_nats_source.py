@@ -14,10 +14,10 @@ import pytest
 from cep.counts import Counts
 from cep.formats.ahead import AheadGuard
 from cep.schema.stream import Field
-from spark_runtime.sources.messages.options import Options
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
-from spark_runtime.sources.nats.log import NatsLog
+from spark_runtime.connectors.message_logs.options import Options
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
+from spark_runtime.connectors.nats.log import NatsLog
 from tests.servers.kafka_broker import free_ports
 from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values
 from tests.servers.nats_server import ALLOWED, PASSWORD, USER, NatsServer, running_nats
@@ -101,15 +101,15 @@ def test_many_messages_are_read_in_portions_and_ranges(
 ) -> None:
     stream = nats_server.stream()
     nats_server.send(stream, values(*range(250)))
-    monkeypatch.setattr("spark_runtime.sources.messages.planner.RANGE_MESSAGES", 100)
-    monkeypatch.setattr("spark_runtime.sources.nats.log.MOST_MESSAGES", 40)
+    monkeypatch.setattr("spark_runtime.connectors.message_logs.planner.RANGE_MESSAGES", 100)
+    monkeypatch.setattr("spark_runtime.connectors.nats.log.MOST_MESSAGES", 40)
     source = MessageSource(reading(nats_server, stream))
     parts = source.everything()
     assert [(part.start, part.end) for _, part in parts] == [(1, 101), (101, 201), (201, 251)]
     assert Seen(source).read(parts[::-1]).ids == [*range(200, 250), *range(100, 200), *range(100)]
-    monkeypatch.setattr("spark_runtime.sources.nats.log.MOST_BYTES", 1_000)
+    monkeypatch.setattr("spark_runtime.connectors.nats.log.MOST_BYTES", 1_000)
     assert Seen(source).read(parts).ids == [*range(250)]
-    monkeypatch.setattr("spark_runtime.sources.nats.log.MOST_BYTES", 10)  # less than a message
+    monkeypatch.setattr("spark_runtime.connectors.nats.log.MOST_BYTES", 10)  # less than a message
     assert Seen(source).read(parts[2:]).ids == [*range(200, 250)]
 
 
@@ -149,7 +149,7 @@ def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(nats_se
 def test_a_gap_that_opens_while_it_is_read_is_found(
     sequences: list[int], at: int, first: int, kept: list[int] | None
 ) -> None:
-    from spark_runtime.sources.nats.log import _Message, _unbroken
+    from spark_runtime.connectors.nats.log import _Message, _unbroken
 
     found = _unbroken([_Message(s, i, "", b"", None, 0, 0) for i, s in enumerate(sequences)], at, first)
     assert (None if found is None else [message.sequence for message in found]) == kept

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from cep.counts import Counts
-from spark_runtime.sources.postgres import publication
-from spark_runtime.sources.postgres.planner import PostgresPlanner
-from spark_runtime.sources.postgres.reading import PostgresReading
-from spark_runtime.sources.postgres.source import PostgresSource
+from spark_runtime.connectors.postgres import publication
+from spark_runtime.connectors.postgres.planner import PostgresPlanner
+from spark_runtime.connectors.postgres.reading import PostgresReading
+from spark_runtime.connectors.postgres.source import PostgresSource
 from tests.servers.postgres_shop import Seen, Shop, batches, code_of
 from tests.servers.postgres_shop import looks_at_once as looks_at_once
 from tests.servers.postgres_shop import shop as shop

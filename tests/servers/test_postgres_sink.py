@@ -11,13 +11,13 @@ import pytest
 
 from cep.errors import InputError
 from cep.rule_set import Corrections
-from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.postgres_connection import Connection
-from spark_runtime.sinks.postgres.settings import PostgresSpec
-from spark_runtime.sinks.postgres.sink import PostgresSink
-from spark_runtime.sinks.postgres.statements import Target, type_of
-from spark_runtime.sinks.postgres.values import csv_parts
+from spark_runtime.connectors.postgres.connection import Connection
+from spark_runtime.connectors.postgres.sink import PostgresSink
+from spark_runtime.connectors.postgres.sink_settings import PostgresSpec
+from spark_runtime.connectors.postgres.statements import Target, type_of
+from spark_runtime.connectors.postgres.values import csv_parts
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output, Rows, TableSink
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PASSWORD, USER, PostgresServer
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, RULES, tell_what_they_have, write

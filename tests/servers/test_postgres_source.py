@@ -16,9 +16,9 @@ import pytest
 
 from cep.counts import Counts
 from cep.schema.stream import Field, Stream
-from spark_runtime.sources.postgres import first_copy, server
-from spark_runtime.sources.postgres.planner import PostgresPlanner
-from spark_runtime.sources.postgres.source import PostgresSource
+from spark_runtime.connectors.postgres import first_copy, server
+from spark_runtime.connectors.postgres.planner import PostgresPlanner
+from spark_runtime.connectors.postgres.source import PostgresSource
 from spark_runtime.sources.protocol import Source
 from tests.servers.kafka_broker import free_ports
 from tests.servers.postgres_server import PASSWORD, USER, PostgresServer, running_postgres

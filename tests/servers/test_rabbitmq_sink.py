@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cep.errors import InputError
-from spark_runtime.operator.output import DEAD, LATE, MATCH
+from spark_runtime.connectors.rabbitmq.connection import Address
+from spark_runtime.connectors.rabbitmq.sink_settings import RabbitSpec
 from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
-from spark_runtime.sinks.rabbitmq.connection import Address
-from spark_runtime.sinks.rabbitmq.settings import RabbitSpec
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.gate import gate_to
 from tests.servers.rabbitmq_server import Rabbit
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, collected, tell_what_they_have

@@ -11,11 +11,11 @@ import pytest
 
 from cep.counts import Counts
 from cep.schema.stream import Field
-from spark_runtime.sources.messages.options import Options
-from spark_runtime.sources.messages.reading import MessageReading
-from spark_runtime.sources.messages.source import MessageSource
-from spark_runtime.sources.rabbitmq import amqp
-from spark_runtime.sources.rabbitmq.log import RabbitLog
+from spark_runtime.connectors.message_logs.options import Options
+from spark_runtime.connectors.message_logs.reading import MessageReading
+from spark_runtime.connectors.message_logs.source import MessageSource
+from spark_runtime.connectors.rabbitmq import amqp
+from spark_runtime.connectors.rabbitmq.log import RabbitLog
 from tests.servers.kafka_broker import free_ports
 from tests.servers.messages import START_US, STREAM, Seen, batches, code_of, seen, value, values
 from tests.servers.rabbitmq_server import Rabbit
@@ -66,13 +66,13 @@ def test_many_messages_are_read_in_portions_and_ranges(
 ) -> None:
     stream = rabbit.stream()
     rabbit.send(stream, values(*range(250)))
-    monkeypatch.setattr("spark_runtime.sources.messages.planner.RANGE_MESSAGES", 100)
-    monkeypatch.setattr("spark_runtime.sources.rabbitmq.log.MOST_MESSAGES", 40)
+    monkeypatch.setattr("spark_runtime.connectors.message_logs.planner.RANGE_MESSAGES", 100)
+    monkeypatch.setattr("spark_runtime.connectors.rabbitmq.log.MOST_MESSAGES", 40)
     source = MessageSource(reading(rabbit, stream))
     parts = source.everything()
     assert [(part.start, part.end) for _, part in parts] == [(0, 100), (100, 200), (200, 250)]
     assert Seen(source).read(parts[::-1]).ids == [*range(200, 250), *range(100, 200), *range(100)]
-    monkeypatch.setattr("spark_runtime.sources.rabbitmq.log.MOST_BYTES", 1_000)
+    monkeypatch.setattr("spark_runtime.connectors.rabbitmq.log.MOST_BYTES", 1_000)
     assert Seen(source).read(parts).ids == [*range(250)]
 
 

@@ -21,8 +21,8 @@ from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime import run_pipeline
+from spark_runtime.connectors.postgres.sink import PostgresSink
 from spark_runtime.pipeline.progress import Summary
-from spark_runtime.sinks.postgres.sink import PostgresSink
 from spark_runtime.sinks.protocol import Batch
 from tests.kills.points import OF_SINKS
 from tests.kills.runs import Kill, killed

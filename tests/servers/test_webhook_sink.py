@@ -17,14 +17,14 @@ import pytest
 from cep.errors import InputError
 from cep.rule_set import Corrections
 from scenarios.servers.web import Reply, Request, WebServer, running_web_server
-from spark_runtime.operator.output import DEAD, LATE, MATCH
-from spark_runtime.sinks.places.owner import Owner
+from spark_runtime.connectors.webhook.bodies import BulkBody, JsonBody, verdict_of
+from spark_runtime.connectors.webhook.endpoint import Endpoint
+from spark_runtime.connectors.webhook.sending import Clock, Sending
+from spark_runtime.connectors.webhook.settings import WebhookSpec
+from spark_runtime.connectors.webhook.sink import WebhookSink
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, RefusingSink, Rows, TableSink
-from spark_runtime.sinks.webhook.bodies import BulkBody, JsonBody, verdict_of
-from spark_runtime.sinks.webhook.endpoint import Endpoint
-from spark_runtime.sinks.webhook.sending import Clock, Sending
-from spark_runtime.sinks.webhook.settings import WebhookSpec
-from spark_runtime.sinks.webhook.sink import WebhookSink
+from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.left_out import require
 from tests.servers.gate import gate_to
 from tests.servers.kafka_broker import free_ports

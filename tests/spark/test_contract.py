@@ -14,11 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from cep.counts import Counts
-from spark_runtime.failures import as_cep_error
-from spark_runtime.operator.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
-from spark_runtime.plan.dataflow import Dataflow, drop_unusable
-from spark_runtime.plan.parcels import table_of_bytes
-from spark_runtime.plan.schema import typed_events
+from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable
+from spark_runtime.dataflow.schema import typed_events
+from spark_runtime.pipeline.failures import as_cep_error
+from spark_runtime.wire.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.wire.parcels import table_of_bytes
 from tests.spark.events import (
     ROOM_RULE,
     RULES,
@@ -135,7 +135,7 @@ def test_workers_load_neither_the_compiler_nor_the_parser(spark: SparkSession, t
     assert all(row.n_rows > 0 for row in rows)
     loaded = {row.name for row in rows}
     assert "spark_runtime.operator.operator" in loaded
-    assert "cep.engine.matcher" in loaded
+    assert "cep.engine.matching.matcher" in loaded
     forbidden = ("pyparsing", "networkx", "cep.compiler", "cep.language", "cep.rulebook")
     assert [name for name in loaded if name.startswith(forbidden)] == []
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import InputError, Source
 from cep.local.match_file import match_file
 from cep.rule_set import KIND, REVISION
+from cep.settings.schema_file import load_streams
 from spark_runtime import detect, detect_all, split
 from tests.spark.events import (
     EVENTS_RULE,

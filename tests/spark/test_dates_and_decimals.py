@@ -6,7 +6,7 @@ from decimal import Decimal
 from pyspark.sql import SparkSession
 
 from spark_runtime import detect
-from spark_runtime.plan.schema import stream_of_frame, typed_events
+from spark_runtime.dataflow.schema import stream_of_frame, typed_events
 
 
 def test_dates_are_midnights_and_decimals_the_nearest_doubles(spark: SparkSession) -> None:

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cep.documents.schema_file import parse_streams
 from cep.errors import InputError, Source
 from cep.formats.files import read_events
 from cep.schema.stream import Stream
+from cep.settings.schema_file import parse_streams
 from spark_runtime import detect
-from spark_runtime.plan.schema import misfits, typed_events
+from spark_runtime.dataflow.schema import misfits, typed_events
 from tests.unit.schema import test_array_elements as array_elements
 
 SCHEMA = """

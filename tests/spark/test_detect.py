@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from cep.errors import InputError, RuleError, StateError
 from spark_runtime import detect
 from spark_runtime.detection import dataflow
-from spark_runtime.failures import as_cep_error
+from spark_runtime.pipeline.failures import as_cep_error
 from tests.spark.events import (
     BIG,
     EVENTS_RULE,

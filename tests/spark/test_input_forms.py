@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import InputError, Source
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
+from cep.settings.schema_file import load_streams
 from spark_runtime import run_pipeline
 from tests.spark.events import comparable
 

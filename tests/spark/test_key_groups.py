@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spark_runtime.plan.key_groups import labels, spark_hash
+from spark_runtime.wire.key_groups import labels, spark_hash
 
 
 def test_our_hash_of_an_integer_is_sparks(spark: SparkSession) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_runtime import TimeListener, detect
-from spark_runtime.listener import watermark_of
-from spark_runtime.pipeline.time_status import TimeStatus
+from spark_runtime.event_time.listener import watermark_of
+from spark_runtime.event_time.time_status import TimeStatus
 from tests.spark.events import START, drain, stream_of_files
 
 RULE = """

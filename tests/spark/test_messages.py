@@ -21,7 +21,7 @@ from cep.schema.stream import Field, Stream
 from spark_runtime import detect, detect_all, messages, split
 from tests.spark.events import drain
 from tests.unit.formats.test_avro import MICROS, record, written
-from tests.unit.spark_runtime.registry_server import running_registry
+from tests.unit.spark_runtime.sources.registry_server import running_registry
 
 pytestmark = pytest.mark.spark
 

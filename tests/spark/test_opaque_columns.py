@@ -10,7 +10,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source
 from cep.local.match_file import match_file
 from spark_runtime import detect
-from spark_runtime.plan.schema import stream_of_frame
+from spark_runtime.dataflow.schema import stream_of_frame
 from tests.spark.events import comparable, drain, spark_rows
 
 DDL = (

@@ -13,8 +13,8 @@ from cep.engine.prepare import predicates as local
 from cep.errors import Source
 from cep.expression import Call, Column, Expression, Literal, Type
 from cep.schema.stream import Field, Stream
-from spark_runtime.plan.predicates import predicate_bits, spark_column
-from spark_runtime.plan.schema import spark_schema
+from spark_runtime.dataflow.predicates import predicate_bits, spark_column
+from spark_runtime.dataflow.schema import spark_schema
 from tests.function_calls import CLOSE, EXACT, call, constant
 from tests.regular_expressions import some_pattern
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import Source
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.settings.schema_file import load_streams
 from spark_runtime import detect
 from tests.spark.events import comparable, drain, spark_rows
 from tests.spark.test_tables import START, STREAMS, Rows, drawn, frames, local, quiet_run, read, write

@@ -27,12 +27,11 @@ from cep.formats.late_events import declared_schema, late_events
 from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
-from spark_runtime.operator.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
-from spark_runtime.plan.schema import spark_schema
-from spark_runtime.sinks.console import ConsoleSpec
-from spark_runtime.sinks.file_writers import CsvWriter, JsonWriter, ParquetWriter
-from spark_runtime.sinks.files import FilesSpec
-from spark_runtime.sinks.folder import FolderSink, FolderSinkOfSpark
+from spark_runtime.connectors.console.sink import ConsoleSpec
+from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
+from spark_runtime.connectors.files.sink_settings import FilesSpec
+from spark_runtime.connectors.files.writers import CsvWriter, JsonWriter, ParquetWriter
+from spark_runtime.dataflow.schema import spark_schema
 from spark_runtime.sinks.protocol import (
     AnySink,
     Batch,
@@ -48,7 +47,8 @@ from spark_runtime.sinks.protocol import (
     WorkerSink,
 )
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, sink_names
-from spark_runtime.sources.plan import IDENTITY_DIGITS
+from spark_runtime.wire.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
+from spark_runtime.wire.plan import IDENTITY_DIGITS
 from tests.sample_plugin.sample_kv.sqlite_sink import SqliteSpec
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp"), Field("k", "string")), "ts")

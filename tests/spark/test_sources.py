@@ -18,8 +18,8 @@ from rich.console import Console
 
 from cep.errors import CepError, InputError, StateError
 from spark_runtime import run_pipeline
-from spark_runtime.pipeline.lock import locked
 from spark_runtime.pipeline.progress import Summary
+from spark_runtime.storage.lock import locked
 
 STREAMS = """
 streams:
@@ -387,7 +387,9 @@ def test_what_goes_wrong_in_a_sink_while_it_is_written_is_told(
 
     quiet_run(file)
     run_id = json.loads((tmp_path / "out/checkpoint/pipeline.json").read_text())["run"]
-    monkeypatch.setattr("spark_runtime.sinks.folder.FolderSink.begin", lambda self, batch: spoil(self))
+    monkeypatch.setattr(
+        "spark_runtime.connectors.files.sink.FolderSink.begin", lambda self, batch: spoil(self)
+    )
     put(tmp_path, "orders/2.json", order(2))
     with pytest.raises(CepError) as caught:
         quiet_run(file)

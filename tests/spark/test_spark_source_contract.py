@@ -20,8 +20,8 @@ from cep.formats.registry import FORMATS
 from cep.rulebook import compile_rulebook, load_rulebook
 from cep.schema.stream import Field, Stream
 from spark_runtime import run_pipeline
-from spark_runtime.plan.dataflow import Dataflow
-from spark_runtime.sources.by_spark import FilesOfSpark, RateSource
+from spark_runtime.dataflow.by_spark import FilesOfSpark, RateSource
+from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.sources.protocol import Source, SparkSource
 from spark_runtime.sources.registry import SOURCES
 

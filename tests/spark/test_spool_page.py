@@ -183,7 +183,7 @@ def test_a_stream_goes_on_across_segments_drops_copies_and_lets_the_spool_remove
 
 KILLED = """
 import os, signal, sys
-from spark_runtime.sources.spool.planner import SpoolPlanner
+from spark_runtime.connectors.spool.planner import SpoolPlanner
 from spark_runtime.pipeline.pipeline import run_pipeline
 
 commit, n, is_after = SpoolPlanner.commit, int(sys.argv[2]), sys.argv[3] == "after"

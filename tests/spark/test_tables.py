@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import CepError, InputError, Source, StateError
 from cep.local.match_file import Result, match_file
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.settings.schema_file import load_streams
 from spark_runtime import detect, detect_all, run_pipeline
 from spark_runtime.operator.findings import split
 from spark_runtime.pipeline.progress import Summary

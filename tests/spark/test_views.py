@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import Source
 from cep.local.match_file import match_file
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
+from cep.settings.schema_file import load_streams
 from spark_runtime import detect, run_pipeline
 from tests.spark.events import comparable, spark_rows
 from tests.spark.test_tables import in_json, read

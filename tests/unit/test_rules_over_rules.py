@@ -20,8 +20,8 @@ from cep.compiler import ir
 from cep.compiler.compile import check_sources, compile_sources
 from cep.compiler.lowering.chains import in_reading_order
 from cep.engine.chains.chain import Chain, units_of
-from cep.engine.corrections import restored
-from cep.engine.matcher import Matcher
+from cep.engine.corrections.corrector import restored
+from cep.engine.matching.matcher import Matcher
 from cep.errors import Source, StateError
 from cep.local.given_events import event_table
 from cep.program.program import OUTCOME, TIMEOUT

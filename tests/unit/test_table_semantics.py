@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import check_sources, compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import Source

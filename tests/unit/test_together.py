@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import parse_streams
 from cep.engine.chains.chain import Chain
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.errors import Source
 from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
+from cep.settings.schema_file import parse_streams
 from cep.testing import find_matches
 
 STREAMS, _ = parse_streams(

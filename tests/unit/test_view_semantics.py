@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.versions import prepared_versions
 from cep.errors import InputError, RuleError, Source
 from cep.explain.explain import explain

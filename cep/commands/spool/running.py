@@ -17,7 +17,8 @@ import click
 
 from cep.commands.progress_line import progress_line
 from cep.errors import InputError, SetupError
-from cep.spool.file_mode import HELP, FileMode, parse_file_mode
+from cep.settings.file_mode import HELP, FileMode, parse_file_mode
+from cep.spool.new_files import umask
 
 if TYPE_CHECKING:
     from cep.spool.receivers.protocol import Receiver
@@ -251,7 +252,7 @@ def now_us() -> int:
 
 def run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
     """Take messages until SIGTERM or Ctrl-C; raises CepError."""
-    with storage.file_mode.of_new_files():
+    with umask(storage.file_mode.umask):
         _run_spool(protocol, receiver, storage)
 
 

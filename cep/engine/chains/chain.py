@@ -18,17 +18,17 @@ import pyarrow as pa
 
 from cep.engine.chains.fed_matchers import FedMatchers, Forward
 from cep.engine.chains.linked import LinkedPrograms
-from cep.engine.corrections import Corrector
-from cep.engine.matcher import Emit, Matcher
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.prepare.versions import extents, prepared_versions
-from cep.engine.watermark import END_OF_TIME_US
 from cep.program.program import Program
 from cep.rule_set import Corrections, RuleSet
 from cep.schema.stream import Stream
 
 if TYPE_CHECKING:
-    from cep.engine.context.tables import GivenTable
+    from cep.engine.tables.tables import GivenTable
 
 
 class Chain:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.engine.counters import n_counted
-from cep.engine.matcher import Emit, Matcher
+from cep.engine.event_time.watermark import END_OF_TIME_US, is_late, late_by_us
+from cep.engine.matching.counters import n_counted
+from cep.engine.matching.matcher import Emit, Matcher
 from cep.engine.prepare.predicates import prepare
-from cep.engine.watermark import END_OF_TIME_US, is_late, late_by_us
 from cep.program.chains import Chains, Feed
 from cep.program.match_stream import MatchStream
 from cep.program.program import EVENT_NUMBER, MATCH, OUTCOME, TIME_COLUMN

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.engine.chains.fed_matchers import FedMatchers
-from cep.engine.counters import Counters, n_counted
-from cep.engine.matcher import Emit, Matcher
+from cep.engine.matching.counters import Counters, n_counted
+from cep.engine.matching.matcher import Emit, Matcher
 from cep.program.program import TIME_COLUMN, Program, RuleProgram
 from cep.rule_set import RuleSet
 
 if TYPE_CHECKING:
-    from cep.engine.context.tables import GivenTable
+    from cep.engine.tables.tables import GivenTable
 
 _PROGRAM = "_program"
 _LENGTH = struct.Struct("<Q")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from cep.kernels import compiled
-from cep.kernels.compiled import inlined, outlined
+from cep.jit import compiled
+from cep.jit.compiled import inlined, outlined
 
 __all__ = ["inlined", "kernel", "outlined"]
 
 _STAMP = compiled.source_stamp(
     "cep.engine.kernels",
     "cep.engine.kernels.columns",
-    "cep.kernels",
+    "cep.jit",
     modules=(("cep.program", "opcodes.py"), ("cep.program", "records.py")),
 )
 

@@ -79,7 +79,7 @@ MATCH_SLOT, MATCH_START, MATCH_END, MATCH_HASH, MATCH_VALID = range(5)
 MATCH_TIMED_OUT = 5  # 1: a timeout; 0: a match
 MATCH_REGISTER = 6
 
-# A packed rule (`cep.engine.packed_rule`): scalars, a record for each state, then other records and lists.
+# A packed rule (`matching.packed_rule`): scalars, a record for each state, then other records and lists.
 # The names come from `cep.program.records`: scalar `span_us` is SPAN_US, field `mode` of a state STATE_MODE,
 # the distance from one state to the next STATE_WIDTH. A record refers to another one by its address, its
 # place in the array, and to a list by two: the address of its first word and, `END` further, the address

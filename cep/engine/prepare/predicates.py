@@ -2,7 +2,7 @@
 
 Values are numpy arrays with a mask of the values that are known (strings: Arrow arrays), so one event costs
 nanoseconds. Expressions mean what `cep.expression` says, here and in the Spark SQL of
-`spark_runtime.plan.predicates`.
+`spark_runtime.dataflow.predicates`.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "an event at the edge of two panes is in the first one",
-        "cep/engine/context/rings.py",
+        "cep/engine/windows/rings.py",
         "return batch._replace(time_us=window_begins(panes, batch.time_us))",
         "return batch._replace(time_us=window_begins(panes, batch.time_us - 1))",
         only="windowed values",
@@ -179,7 +179,7 @@ FAULTS = (
     ),
     Fault(
         "a hopping window is a microsecond longer",
-        "cep/engine/context/rings.py",
+        "cep/engine/windows/rings.py",
         "min(self.window.length, _FURTHEST) - is_hopping",
         "min(self.window.length, _FURTHEST)",
         only="window rules",
@@ -221,14 +221,14 @@ FAULTS = (
     ),
     Fault(
         "events that do not count make a window",
-        "cep/engine/context/window_rules.py",
+        "cep/engine/window_rules/window_rules.py",
         "counting = np.flatnonzero(self.due.holds(where)[self._events])",
         "pass",
         only="window rules",
     ),
     Fault(
         "a key's values go before its hopping window has ended",
-        "cep/engine/context/window_rules.py",
+        "cep/engine/window_rules/window_rules.py",
         "self.values.expire(watermark_us - 1)",
         "self.values.expire(watermark_us)",
         only="window rules",
@@ -473,7 +473,7 @@ FAULTS = (
     ),
     Fault(
         "a change of a view has an id of its own",
-        "cep/engine/match_batch.py",
+        "cep/engine/matching/match_batch.py",
         "_of_key(part) if rule.is_view else part",
         "part",
         only="views",
@@ -536,7 +536,7 @@ FAULTS = (
     ),
     Fault(
         "the square of a sum of two words lacks a product",
-        "cep/kernels/wide.py",
+        "cep/jit/wide.py",
         "place = 64 * (number + other) + (other > number)",
         "place = 64 * (number + other)",
         only="windowed values",

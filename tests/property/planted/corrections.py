@@ -6,7 +6,10 @@ from functools import partial
 
 from tests.property.planted.fault import Fault
 
-_CORRECTIONS, _DIFFERENCES = "cep/engine/corrections.py", "cep/engine/row_differences.py"
+_CORRECTIONS, _DIFFERENCES = (
+    "cep/engine/corrections/corrector.py",
+    "cep/engine/corrections/row_differences.py",
+)
 
 _fault = partial(Fault, module="tests.property.corrections")
 

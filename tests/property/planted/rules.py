@@ -14,7 +14,7 @@ _NFA, _LOWER, _KERNELS = (
 FAULTS = (
     Fault(
         "a run that must look at every event is not offered each",
-        "cep/engine/packed_rule.py",
+        "cep/engine/matching/packed_rule.py",
         '"always_walks": int(rule.tables.state_always[1:].any())',
         '"always_walks": 0',
     ),
@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "a key forgets its look-behinds with its last run",
-        "cep/engine/matcher.py",
+        "cep/engine/matching/matcher.py",
         "live = live | has_open_look_behinds(self.rule.tables, self.pool.keys, watermark_us)",
         "pass",
     ),

@@ -10,7 +10,7 @@ from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked
 from cep.schema.stream import Stream
-from spark_runtime.settings import Settings
+from cep.settings.settings import Settings
 from spark_runtime.sources.protocol import Range
 from spark_runtime.sources.spec import SourceContext
 

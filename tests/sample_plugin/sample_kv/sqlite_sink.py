@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-from spark_runtime.settings import Settings
+from cep.settings.settings import Settings
 from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cep.documents.schema_file import parse_streams
 from cep.errors import Source
 from cep.language.parser import parse
 from cep.rulebook import check_rules
+from cep.settings.schema_file import parse_streams
 from cep.testing import find_matches
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 

@@ -6,7 +6,7 @@ import pytest
 
 from cep.compiler.compile import check_sources, compile_rules
 from cep.engine.kernels.compiled import _STAMP
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.errors import Source, StateError
 from cep.program.program import Program
 from tests.unit.engine.events import SECOND, STREAM, prepared, program, spans

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from tests.unit.engine.events import SECOND, STREAM, prepared, program, spans
 
 AB = "a -> b"

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from cep.counts import Counts
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.errors import StateError
 from cep.output.files import write_table
 from cep.output.rows import match_rows

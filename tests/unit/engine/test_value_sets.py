@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source
 from cep.local.given_events import event_table

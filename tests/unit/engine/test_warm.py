@@ -11,7 +11,7 @@ from pathlib import Path
 from cep.engine.warm import is_warm, warm_up
 
 PROGRAM = """
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.warm import compiled_kernels, warm_up
 from tests.unit.engine.events import prepared, program
 

@@ -17,9 +17,9 @@ from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import find_matches
+from spark_runtime.connectors.message_logs.settings import MessageSpec
+from spark_runtime.connectors.message_logs.source import MessageSource
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sources.messages.settings import MessageSpec
-from spark_runtime.sources.messages.source import MessageSource
 from spark_runtime.sources.spec import SourceContext
 
 AT = "2024-05-01T10:00:00.123456Z"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cep.documents.schema_file import parse_streams
-from cep.engine.device_clocks import first_guard
+from cep.engine.prepare.device_clocks import first_guard
 from cep.errors import Source
 from cep.expression import Type
 from cep.formats.files import read_events
 from cep.schema.stream import Stream
 from cep.schema.time_formats import read_format
+from cep.settings.schema_file import parse_streams
 
 PAGE = (Path(__file__).parents[3] / "docs" / "input.md").read_text()
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cep.documents.schema_file import parse_streams
 from cep.errors import Source
 from cep.formats.files import read_events
 from cep.formats.late_events import LATE_COLUMN, late_events
 from cep.output.files import write_late
 from cep.schema.stream import COMMA_SEPARATED, Stream
+from cep.settings.schema_file import parse_streams
 
 SCHEMA = """
       at: {type: timestamp, unit: seconds, field: meta.at}

@@ -10,10 +10,10 @@ import pytest
 
 from cep.compiler.compile import check_sources
 from cep.diagnostics.diagnostic import render
-from cep.documents.schema_file import parse_streams
 from cep.errors import Source
 from cep.language.other_languages.recognize import other_language
 from cep.language.parser import parse
+from cep.settings.schema_file import parse_streams
 from tests.pages import DOCS, blocks
 from tests.property.hostile_text import seeds
 

@@ -14,8 +14,8 @@ import pytest
 from cep.compiler.compile import compile_sources
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
-from cep.engine.corrections import Corrector
-from cep.engine.watermark import START_OF_TIME_US
+from cep.engine.corrections.corrector import Corrector
+from cep.engine.event_time.watermark import START_OF_TIME_US
 from cep.errors import InputError, Source
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA

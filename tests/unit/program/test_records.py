@@ -12,7 +12,7 @@ import pytest
 import cep.engine
 from cep.compiler.compile import compile_sources
 from cep.engine.kernels import layout as at
-from cep.engine.packed_rule import pack_rule
+from cep.engine.matching.packed_rule import pack_rule
 from cep.errors import Source
 from cep.program.opcodes import Mode
 from cep.program.program import Program

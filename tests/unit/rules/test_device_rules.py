@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cep.documents.schema_file import load_streams
+from cep.settings.schema_file import load_streams
 from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "devices"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import load_streams
 from cep.errors import Source
 from cep.explain.explain import explain
+from cep.settings.schema_file import load_streams
 from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "fraud"

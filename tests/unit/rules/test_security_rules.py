@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cep.commands.cli import main
-from cep.documents.schema_file import load_streams
+from cep.settings.schema_file import load_streams
 from cep.testing import find_matches
 
 FOLDER = Path(__file__).parents[3] / "rules" / "security"

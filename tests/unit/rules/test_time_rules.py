@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cep.documents.schema_file import load_streams
 from cep.errors import Source
+from cep.settings.schema_file import load_streams
 from cep.testing import find_matches
 
 RULES = Path(__file__).parents[3] / "rules"

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from cep.documents.schema_file import load_streams
 from cep.formats.files import Format, read_events
+from cep.settings.schema_file import load_streams
 from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
 from scenarios.fraud.events import (
     DAY_US,

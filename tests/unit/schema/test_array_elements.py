@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cep.documents.schema_file import parse_streams
 from cep.errors import InputError, Source
 from cep.formats.files import read_events
 from cep.formats.late_events import late_events
@@ -20,6 +19,7 @@ from cep.formats.text import json_lines
 from cep.formats.text.json import columns
 from cep.output.files import write_late
 from cep.schema.stream import Stream
+from cep.settings.schema_file import parse_streams
 
 SCHEMA = """
       ts: timestamp

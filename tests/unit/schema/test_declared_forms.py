@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.documents.schema_file import parse_streams
 from cep.errors import InputError, Source
 from cep.formats.ahead import AheadGuard
 from cep.formats.files import (
@@ -29,6 +28,7 @@ from cep.formats.files import (
 from cep.formats.text import json_lines
 from cep.local.match_file import match_file
 from cep.schema.stream import CsvLayout, Field, Stream
+from cep.settings.schema_file import parse_streams
 from tests.unit.formats.test_files import message, read, write_lines
 
 MAY_US = 1_714_557_600_000_000

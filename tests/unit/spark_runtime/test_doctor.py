@@ -11,8 +11,8 @@ from click.testing import CliRunner
 import cep.commands.cli
 import spark_runtime.doctor
 from cep.errors import InputError, SetupError
-from spark_runtime.sinks import console
-from spark_runtime.sources.folders.folder import FolderSource
+from spark_runtime.connectors.console import sink as console
+from spark_runtime.connectors.files.source import FolderSource
 
 RULE = "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 1 HOUR DEFINE a AS x > 1, b AS x > a.x\n"
 STREAMS = "streams: {s: {event_time: ts, schema: {k: string, ts: timestamp, x: bigint}}}\n"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spark_runtime.sinks.console import ConsoleSink
-from spark_runtime.sinks.delta.sink import DeltaSink
-from spark_runtime.sinks.folder import FolderSink
-from spark_runtime.sinks.postgres.sink import PostgresSink
-from spark_runtime.sinks.rabbitmq.sink import RabbitSink
+from spark_runtime.connectors.console.sink import ConsoleSink
+from spark_runtime.connectors.delta.sink import DeltaSink
+from spark_runtime.connectors.files.sink import FolderSink
+from spark_runtime.connectors.kafka.sink import TopicSink
+from spark_runtime.connectors.postgres.sink import PostgresSink
+from spark_runtime.connectors.rabbitmq.sink import RabbitSink
+from spark_runtime.connectors.webhook.sink import WebhookSink
 from spark_runtime.sinks.registry import SINKS
-from spark_runtime.sinks.topic import TopicSink
-from spark_runtime.sinks.webhook.sink import WebhookSink
 from spark_runtime.sources.registry import SOURCES
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ import numpy as np
 from cep.arrays import I32, I64, U8, U64
 from cep.engine.kernels.compiled import inlined, kernel
 from cep.engine.kernels.registers import GOLDEN, ONE, ZERO, mix
-from cep.kernels.memory import prefetch
-from cep.kernels.texts import text_word
+from cep.jit.memory import prefetch
+from cep.jit.texts import text_word
 
 
 @inlined

@@ -39,7 +39,7 @@ from cep.formats.text.json.kernel import (
 )
 from cep.formats.text.json.scan import MAX_SKIPPED_NESTING
 from cep.formats.text.lines import Lines
-from cep.kernels.compiled import is_compiled
+from cep.jit.compiled import is_compiled
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
 from cep.schema.time_values import END_US, FIRST_US, times_of_numbers

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cep.kernels import compiled
+from cep.jit import compiled
 
-kernel = compiled.kernel(compiled.source_stamp("cep.formats.text.json", "cep.kernels"))
+kernel = compiled.kernel(compiled.source_stamp("cep.formats.text.json", "cep.jit"))

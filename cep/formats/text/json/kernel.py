@@ -55,7 +55,7 @@ from cep.formats.text.json.scan import (
     wide_bits,
 )
 from cep.formats.text.json.times import iso_time
-from cep.kernels.compiled import inlined, outlined
+from cep.jit.compiled import inlined, outlined
 
 TEXT, FLAG, WHOLE, REAL, COUNT, TIME, DAY = range(7)
 """What a column takes: texts, booleans, whole numbers, numbers, counts of a unit, ISO times, ISO days."""

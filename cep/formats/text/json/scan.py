@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from cep.arrays import F64, U8, U64
-from cep.kernels.compiled import inlined, outlined
+from cep.jit.compiled import inlined, outlined
 
 REFUSED = -1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cep.arrays import U8
 from cep.formats.text.json.scan import COLON, MINUS, PLUS, POINT, QUOTE, REFUSED, digit
-from cep.kernels.compiled import inlined
+from cep.jit.compiled import inlined
 
 LARGE_T, LARGE_Z = 0x54, 0x5A
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cep.engine import kernels
-from cep.engine.context import kernels as context_kernels
+from cep.engine.windows import kernels as context_kernels
 
 DECORATORS = {"kernel", "inlined", "outlined"}
 ITEMS = {"I32": "int32", "I64": "int64", "U64": "uint64", "U8": "uint8"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.order.lookahead import final_mask
 from cep.program.program import Program
 from tests.unit.engine.events import SECOND, prepared, program

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.engine.state.codec import VERSION, decode, encode
 from cep.errors import Source, StateError

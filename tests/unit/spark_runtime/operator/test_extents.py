@@ -14,9 +14,9 @@ from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.operator.operator import KeyGroups, _Call
-from spark_runtime.plan.layout import PROGRAM, TEXT, Layout
-from spark_runtime.plan.parcels import EVENTS, GROUP, Packer
-from tests.unit.engine.context.test_silent_windows import DEVICES, HOUR_US, READINGS, program_of
+from spark_runtime.wire.layout import PROGRAM, TEXT, Layout
+from spark_runtime.wire.parcels import EVENTS, GROUP, Packer
+from tests.unit.engine.window_rules.test_silent_windows import DEVICES, HOUR_US, READINGS, program_of
 
 LATENESS_US = 3 * HOUR_US
 Rows = list[dict[str, Any]]

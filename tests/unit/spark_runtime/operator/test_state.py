@@ -8,12 +8,12 @@ import struct
 import pytest
 
 from cep.compiler.compile import compile_sources
-from cep.engine.matcher import Matcher
+from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
 from cep.rule_set import RuleSet
 from spark_runtime.operator.operator import decode_state, encode_state
-from spark_runtime.plan.layout import Layout
+from spark_runtime.wire.layout import Layout
 from tests.unit.engine.events import SECOND, STREAM, events
 
 BY_KEY = (

@@ -13,7 +13,7 @@ from cep.compiler.compile import compile_sources
 from cep.errors import Source, StateError
 from cep.schema.stream import CsvLayout, Field, Stream
 from spark_runtime.pipeline.checkpoint import Checkpoint, SourceIdentity, open_checkpoint
-from spark_runtime.pipeline.identity.stored_rules import StoredRules
+from spark_runtime.pipeline.stored_rules import StoredRules
 
 STREAM = Stream(
     "payments",

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_runtime.operator.output import DEAD, MATCH
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
+from spark_runtime.connectors.webhook.bodies import JsonBody
+from spark_runtime.connectors.webhook.endpoint import Endpoint
+from spark_runtime.connectors.webhook.sending import Sending
+from spark_runtime.connectors.webhook.sink import WebhookSink
 from spark_runtime.pipeline.delivering import Notes, named
 from spark_runtime.sinks.protocol import Output
-from spark_runtime.sinks.webhook.bodies import JsonBody
-from spark_runtime.sinks.webhook.endpoint import Endpoint
-from spark_runtime.sinks.webhook.sending import Sending
-from spark_runtime.sinks.webhook.sink import WebhookSink
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.wire.output import DEAD, MATCH
 
 
 def sink(kind: str) -> WebhookSink:

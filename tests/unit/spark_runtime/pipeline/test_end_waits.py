@@ -22,12 +22,12 @@ from cep.errors import Source
 from cep.formats.files import Format, Reading
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, KIND, REVISION, Corrections, RuleSet
 from cep.schema.stream import Field, Stream
+from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.sources.folders.folder import FolderSource
-from spark_runtime.sources.plan import Plan
-from spark_runtime.sources.watermarks import WaitingLimit, WatermarkRule
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.wire.plan import Plan
 from tests.property.source_partitions import N_GROUPS, Played, last_done_of
 
 START_S = 1_700_000_000

@@ -13,13 +13,13 @@ from cep.counts import Counts
 from cep.errors import InputError
 from cep.formats.files import Format, Reading
 from cep.schema.stream import Field, Stream
+from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done, last_done, planned
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.sources.folders.folder import FolderSource
-from spark_runtime.sources.plan import Plan
-from spark_runtime.sources.reached import Reached
-from spark_runtime.sources.watermarks import WaitingLimit, WatermarkRule
+from spark_runtime.storage.checkpoint_files import LocalFiles
+from spark_runtime.wire.plan import Plan
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")
 START = Done(-1, Reached(), {}, ended=False)

@@ -9,9 +9,9 @@ import pytest
 
 from cep.counts import Counts
 from cep.errors import InputError
+from spark_runtime.event_time.watermarks import WaitingLimit
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.sources.plan import Plan
-from spark_runtime.sources.watermarks import WaitingLimit
+from spark_runtime.wire.plan import Plan
 from tests.sample_plugin.sample_kv.counter import Counter, CounterSource
 from tests.unit.spark_runtime.pipeline.test_micro_batches import (
     START,

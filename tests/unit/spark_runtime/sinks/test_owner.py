@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from cep.errors import InputError
-from spark_runtime.operator.output import DEAD, LATE
-from spark_runtime.sinks.file_writers import CsvWriter, JsonWriter
-from spark_runtime.sinks.files import FilesSpec
-from spark_runtime.sinks.folder import FolderSink
-from spark_runtime.sinks.places.owner import Owner
+from spark_runtime.connectors.files.sink import FolderSink
+from spark_runtime.connectors.files.sink_settings import FilesSpec
+from spark_runtime.connectors.files.writers import CsvWriter, JsonWriter
+from spark_runtime.sinks.owner import Owner
 from spark_runtime.sinks.protocol import Batch
+from spark_runtime.wire.output import DEAD, LATE
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, found, in_csv, in_json
 
 ALL = Batch(None, 0)

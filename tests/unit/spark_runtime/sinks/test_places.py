@@ -9,7 +9,7 @@ import pytest
 
 from cep.errors import RuleError
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sinks.places.place import PlacedSink
+from spark_runtime.sinks.place import PlacedSink
 from spark_runtime.sinks.registry import SINKS
 from tests.unit.spark_runtime.sinks.test_settings import RULE, STREAMS, spec_of
 

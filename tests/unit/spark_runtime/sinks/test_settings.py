@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cep.errors import RuleError
+from spark_runtime.connectors.delta.settings import DeltaSpec
+from spark_runtime.connectors.postgres.sink_settings import PostgresSpec
+from spark_runtime.connectors.rabbitmq.sink_settings import RabbitSpec
+from spark_runtime.connectors.webhook.settings import WebhookSpec
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sinks.delta.settings import DeltaSpec
-from spark_runtime.sinks.postgres.settings import PostgresSpec
-from spark_runtime.sinks.rabbitmq.settings import RabbitSpec
 from spark_runtime.sinks.registry import SinkSpec
-from spark_runtime.sinks.webhook.settings import WebhookSpec
 
 STREAMS = "streams: {s: {event_time: ts, schema: {id: bigint, ts: timestamp}}}"
 RULE = "RULE r FROM s PARTITION BY id PATTERN a DEFINE a AS id > 0"

@@ -24,15 +24,15 @@ from cep.formats.registry import FORMATS
 from cep.schema.stream import Field, Stream
 from cep.spool.segments import Batch
 from cep.spool.writer import Limits, writer_at
+from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.connectors.spool.reading import SpoolReading
+from spark_runtime.connectors.spool.source import SpoolSource
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.event_time.watermarks import WatermarkRule
 from spark_runtime.pipeline.checkpoint import Checkpoint, Done
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
 from spark_runtime.pipeline.micro_batches import MicroBatches
-from spark_runtime.sources.folders.folder import FolderSource
 from spark_runtime.sources.protocol import Offset, Range, Source
-from spark_runtime.sources.reached import Reached
-from spark_runtime.sources.spool.reading import SpoolReading
-from spark_runtime.sources.spool.source import SpoolSource
-from spark_runtime.sources.watermarks import WatermarkRule
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.sample_plugin.sample_kv.counter import Counter, CounterSource
 
 STREAM = Stream("s", (Field("id", "bigint"), Field("ts", "timestamp")), "ts")

@@ -9,10 +9,10 @@ import pytest
 
 from cep.errors import InputError, StateError
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
-from spark_runtime.pipeline.checkpoint_files import LocalFiles
-from spark_runtime.sources.plan import Plan
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.tables.content import Content, checked
 from spark_runtime.tables.static import StaticFile, StaticTables
+from spark_runtime.wire.plan import Plan
 
 COUNTRIES = Stream(
     "countries",

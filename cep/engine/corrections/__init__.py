@@ -1,0 +1,1 @@
+"""Corrections: what late events change in rows that were already given out."""

@@ -1,0 +1,165 @@
+"""What a `Corrector` evaluates again and again: a program by itself, or several that feed each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from cep.engine.matching.counters import Counters, n_counted
+from cep.engine.matching.matcher import Emit, Matcher
+from cep.program.program import Program, RuleProgram
+
+if TYPE_CHECKING:
+    from cep.engine.tables.tables import GivenTable
+
+
+class Front(Protocol):
+    """What evaluates rules and can be saved: a `Matcher`, or several of programs that feed each other."""
+
+    @property
+    def watermark_us(self) -> int:
+        """The event time reached."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """What happened so far."""
+        ...
+
+    @property
+    def n_open_runs(self) -> int:
+        """Number of open runs of all rules and keys."""
+        ...
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys that have or had state."""
+        ...
+
+    @property
+    def n_waiting(self) -> int:
+        """Prepared events that wait until event time reaches them."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of these events in memory."""
+        ...
+
+    def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take in events; return those that come too late."""
+        ...
+
+    def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
+        """Let event time reach `watermark_us`; return the matches."""
+        ...
+
+    def next_deadline_us(self) -> int | None:
+        """Return the first time at which `advance` has something to do, or None."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """Return everything needed to go on elsewhere."""
+        ...
+
+
+class Evaluated(Protocol):
+    """Rules, the columns of their events and matches, and what evaluates them."""
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs."""
+        ...
+
+    @property
+    def rules(self) -> tuple[RuleProgram, ...]:
+        """The rules."""
+        ...
+
+    @property
+    def event_schema(self) -> pa.Schema:
+        """Columns of their events."""
+        ...
+
+    @property
+    def match_schema(self) -> pa.Schema:
+        """Columns of their matches."""
+        ...
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that differ when what stored state means differs."""
+        ...
+
+    @property
+    def reported_within_us(self) -> tuple[int, ...]:
+        """How long after its start a match of each rule may be reported; -1: without a bound.
+
+        Of a window rule, how long after its end: only what is in the window changes the row.
+        """
+        ...
+
+    def n_counted(self, events: pa.Table) -> int:
+        """Return the number of events; one in several rows counts once."""
+        ...
+
+    def matcher(self) -> Front:
+        """Return what evaluates the rules, from the beginning."""
+        ...
+
+    def restored(self, data: bytes | memoryview) -> Front:
+        """Return what wrote `data`. Raises StateError."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneProgram:
+    """A program by itself, with its static tables."""
+
+    program: Program
+    tables: Mapping[str, GivenTable] | None = None
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The program."""
+        return (self.program,)
+
+    @property
+    def rules(self) -> tuple[RuleProgram, ...]:
+        """The rules."""
+        return self.program.rules
+
+    @property
+    def event_schema(self) -> pa.Schema:
+        """Columns of a prepared event."""
+        return self.program.event_schema
+
+    @property
+    def match_schema(self) -> pa.Schema:
+        """Columns of matches."""
+        return self.program.match_schema
+
+    @property
+    def fingerprint(self) -> bytes:
+        """The fingerprint of the program."""
+        return self.program.fingerprint
+
+    @property
+    def reported_within_us(self) -> tuple[int, ...]:
+        """Return the windows: a match waits for runs that began before it, but no longer than these do."""
+        return tuple(0 if rule.windowed is not None else rule.span_us for rule in self.program.rules)
+
+    def n_counted(self, events: pa.Table) -> int:
+        """Return the number of events; one that is in several partitions counts once."""
+        return n_counted(events)
+
+    def matcher(self) -> Matcher:
+        """Return a matcher."""
+        return Matcher(self.program, self.tables)
+
+    def restored(self, data: bytes | memoryview) -> Matcher:
+        """Return the matcher that wrote `data`."""
+        return Matcher.restore(self.program, data, self.tables)

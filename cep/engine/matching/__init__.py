@@ -1,0 +1,1 @@
+"""The matcher: from ordered events to matches, with all state of one rule set."""

@@ -1,0 +1,587 @@
+"""Matcher: events in, matches out, for all keys that it is given. All live state is here.
+
+    matcher = Matcher(program)
+    late = matcher.push(events)          # a prepared table; returns the rows that came too late
+    matches = matcher.advance(time_us)   # event time has reached time_us
+    data = matcher.snapshot()            # and Matcher.restore(program, data) elsewhere
+
+Events wait in a buffer until the watermark reaches them, then they go through the rules in order. The result
+depends only on the events and on the order of their times, not on how they were cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cep.arrays import I64
+from cep.engine.event_time.watermark import END_OF_TIME_US, START_OF_TIME_US, is_late, late_by_us
+from cep.engine.kernels.clocks import earliest_due, expire_all, has_open_look_behinds, run_timed_events
+from cep.engine.kernels.columns.order import gather, rows_with
+from cep.engine.kernels.layout import (
+    DROPPED,
+    MATCH_TIMED_OUT,
+    N_FREE,
+    N_NODES,
+    N_OUT,
+    N_RUNS,
+    OVERFLOWED,
+    SLOT,
+    Pool,
+)
+from cep.engine.kernels.windows import close_all, earliest_close, end_all, run_events
+from cep.engine.keys.key_slots import KeySlots
+from cep.engine.matching.counters import Counters, n_counted
+from cep.engine.matching.match_batch import build_matches, empty_matches
+from cep.engine.matching.packed_rule import pack_rule
+from cep.engine.order.column_cells import ColumnCells
+from cep.engine.order.event_blocks import BLOCK_ROWS, event_blocks
+from cep.engine.order.lookahead import Lookahead
+from cep.engine.order.ordering import OrderedEvents, order_events
+from cep.engine.prepare.columns import lent, whole
+from cep.engine.prepare.versions import parted, until
+from cep.engine.state import codec
+from cep.engine.state.event_lists import KeptEvents, Nodes
+from cep.engine.state.runs import (
+    StoredRuns,
+    fan_out,
+    make_pool,
+    new_matches,
+    new_stack,
+    no_runs,
+)
+from cep.engine.state.sections import RuleSection, SharedSection, StateSections, fitted
+from cep.engine.state.strings import StringPool
+from cep.engine.state.suppression import Suppression
+from cep.errors import StateError
+from cep.expression import Type
+from cep.program.identity import RuleIdentity
+from cep.program.opcodes import SelectionCode
+from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
+
+if TYPE_CHECKING:
+    from cep.engine.tables.tables import GivenTable
+    from cep.engine.window_rules.window_rules import WindowRules
+    from cep.engine.windows.context_columns import Context
+
+_FIRST_MATCHES, _MOST_MATCHES = 256, 65_536
+"""Room for matches at first, and room so large that to empty it again and again costs nothing."""
+
+MOST_PENDING = 131_072
+"""Matches of a rule that are kept before they become a table, if `advance` has somewhere to emit them."""
+
+_FEW_SLOTS, _LOOKS = 4096, 4
+"""So many keys are looked at after each batch, to forget those that do not matter; more of them only after
+a quarter as many events."""
+
+Emit = Callable[[pa.Table], None]
+"""Takes in a table of matches."""
+
+
+class _RuleState:
+    """Open runs of one rule and the room its kernels need."""
+
+    def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
+        self.rule = rule
+        self.pool = make_pool(stored, 0)
+        self.matches = new_matches(rule, _FIRST_MATCHES)
+        self.stack = new_stack(rule)
+        self.null = np.zeros(len(self.stack), np.uint8)
+        self.packed = pack_rule(program, rule)
+        self.fan_out = fan_out(rule)
+        self.event_mask = int(np.uint64(rule.event_mask).astype(np.int64))
+        self.suppression = Suppression(rule.suppress_us)
+        self.run_events = run_timed_events if rule.is_timed else run_events
+        self.nodes = Nodes(rule)
+        self.hand_over: Callable[[], None] | None = None  # called when `found` has grown large
+
+    def arrays(self) -> Pool:
+        """Return what the kernels work in: some of it is replaced when room is made."""
+        return Pool(
+            rule=self.packed,
+            runs=self.pool.runs,
+            keys=self.pool.keys,
+            meta=self.pool.meta,
+            matches=self.matches,
+            nodes=self.nodes.nodes,
+            stack=self.stack,
+            null=self.null,
+        )
+
+    def set_slots(self, n_slots: int) -> None:
+        """Make room for `n_slots` keys."""
+        self.pool = self.pool.with_slots(n_slots)
+        self.suppression.set_slots(n_slots)
+
+    def make_room(self, slot: int, found: list[I64]) -> None:
+        """Take the matches out and, where that is not enough, grow the pool or the room for matches."""
+        self.drain(found)
+        count = int(self.pool.keys[slot, N_RUNS])
+        needed = (count + 1) * (self.fan_out + 1)
+        if needed > self.pool.meta[N_FREE]:
+            self.pool = self.pool.with_room(2 * needed)
+        self.nodes.make_room(needed, self.pool, found)
+        if needed + count > len(self.matches) or len(self.matches) < _MOST_MATCHES:
+            self.matches = new_matches(self.rule, max(2 * (needed + count), 4 * len(self.matches)))
+
+    def drain(self, found: list[I64]) -> None:
+        """Move the matches so far to `found`."""
+        n_out = int(self.pool.meta[N_OUT])
+        if n_out:
+            matches = self.matches[:n_out]
+            if 2 * n_out < len(self.matches):
+                matches = matches.copy()
+            else:  # not copied, but handed on with its room
+                self.matches = new_matches(self.rule, len(self.matches))
+            self.pool.meta[N_OUT] = 0
+            self.report(matches, found)
+
+    def report(self, matches: I64, found: list[I64]) -> None:
+        """Add matches that are not suppressed to `found`, in the order found."""
+        reported = self.suppression.reported(matches)
+        if len(reported):
+            found.append(reported)
+        if self.hand_over is not None and sum(map(len, found)) >= MOST_PENDING:
+            self.hand_over()
+
+    def run(self, events: I64, bits: I64, rows: I64, base: int, found: list[I64]) -> None:
+        """Offer the events of `rows` to the rule."""
+        done = 0
+        while True:
+            done = self.run_events(self.arrays(), events, bits, rows, done, base, self.fan_out)
+            if done == len(rows):
+                break
+            self.make_room(int(events[SLOT, rows[done]]), found)
+        self.drain(found)
+
+    @property
+    def overflowed_slot(self) -> int | None:
+        """The key that had too many runs under ON OVERFLOW FAIL, or None."""
+        slot = int(self.pool.meta[OVERFLOWED]) - 1
+        return slot if slot >= 0 else None
+
+    def next_end_us(self) -> int:
+        """Return a time before which no run ends by time; `END_OF_TIME_US` or more: none ever does."""
+        if self.rule.is_timed:
+            return earliest_due(self.pool.keys)
+        if self.rule.span_us < 0:
+            return END_OF_TIME_US
+        return int(earliest_close(self.pool.runs, self.pool.keys, self.rule.span_us))
+
+    def live(self, watermark_us: int) -> npt.NDArray[np.bool_]:
+        """Return which keys have an open run, matches to suppress, or an event to remember."""
+        live: npt.NDArray[np.bool_] = self.pool.keys[:, N_RUNS] > 0
+        live = live | self.suppression.matters(watermark_us)
+        if self.rule.is_timed:
+            live = live | has_open_look_behinds(self.rule.tables, self.pool.keys, watermark_us)
+        return live
+
+    def close(self, bound_us: int, found: list[I64]) -> None:
+        """Close the windows, and end the runs by their deadlines, up to `bound_us`."""
+        if self.rule.is_timed:
+            self._visit_keys(expire_all, found, bound_us, self.fan_out)
+        elif self.rule.span_us >= 0:
+            self._visit_keys(close_all, found, bound_us)
+        if bound_us == END_OF_TIME_US and self.rule.selection == SelectionCode.PREFERRED:
+            self._visit_keys(end_all, found)
+        self.drain(found)
+
+    def _visit_keys(self, visit: Callable[..., int], found: list[I64], *args: int) -> None:
+        """Run a kernel over all keys. It stops where room is needed."""
+        done = 0
+        while done < len(self.pool.keys):
+            done = visit(self.arrays(), done, *args)
+            if done < len(self.pool.keys):
+                self.make_room(done, found)
+
+
+class Matcher:
+    """The rules of one program over the events of any number of keys.
+
+    Parameters
+    ----------
+    program
+        The compiled rules.
+    tables
+        Joined tables whose versions do not come with the events, by name: all static ones.
+    """
+
+    def __init__(self, program: Program, tables: Mapping[str, GivenTable] | None = None) -> None:
+        self.program = program
+        self.watermark_us = START_OF_TIME_US
+        names = [rule.name for rule in program.rules]
+        self.counters = Counters(
+            duplicates_of=[0] * len(program.streams),
+            matches=dict.fromkeys(names, 0),
+            timeouts=dict.fromkeys(names, 0),
+            suppressed=dict.fromkeys(names, 0),
+            dropped_runs=dict.fromkeys(names, 0),
+        )
+        self._position = 0
+        self._looked_at = 0  # after so many events
+        self._pending: list[pa.Table] = []
+        self._strings = StringPool()
+        no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
+        self._keys = KeySlots(program.key_columns, no_keys)
+        self._kept = KeptEvents(np.zeros(0, np.int64), program.kept_schema.empty_table())
+        self._rules = [_RuleState(program, rule, no_runs(rule)) for rule in program.rules]
+        self._lookahead = Lookahead(program)
+        self._context: Context | None = None
+        self._window_rules: WindowRules | None = None
+        # They load kernels that other programs have no use for.
+        if program.has_window_rules:
+            from cep.engine.window_rules.window_rules import WindowRules
+
+            self._window_rules = WindowRules(program, tables or {})
+        elif program.windows or program.joins.tables:
+            from cep.engine.windows.context_columns import Context
+
+            self._context = Context(program, tables or {})
+        self._past = self._context or self._window_rules
+
+    @property
+    def _n_slots(self) -> int:
+        return len(self._keys)
+
+    def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take in events of ``program.event_schema`` in any order; return the events that come too late.
+
+        So do versions of tables (`cep.engine.prepare.versions`), with the events or apart.
+        """
+        if isinstance(events, pa.RecordBatch):
+            events = pa.Table.from_batches([events])
+        time_us = np.asarray(events.column(TIME_COLUMN))
+        too_late = is_late(late_by_us(time_us, self.watermark_us))
+        late = events.slice(0, 0)
+        if too_late.any():
+            late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
+        self.counters.events += n_counted(events)
+        self.counters.late += n_counted(late)
+        if events.num_rows:
+            self._pending.append(events)
+        return late
+
+    def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
+        """Let event time reach `watermark_us`; return the matches, in order (`program.match_schema`).
+
+        All events up to that time go through the rules, then the windows that have closed by then close. A
+        watermark behind the one reached before changes nothing.
+
+        One hot key can complete more matches than memory holds. With `emit` a rule hands over `MOST_PENDING`
+        of them at a time, each table in order. The returned table comes after them.
+        """
+        if watermark_us <= self.watermark_us:
+            return empty_matches(self.program)
+        before_us, self.watermark_us = self.watermark_us, watermark_us
+        found: list[list[I64]] = [[] for _ in self._rules]
+        for number, state in enumerate(self._rules):
+            state.hand_over = None if emit is None else partial(self._hand_over, number, found, emit)
+        due, versions = self._due(watermark_us)
+        if versions is not None and self._past is not None:
+            changes = self._past.take_in(versions)
+            due = due if changes is None else changes
+        if self._window_rules is not None:
+            self._run_window_rules(self._window_rules, due, before_us, found)
+        elif due is not None:
+            self._run(due, found)
+        for state, matches in zip(self._rules, found, strict=True):
+            state.close(watermark_us, matches)
+            if state.overflowed_slot is not None:
+                raise self._too_many_runs(state.rule, state.overflowed_slot)
+        table = self._table(found)
+        for state in self._rules:
+            name = state.rule.name
+            self.counters.suppressed[name] = state.suppression.n_suppressed
+            self.counters.dropped_runs[name] = state.pool.n_dropped
+            state.hand_over = None
+        self._forget()
+        self._forget_events()
+        return table
+
+    def _table(self, found: list[list[I64]]) -> pa.Table:
+        """Return the matches found as a table, and count them."""
+        for state, matches in zip(self._rules, found, strict=True):
+            n_timeouts = sum(int(rows[:, MATCH_TIMED_OUT].sum()) for rows in matches)
+            self.counters.matches[state.rule.name] += sum(map(len, matches)) - n_timeouts
+            self.counters.timeouts[state.rule.name] += n_timeouts
+        nodes = [state.nodes for state in self._rules]
+        return build_matches(self.program, found, self._keys.columns, self._strings, nodes, self._kept)
+
+    def _hand_over(self, number: int, found: list[list[I64]], emit: Emit) -> None:
+        """Give the matches that one rule has found to `emit`."""
+        emit(self._table([rows if at == number else [] for at, rows in enumerate(found)]))
+        found[number].clear()
+
+    def finish(self, emit: Emit | None = None) -> pa.Table:
+        """The input is complete: advance to the end of time, so that every window closes."""
+        return self.advance(END_OF_TIME_US, emit)
+
+    @property
+    def n_waiting(self) -> int:
+        """Prepared events that wait until the watermark reaches them."""
+        return sum(table.num_rows for table in self._pending)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of these events in memory."""
+        return sum(table.nbytes for table in self._pending)
+
+    def next_deadline_us(self) -> int | None:
+        """Return the first time at which `advance` has something to do, or None."""
+        deadlines = [int(np.asarray(table.column(TIME_COLUMN)).min()) for table in self._pending]
+        deadlines += [state.next_end_us() for state in self._rules]
+        end_us = None if self._window_rules is None else self._window_rules.next_end_us(self.watermark_us)
+        deadlines += [] if end_us is None else [end_us]
+        earliest = min(deadlines, default=END_OF_TIME_US)
+        return earliest if earliest < END_OF_TIME_US else None
+
+    @property
+    def n_open_runs(self) -> int:
+        """Number of open runs of all rules and keys."""
+        return sum(state.pool.total for state in self._rules)
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys that have or had state."""
+        return self._n_slots
+
+    # ------------------------------------------------------------ events
+
+    def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
+        """Take the events, and the versions of tables, up to the watermark out of the buffer."""
+        pending, self._pending = self._pending, []
+        found: list[pa.Table | None] = []
+        for tables in parted(self.program, pending):
+            due, waiting = until(watermark_us, tables)
+            found.append(due)
+            self._pending += [] if waiting is None else [waiting]
+        events, versions = found
+        return events, versions
+
+    def _ordered(self, table: pa.Table) -> OrderedEvents:
+        order = order_events(self.program, table)
+        for stream, n_copies in enumerate(order.n_duplicates):
+            self.counters.duplicates_of[stream] += n_copies
+        return order
+
+    def _run_window_rules(
+        self, rules: WindowRules, table: pa.Table | None, before_us: int, found: list[list[I64]]
+    ) -> None:
+        from cep.engine.window_rules.window_rules import Due
+
+        order = None if table is None else self._ordered(table)
+        slots = np.zeros(0, np.int32)
+        if table is not None and order is not None:
+            slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        rules.place_versions(self._keys.place)
+        for state in self._rules:
+            state.set_slots(self._n_slots)
+        due = Due(table, order, slots, self.program, self._strings)
+        rules.run(
+            due,
+            self._n_slots,
+            before_us,
+            self.watermark_us,
+            lambda number, rows: self._rules[number].report(rows, found[number]),
+        )
+
+    def _run(self, table: pa.Table, found: list[list[I64]]) -> None:
+        order = self._ordered(table)
+        slots = self._keys.place(table, order.keys, order.first_rows, order.hashes)
+        cells = ColumnCells(self.program, self._strings)
+        if self._context is not None:
+            table = self._context.extend(table, order, slots, self._n_slots, cells)
+        blocks = event_blocks(self.program, table, order, slots, cells)
+        n_rows = len(order.rows)
+        bits = np.zeros((len(self.program.predicates), n_rows), np.int64)
+        for word, of_word in enumerate(bits):
+            if self.program.predicates[word]:
+                gather(lent(np.asarray(whole(table.column(bits_column(word))))), order.rows, of_word)
+        for state in self._rules:
+            state.set_slots(self._n_slots)
+        pools = [state.pool for state in self._rules]
+        of_use = self._lookahead.rows(bits, order, pools, self.watermark_us)
+        if self.program.kept_columns:  # before the first match is reported
+            columns = table.select(self.program.kept_columns).take(pa.array(order.rows))
+            self._kept = self._kept.with_batch(self._position, columns)
+        everything = np.arange(min(BLOCK_ROWS * len(self._rules), n_rows))
+        room = np.empty(len(everything) + 1, np.int64)
+        for part, events in blocks.blocks(len(everything)):
+            for number, (state, matches) in enumerate(zip(self._rules, found, strict=True)):
+                of_word, rows = bits[state.rule.word, part], of_use.get(number)
+                if rows is not None:
+                    first, last = np.searchsorted(rows, (part.start, part.stop))
+                    rows = rows[first:last] - part.start
+                elif state.rule.needs_every_event:
+                    rows = everything[: part.stop - part.start]
+                else:
+                    rows = room[: rows_with(of_word, state.event_mask, room)]
+                if len(rows):
+                    state.run(events, of_word, rows, self._position + part.start, matches)
+        self._position += n_rows
+
+    def _too_many_runs(self, rule: RuleProgram, slot: int) -> StateError:
+        key = ", ".join(
+            f"{name} = {keys[slot].as_py()!r}"
+            for name, keys in zip(self.program.key, self._keys.columns, strict=True)
+        )
+        return StateError(
+            "E0707",
+            f"rule `{rule.name}` has more than {rule.max_runs:,} open runs for the key {key}",
+            "raise MAX RUNS, shorten the window, or choose ON OVERFLOW DROP OLDEST",
+        )
+
+    # ------------------------------------------------------------ memory
+
+    def _live_slots(self) -> npt.NDArray[np.bool_]:
+        """Return which keys have state of any rule that may still matter."""
+        live = np.zeros(self._n_slots, np.bool_)
+        for state in self._rules:
+            state.set_slots(self._n_slots)
+            live |= state.live(self.watermark_us)
+        if self._past is not None:
+            live |= self._past.live(self._n_slots, self.watermark_us)
+        return live
+
+    def _forget(self) -> None:
+        """Drop keys without runs and strings that no run refers to, once they are the larger part."""
+        if self._past is not None:
+            self._past.expire(self.watermark_us)
+        # To look at all keys costs as much as a few events of each: so as many events come first.
+        if self._n_slots <= max(_FEW_SLOTS, _LOOKS * (self.counters.events - self._looked_at)):
+            self._looked_at = self.counters.events
+            live = self._live_slots()
+            if self._n_slots > 64 + 2 * int(live.sum()):
+                self._keep_slots(live)
+        if self._strings.is_large:
+            self._keep_strings()
+
+    def _forget_events(self) -> None:
+        """Drop the events that no run has taken, where rules report events."""
+        reporting = [state for state in self._rules if state.rule.node_register >= 0]
+        if reporting and len(self._kept.positions):
+            for state in reporting:
+                state.nodes.compact(state.pool, ())
+            self._kept = self._kept.only([state.nodes.positions(state.pool) for state in reporting])
+
+    def _keep_slots(self, live: npt.NDArray[np.bool_]) -> None:
+        self._keys.keep(live)
+        for state in self._rules:
+            state.pool = state.pool.with_keys(live)
+            state.suppression.keep_slots(live)
+        if self._past is not None:
+            self._past.keep_slots(live)
+
+    def _keep_strings(self) -> None:
+        self._strings.keep(
+            [
+                state.pool.string_cells(number)
+                for state in self._rules
+                for number, register in enumerate(state.rule.registers)
+                if register.type is Type.STRING
+            ]
+            + [cells for state in self._rules for cells in state.nodes.string_cells(state.pool)]
+            + ([] if self._past is None else self._past.string_cells())
+        )
+
+    # ------------------------------------------------------------ snapshot
+
+    def snapshot(self) -> bytes:
+        """Return everything needed to go on elsewhere, as bytes (see `cep.engine.state.codec`)."""
+        live = self._live_slots()
+        if not live.all():
+            self._keep_slots(live)
+        self._keep_strings()
+        identity = self.program.identity
+        waiting = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
+        keys = pa.table(self._keys.columns, self._keys.names) if self._n_slots else None
+        counters = self.counters
+        shared = SharedSection(
+            fingerprint=identity.shared.fingerprint,
+            about=identity.shared.packed,
+            watermark_us=self.watermark_us,
+            position=self._position,
+            counters=(counters.events, counters.late, *counters.duplicates_of),
+            waiting=waiting,
+            keys=keys,
+            strings=self._strings.values if len(self._strings.values) else None,
+            kept=self._kept if len(self._kept.positions) else None,
+        )
+        rules = zip(self._rules, identity.rules, strict=True)
+        windows = () if self._past is None else self._past.sections()
+        tables = () if self._past is None else self._past.table_sections()
+        of_rules = tuple(self._section(state, rule) for state, rule in rules)
+        sections = StateSections(shared, of_rules, windows, tables)
+        return codec.encode(sections, identity.fingerprint)
+
+    def _section(self, state: _RuleState, identity: RuleIdentity) -> RuleSection:
+        runs = state.pool.stored()
+        name = state.rule.name
+        return RuleSection(
+            name=name,
+            fingerprint=identity.fingerprint,
+            about=identity.packed,
+            counters=(
+                self.counters.matches[name],
+                self.counters.timeouts[name],
+                state.suppression.n_suppressed,
+                state.pool.n_dropped,
+            ),
+            keys=runs.keys,
+            rows=runs.rows,
+            suppressed_until=state.suppression.stored(),
+            nodes=state.nodes.stored(state.pool),
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        program: Program,
+        data: bytes | memoryview,
+        tables: Mapping[str, GivenTable] | None = None,
+    ) -> Matcher:
+        """Return the matcher that wrote `data`; `tables` are not in it.
+
+        Raises
+        ------
+        StateError
+            The bytes are damaged, of an unknown format, or were written by other rules.
+        """
+        stored = fitted(codec.decode(data), program)
+        shared = stored.shared
+        matcher = cls(program, tables)
+        matcher.watermark_us = shared.watermark_us
+        matcher._position = shared.position
+        matcher.counters.events, matcher.counters.late, *matcher.counters.duplicates_of = shared.counters
+        if shared.waiting is not None:
+            matcher._pending = [shared.waiting]
+        if shared.keys is not None:
+            columns = [shared.keys.column(name).combine_chunks() for name in program.key_columns]
+            matcher._keys = KeySlots(program.key_columns, columns)
+        matcher._strings = StringPool(shared.strings)
+        if shared.kept is not None:
+            matcher._kept = shared.kept
+        for state, section in zip(matcher._rules, stored.rules, strict=True):
+            matcher._restore_rule(state, section)
+        if matcher._past is not None:
+            matcher._past.restore(stored.windows, matcher._n_slots, stored.tables)
+        return matcher
+
+    def _restore_rule(self, state: _RuleState, section: RuleSection) -> None:
+        matched, timed_out, suppressed, dropped = section.counters
+        state.pool = make_pool(StoredRuns(section.keys, section.rows), 2 * section.rows.n_rows)
+        state.pool.meta[DROPPED] = dropped
+        state.suppression = Suppression(state.rule.suppress_us, section.suppressed_until.matrix()[:, 0])
+        state.suppression.n_suppressed = suppressed
+        state.nodes = Nodes(state.rule, section.nodes.matrix())
+        state.pool.meta[N_NODES] = section.nodes.n_rows
+        name = state.rule.name
+        self.counters.matches[name] = matched
+        self.counters.timeouts[name] = timed_out
+        self.counters.suppressed[name] = suppressed
+        self.counters.dropped_runs[name] = dropped

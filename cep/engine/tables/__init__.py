@@ -1,0 +1,1 @@
+"""Tables and views: versions of rows, and the row that is valid at the time of an event."""

@@ -1,0 +1,229 @@
+"""What an event knows of its past and its surroundings: columns computed once events are in order.
+
+Runs see the events with them. The columns of tables come first (`cep.engine.tables.tables`), then what is
+computed of them. Windows follow (`cep.engine.windows.windows`), because they may be over columns of tables,
+then what is computed of windows. Each step clears the bits of predicates that do not hold after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cep.arrays import I32, I64
+from cep.engine.kernels.columns.order import clear_bit, rows_with
+from cep.engine.order.column_cells import ColumnCells, arrow_of
+from cep.engine.order.ordering import OrderedEvents
+from cep.engine.prepare.columns import lent
+from cep.engine.prepare.predicates import Batch, column_name, evaluate, is_all
+from cep.engine.state.sections import TableSection, WindowSection, damaged
+from cep.engine.state.strings import Cells
+from cep.engine.tables.tables import GivenTable, Tables
+from cep.engine.windows.rings import StoredRing
+from cep.engine.windows.windows import Windows
+from cep.expression import Column, Expression, RegisterRef, RoleTest, walk
+from cep.program.fingerprint import joined_meanings
+from cep.program.identity import FINGERPRINT_BYTES
+from cep.program.program import Program, bits_column
+from cep.program.tables import table_name
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Context:
+    """What earlier events left for the windows of a program, its tables, and the columns that later ones get.
+
+    Parameters
+    ----------
+    program
+        The compiled rules.
+    given
+        See `Tables`.
+    """
+
+    def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
+        self.program = program
+        self.windows = Windows(program.windows)
+        self.tables = Tables(program, given)
+
+    def take_in(self, versions: pa.Table) -> pa.Table | None:
+        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        return self.tables.take_in(versions)
+
+    def extend(
+        self, table: pa.Table, order: OrderedEvents, slots: I32, n_slots: int, cells: ColumnCells
+    ) -> pa.Table:
+        """Return prepared events with their joined, windowed and computed columns, and all bits.
+
+        Parameters
+        ----------
+        table
+            n prepared events (`Program.event_schema`), in any order. They are added to what there is.
+        order
+            The events in order; those that are not in it get anything.
+        slots : (keys of `order`,) int32
+            The slot of each key.
+        n_slots
+            The number of slots.
+        cells
+            Those of the columns of `table`; it learns those of windows.
+        """
+        program = self.program
+        table = with_joined_columns(self.tables, table, order)
+
+        def holds(place: tuple[int, int]) -> Mask:
+            word, bit = place
+            found: Mask = (np.asarray(table.column(bits_column(word))) >> np.int64(bit) & 1).astype(np.bool_)
+            return found
+
+        if program.windows:
+            found = self.windows.compute(
+                order, slots, n_slots, table.num_rows, partial(cells.of, table), holds
+            )
+            cells.note(found)
+            for column in program.windows:
+                values, known = found[column.name]
+                table = table.append_column(column.name, arrow_of(values, known, column.type, cells.strings))
+        for name, expression in program.computed:
+            table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
+        return _refined(program.refined, table)
+
+    def expire(self, watermark_us: int) -> None:
+        """Let go what no event after the watermark can see."""
+        self.windows.expire(watermark_us)
+        self.tables.fold()
+
+    def table_sections(self) -> tuple[TableSection, ...]:
+        """Return what is kept of tables, for a snapshot."""
+        return sections_of(self.tables)
+
+    def live(self, n_slots: int, watermark_us: int) -> Mask:
+        """Return which keys hold something that an event after the watermark can see."""
+        return self.windows.live(n_slots, watermark_us)
+
+    def keep_slots(self, live: Mask) -> None:
+        """Forget the keys that are not in `live`; the others move up."""
+        self.windows.keep_slots(live)
+
+    def string_cells(self) -> Cells:
+        """Return arrays that hold codes of texts, and where in them a code stands."""
+        return self.windows.string_cells()
+
+    def sections(self) -> tuple[WindowSection, ...]:
+        """Return what is left of earlier events, for a snapshot."""
+        meanings = self.program.window_meanings
+        return tuple(
+            WindowSection(
+                b"".join(sorted(meanings[name] for name in ring.columns)), (ring.keys, ring.entries)
+            )
+            for ring in self.windows.stored()
+        )
+
+    def restore(
+        self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
+    ) -> None:
+        """Take over what `sections` and `table_sections` returned.
+
+        It may be of a program with its rules in another order.
+
+        Raises
+        ------
+        StateError
+            It is damaged (E0702).
+        """
+        names = {meaning: name for name, meaning in self.program.window_meanings.items()}
+        try:
+            rings = [
+                StoredRing(
+                    tuple(names[meaning] for meaning in _parts(section.meaning, FINGERPRINT_BYTES)),
+                    *section.parts,
+                )
+                for section in sections
+            ]
+            self.windows.restore(rings, n_slots)
+            restore_tables(self.tables, tables)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise damaged("its windows or tables do not fit its rules") from error
+
+
+def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
+    """Return prepared events with the columns of tables, what is computed of them, and all bits."""
+    joins = tables.program.joins
+    if not joins.columns:
+        return events
+    events = tables.extend(events, order)
+    for name, expression in joins.derived:
+        events = events.append_column(name, evaluate(expression, Batch(events)).to_arrow())
+    return _refined(joins.refined, events)
+
+
+def sections_of(tables: Tables) -> tuple[TableSection, ...]:
+    """Return what is kept of tables, for a snapshot."""
+    meanings = joined_meanings(tables.program)
+    return tuple(TableSection(meanings[table_name(number)], rows) for number, rows in tables.stored())
+
+
+def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
+    """Let `tables` hold what `sections_of` returned, perhaps of a program with its rules in another order.
+
+    Raises
+    ------
+    ValueError, KeyError
+        It cannot have been stored by tables like these.
+    """
+    numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
+    places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
+    tables.restore([(places[numbers[section.meaning]], section.rows) for section in sections])
+
+
+def _parts(data: bytes, size: int) -> list[bytes]:
+    return [data[first : first + size] for first in range(0, len(data), size)]
+
+
+_SPARSE = 8
+"""With so many rows for each of which a predicate may still hold, it is evaluated for those only."""
+
+
+def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) -> pa.Table:
+    """Return `table` with the bits of predicates cleared where the rest of them does not hold."""
+    if not refined:
+        return table
+    batch = Batch(table)
+    words: dict[int, I64] = {}
+    room = np.empty(table.num_rows + 1, np.int64)
+    for word, bit, rest in refined:
+        if word not in words:
+            words[word] = np.asarray(table.column(bits_column(word))).copy()
+        rows = room[: rows_with(words[word], _mask(bit), room)]
+        names = _columns_of(rest)
+        if names and len(rows) * _SPARSE < len(words[word]):
+            holds = _holds(rest, Batch(table.select(names).take(pa.array(rows))))
+            words[word][rows[~holds]] &= ~_mask(bit)
+        else:
+            holds = _holds(rest, batch)
+            clear_bit(lent(np.ascontiguousarray(holds).view(np.uint8)), bit, words[word])
+    for word, values in words.items():
+        place = table.column_names.index(bits_column(word))
+        table = table.set_column(place, table.schema.field(place), pa.array(values))
+    return table
+
+
+def _holds(predicate: Expression, batch: Batch) -> Mask:
+    """Return for which rows a predicate is TRUE."""
+    vector = evaluate(predicate, batch)
+    found: Mask = vector.values if is_all(vector.known) else vector.values & vector.known
+    return found
+
+
+def _columns_of(expression: Expression) -> list[str]:
+    """Return the names of the columns that an expression reads."""
+    parts = (part for part in walk(expression) if isinstance(part, Column | RegisterRef | RoleTest))
+    return list(dict.fromkeys(map(column_name, parts)))
+
+
+def _mask(bit: int) -> int:
+    return int(np.uint64(1 << bit).astype(np.int64))

@@ -1,0 +1,10 @@
+"""How the kernels of windows are compiled: anew when a source of them has changed."""
+
+from __future__ import annotations
+
+from cep.jit import compiled
+from cep.jit.compiled import inlined
+
+__all__ = ["inlined", "kernel"]
+
+kernel = compiled.kernel(compiled.source_stamp("cep.engine.windows.kernels", "cep.jit"))

@@ -1,0 +1,429 @@
+"""COUNT, SUM, AVG, VARIANCE and STDDEV of windows that move in steps: sums of panes in place of events.
+
+The entries of a key are groups: the panes, oldest first, then the whole window. One last entry says how many
+entries the newest pane and the window have. So a batch looks at the end of what a key kept and at the panes
+that leave, never at all of them.
+
+A group is a header and words. A pane of one value is its header alone::
+
+    WORD               VALUE
+    2 * pane + 1       the value
+    2 * pane           the number of values, the first chunk, how many words of each kind
+    two words each     of the sum, of the sum of squares, of the counts of NaN, Infinity, -Infinity
+
+Two digits make a word. The last word of a sum has its sign, in two's complement.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cep.arrays import I64, U8
+from cep.engine.windows.kernels import layout as at
+from cep.engine.windows.kernels.compiled import inlined, kernel
+from cep.engine.windows.kernels.exact import SCALE, bits_of, carry_over, rounded_to_odd, scaled
+from cep.engine.windows.kernels.frames import AHEAD
+from cep.engine.windows.kernels.layout import Batch, Reads, Ring, Sums
+from cep.engine.windows.kernels.sums import add_value, clear_sums, sum_of, variance_of
+from cep.jit.memory import prefetch
+
+_DIGIT = 0xFFFF_FFFF
+
+MOST_OF_GROUP = 2 + (at.N_TOTALS + at.N_SQUARES) // 4
+"""Entries of a group, at most: four digits each."""
+
+MOST_TIMES, MOST_MORE = 4, 12 * MOST_OF_GROUP
+"""A key takes at most so many times its entries, and so many more, before room is looked for again.
+
+That is a pane, the end of the key, and twice what is given up where they do not fit at their place.
+"""
+
+_MOST_CHUNK = at.N_TOTALS - 2
+
+
+class PaneSums(NamedTuple):
+    """Room for the sums of one key."""
+
+    window: Sums
+    others: Sums  # minus those of all panes but its newest one
+
+
+@inlined
+def _word(entries: I64, header: int, number: int) -> int:
+    """Return a word of a group."""
+    return entries[header + 1 + (number >> 1), number & 1]
+
+
+@inlined
+def _put_word(entries: I64, header: int, number: int, word: int) -> None:
+    entries[header + 1 + (number >> 1), number & 1] = word
+    if number & 1 == 0:
+        entries[header + 1 + (number >> 1), 1] = 0
+
+
+@inlined
+def _n_words(shape: int) -> int:
+    """Return how many words a group has, by the VALUE of its header."""
+    return (shape >> 11 & 63) + (shape >> 4 & 127) + 3 * (shape & 1)
+
+
+@inlined
+def _n_entries(entries: I64, header: int) -> int:
+    """Return how many entries a group has."""
+    if entries[header, at.WORD] & 1 != 0:
+        return 1
+    return 1 + ((_n_words(entries[header, at.VALUE]) + 1) >> 1)
+
+
+@inlined
+def _add_words(entries: I64, header: int, first: int, n: int, step: int, chunks: I64, chunk: int) -> None:
+    """Add words of a group to a sum, or remove them."""
+    for number in range(n):
+        word = _word(entries, header, first + number)
+        upper = word >> 32
+        if number < n - 1:
+            upper &= _DIGIT
+        chunks[chunk + 2 * number] += step * (word & _DIGIT)
+        chunks[chunk + 2 * number + 1] += step * upper
+
+
+@inlined
+def _add_group(
+    ring: Ring, header: int, sums: Sums, kinds: int, step: int, low: int, high: int
+) -> tuple[int, int, int]:
+    """Add a group (`step` is 1) or remove it (-1): how many values, the first chunk and the last one."""
+    entries = ring.entries
+    value = entries[header, at.VALUE]
+    if entries[header, at.WORD] & 1 != 0:
+        chunk = add_value(sums, value, ring.spec[at.IS_DOUBLE] != 0, kinds == 2, step)
+        if chunk >= 0:
+            low, high = min(low, chunk), max(high, chunk + 2)
+        return 1, low, high
+    first, n_totals, n_squares = value >> 17 & 127, value >> 11 & 63, value >> 4 & 127
+    if n_totals + n_squares > 0:
+        _add_words(entries, header, 0, n_totals, step, sums.totals, first)
+        _add_words(entries, header, n_totals, n_squares, step, sums.squares, 2 * first)
+        low, high = min(low, first), max(high, first + 2 * n_totals - 1, first + n_squares - 1)
+    if value & 1 != 0:
+        for kind in range(3):
+            sums.special[kind] += step * _word(entries, header, n_totals + n_squares + kind)
+    return value >> 24, low, high
+
+
+@inlined
+def _add_sums(sums: Sums, added: Sums, kinds: int, step: int, low: int, high: int) -> None:
+    """Add sums to others (`step` is 1) or subtract them (-1), from the first chunk to the last one."""
+    for chunk in range(low, high + 1):
+        sums.totals[chunk] += step * added.totals[chunk]
+    if kinds == 2:
+        for chunk in range(2 * low, 2 * high + 2):
+            sums.squares[chunk] += step * added.squares[chunk]
+    for kind in range(3):
+        sums.special[kind] += step * added.special[kind]
+
+
+@inlined
+def _put_sum(entries: I64, header: int, number: int, chunks: I64, low: int, high: int) -> int:
+    """Write a sum, whose chunks are digits but for the last one, as words; return how many."""
+    n = 0
+    for chunk in range(low, high, 2):
+        _put_word(entries, header, number + n, chunks[chunk] | chunks[chunk + 1] << 32)
+        n += 1
+    if (high - low) & 1 == 0:
+        _put_word(entries, header, number + n, chunks[high])
+    else:  # the last chunk may have more bits than a digit
+        _put_word(entries, header, number + n, chunks[high] >> 32)
+    n += 1
+    while n > 1 and _word(entries, header, number + n - 1) == _word(entries, header, number + n - 2) >> 63:
+        n -= 1
+    return 0 if n == 1 and _word(entries, header, number) == 0 else n
+
+
+@inlined
+def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: int, bounds: I64) -> int:
+    """Write a group; return how many entries it has. `bounds` are the first chunk and the last one."""
+    low, high = bounds[0], bounds[1]
+    entries, totals, squares, special = ring.entries, sums.totals, sums.squares, sums.special
+    n_totals = n_squares = has_special = 0
+    if high >= 0:
+        carry_over(totals, low, high)
+        if kinds == 2:
+            carry_over(squares, 2 * low, 2 * high + 1)
+        while low < high and totals[low] == 0 and squares[2 * low] == 0 and squares[2 * low + 1] == 0:
+            low += 1
+        n_totals = _put_sum(entries, header, 0, totals, low, high)
+        if kinds == 2:
+            n_squares = _put_sum(entries, header, n_totals, squares, 2 * low, 2 * high + 1)
+    if n_totals + n_squares == 0:
+        low = 0
+    if special[0] != 0 or special[1] != 0 or special[2] != 0:
+        has_special = 1
+        for kind in range(3):
+            _put_word(entries, header, n_totals + n_squares + kind, special[kind])
+    entries[header, at.WORD] = 2 * pane
+    shape = low << 17 | n_totals << 11 | n_squares << 4 | has_special
+    entries[header, at.VALUE] = n << 24 | shape
+    return 1 + ((_n_words(shape) + 1) >> 1)
+
+
+@inlined
+def _put_pane(
+    ring: Ring, header: int, pane: int, n: int, value: int, sums: Sums, kinds: int, bounds: I64
+) -> int:
+    """Write the group of a pane; return how many entries it has. `value`: of a pane of one value."""
+    if kinds == 0:
+        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane, n << 24
+        return 1
+    if n == 1:
+        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane + 1, value
+        return 1
+    return _put_group(ring, header, pane, n, sums, kinds, bounds)
+
+
+@inlined
+def _append(ring: Ring, slot: int, n: int) -> None:
+    """Append to the entries of a key those that were written behind all that was given to keys."""
+    keys, entries = ring.keys, ring.entries
+    start, length, free = keys[slot, at.START], keys[slot, at.LENGTH], ring.meta[0]
+    if length + n > keys[slot, at.CAPACITY]:
+        target = free + n
+        for entry in range(length):
+            entries[target + entry, 0] = entries[start + entry, 0]
+            entries[target + entry, 1] = entries[start + entry, 1]
+        start = target
+        keys[slot, at.START], keys[slot, at.CAPACITY] = target, length + n + (length + n >> 1)
+        ring.meta[0] = target + keys[slot, at.CAPACITY]
+    for entry in range(n):
+        entries[start + length + entry, 0] = entries[free + entry, 0]
+        entries[start + length + entry, 1] = entries[free + entry, 1]
+    keys[slot, at.LENGTH] = length + n
+
+
+@inlined
+def _drop(ring: Ring, slot: int, n: int) -> None:
+    """Drop the first entries of a key."""
+    ring.keys[slot, at.START] += n
+    ring.keys[slot, at.LENGTH] -= n
+    ring.keys[slot, at.CAPACITY] -= n
+
+
+@inlined
+def _total(sums: Sums, low: int, high: int, scale: int) -> float:
+    """Return the sum of a window as a double. That of numbers of similar size stays in registers."""
+    if high - low > 3 or high < 0 or sums.special[0] + sums.special[1] + sums.special[2] > 0:
+        return sum_of(sums, low, high, scale)
+    totals = sums.totals
+    a = totals[low]
+    b = totals[low + 1] + (a >> 32)
+    c = totals[low + 2] + (b >> 32)
+    head, exponent = totals[low + 3] + (c >> 32), 96
+    a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
+    while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
+        head, c, b, a = head << 32 | c, b, a, 0
+        exponent -= 32
+    if exponent > 0:
+        head, exponent = rounded_to_odd(head, exponent, c, b | a)
+    return scaled(np.float64(head), exponent + 32 * low + scale)
+
+
+@inlined
+def _integer_sum(totals: I64) -> tuple[int, bool]:
+    """Return the sum of integers, and whether it fits into 64 bits."""
+    middle = totals[1] + (totals[0] >> 32)
+    above = totals[2] + (middle >> 32) + (totals[3] << 32)
+    return middle << 32 | totals[0] & _DIGIT, above == -(middle >> 31 & 1)
+
+
+@kernel
+def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a case for each function
+    ring: Ring, batch: Batch, reads: Reads, sums: PaneSums, functions: I64, out: I64, known: U8, keys: I64
+) -> None:
+    """Write what is computed of the sums of windows that move in steps, and keep their panes.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left; changed.
+    batch : Batch
+        The events. Their times are the begins of their panes.
+    reads : Reads
+        What the window reads of them.
+    sums : PaneSums
+        Room.
+    functions : (columns,) int64
+        What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
+        1: no NULL; written.
+    keys : (4,) int64
+        The key to go on with, its event to go on with, and room for two numbers. Written: where there is no
+        room in `ring` to go on; the key behind the last if all is done.
+    """
+    is_double, is_previous = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.PREVIOUS] != 0
+    span, slots, entries = ring.spec[at.SPAN], ring.keys, ring.entries
+    all_counting, all_known = reads.counting.shape[0] == 0, reads.known.shape[0] == 0
+    # A value is added to the window only: the newest pane is what the window has beside the others. To add it
+    # to both took a tenth more time.
+    window, others, bounds = sums.window, sums.others, keys[2:4]
+    kinds = 0  # 1: sums are needed, 2: those of squares, too
+    with_double = False
+    for function in functions:
+        kinds = max(kinds, 0 if function == at.COUNT else 2 if function >= at.VARIANCE else 1)
+        with_double |= function == at.AVG or (is_double and function == at.SUM)
+    scale = SCALE if is_double else 0
+    resumed = keys[1]
+    n_keys = batch.slots.shape[0]
+    for key in range(keys[0], n_keys):
+        if key + 2 * AHEAD < n_keys:
+            prefetch(slots, batch.slots[key + 2 * AHEAD])
+            later = batch.slots[key + AHEAD]
+            prefetch(entries, slots[later, at.START])
+            prefetch(entries, slots[later, at.START] + max(slots[later, at.LENGTH] - 3, 0))
+        slot = batch.slots[key]
+        place, behind = max(batch.starts[key], resumed), batch.starts[key + 1]
+        keys[0], keys[1] = key, place
+        if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
+            return
+        n, low, high = 0, at.N_TOTALS, -1
+        pane, n_of_pane, value_of_pane = at.NEVER, 0, 0
+        if slots[slot, at.LENGTH] > 0:
+            last = slots[slot, at.START] + slots[slot, at.LENGTH] - 1
+            header = last - entries[last, at.VALUE]
+            n, low, high = _add_group(ring, header, window, kinds, 1, low, high)
+            slots[slot, at.LENGTH] -= 1 + entries[last, at.VALUE] + entries[last, at.WORD]
+            if entries[last, at.WORD] > 0:
+                header -= entries[last, at.WORD]
+                pane = entries[header, at.WORD] >> 1
+                if entries[header, at.WORD] & 1 != 0:
+                    n_of_pane, value_of_pane = 1, entries[header, at.VALUE]
+                else:
+                    n_of_pane, low, high = _add_group(ring, header, others, kinds, 1, low, high)
+                    _add_sums(others, window, kinds, -1, low, high)
+        while place < behind:
+            if batch.time_us[place] != pane:
+                if n_of_pane > 0:
+                    length = slots[slot, at.LENGTH]
+                    is_one = (kinds == 0 or n_of_pane == 1) and length < slots[slot, at.CAPACITY]
+                    header = slots[slot, at.START] + length if is_one else ring.meta[0]
+                    if kinds > 0 and n_of_pane > 1:
+                        _add_sums(others, window, kinds, 1, low, high)
+                    bounds[0], bounds[1] = low, high
+                    added = _put_pane(ring, header, pane, n_of_pane, value_of_pane, others, kinds, bounds)
+                    if is_one:
+                        slots[slot, at.LENGTH] = length + 1
+                    else:
+                        _append(ring, slot, added)
+                    if kinds > 0 and n_of_pane > 1:
+                        clear_sums(others, low, high)
+                    n_of_pane = 0
+                if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
+                    break
+                pane = batch.time_us[place]
+                while (
+                    slots[slot, at.LENGTH] > 0 and entries[slots[slot, at.START], at.WORD] >> 1 < pane - span
+                ):
+                    header = slots[slot, at.START]
+                    n_gone, low, high = _add_group(ring, header, window, kinds, -1, low, high)
+                    n -= n_gone
+                    _drop(ring, slot, _n_entries(entries, header))
+                if n == 0:
+                    clear_sums(window, low, high)
+                    low, high = at.N_TOTALS, -1
+            is_added = (all_counting or reads.counting[place] != 0) and (all_known or reads.known[place] != 0)
+            for half in range(2):
+                if half == is_previous:
+                    if is_added:
+                        n += 1
+                        n_of_pane += 1
+                        slots[slot, at.MARK] = pane
+                        if kinds > 0:
+                            value = reads.values[place]
+                            if n_of_pane == 2:  # the window has the first one
+                                _add_sums(others, window, kinds, -1, low, high)
+                                add_value(others, value_of_pane, is_double, kinds == 2, 1)
+                            chunk = add_value(window, value, is_double, kinds == 2, 1)
+                            if chunk >= 0:
+                                low, high = min(low, chunk), max(high, chunk + 2)
+                            value_of_pane = value
+                else:
+                    double_sum = _total(window, low, high, scale) if with_double and n > 0 else 0.0
+                    for column in range(functions.shape[0]):
+                        function, result, is_known = functions[column], n, n > 0
+                        if function == at.COUNT:
+                            is_known = True
+                        elif function == at.AVG:
+                            result = bits_of(double_sum / max(n, 1))
+                        elif function == at.SUM:
+                            if is_double:
+                                result = bits_of(double_sum)
+                            else:
+                                result, fits = _integer_sum(window.totals)
+                                is_known = is_known and fits
+                        else:
+                            is_known = n > 1
+                            if is_known:
+                                is_root = function == at.STDDEV
+                                result = bits_of(variance_of(window, low, high, scale, n, is_root))
+                        out[column, place] = result
+                        known[column, place] = is_known
+            place += 1
+        free, n_of_newest = ring.meta[0], 0
+        if n_of_pane > 0:
+            if kinds > 0 and n_of_pane > 1:
+                _add_sums(others, window, kinds, 1, low, high)
+            bounds[0], bounds[1] = low, high
+            n_of_newest = _put_pane(ring, free, pane, n_of_pane, value_of_pane, others, kinds, bounds)
+        if n > 0:
+            bounds[0], bounds[1] = low, high
+            n_of_window = _put_group(ring, free + n_of_newest, pane, n, window, kinds, bounds)
+            last = free + n_of_newest + n_of_window
+            entries[last, at.WORD], entries[last, at.VALUE] = n_of_newest, n_of_window
+            _append(ring, slot, n_of_newest + n_of_window + 1)
+        clear_sums(window, low, high)
+        clear_sums(others, low, high)
+        if place < behind:
+            keys[1] = place
+            return
+        resumed = 0
+    keys[0] = n_keys
+
+
+@kernel
+def are_panes(lengths: I64, entries: I64) -> bool:
+    """Return whether the entries of all keys are groups, so that `pane_windows` can read them.
+
+    Parameters
+    ----------
+    lengths : (keys,) int64
+        How many entries each key has; together as many as there are.
+    entries : (entries, 2) int64
+        Key by key.
+    """
+    start = 0
+    for key in range(lengths.shape[0]):
+        if lengths[key] == 0:
+            continue
+        last = start + lengths[key] - 1
+        n_of_newest, n_of_window = entries[last, at.WORD], entries[last, at.VALUE]
+        if not (0 <= n_of_newest < lengths[key] and 1 <= n_of_window < lengths[key]):
+            return False
+        window = last - n_of_window
+        newest = window - n_of_newest
+        if newest < start:
+            return False
+        header = start
+        while header < last:
+            shape = entries[header, at.VALUE]
+            if entries[header, at.WORD] & 1 == 0:
+                first, n_totals, n_squares = shape >> 17 & 127, shape >> 11 & 63, shape >> 4 & 127
+                if first + max(2 * n_totals, n_squares) > _MOST_CHUNK or shape >> 24 <= 0:
+                    return False
+            following = header + _n_entries(entries, header)
+            if header < newest < following or header < window < following or following > last:
+                return False
+            header = following
+        start = last + 1
+    return True

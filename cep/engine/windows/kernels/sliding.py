@@ -1,0 +1,341 @@
+"""COUNT, SUM and AVG of windows that slide: a sum of each key that goes on from event to event.
+
+The work for a batch does not grow with what its windows hold: an entry is touched when it comes and when it
+leaves. It is for numbers that are finite and of similar size, which have two halves (`prefixes.py`), and for
+windows of at most `_MOST_ENTRIES`. Of other keys the caller computes all windows anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cep.arrays import I64, U8
+from cep.engine.windows.kernels import layout as at
+from cep.engine.windows.kernels.compiled import inlined, kernel
+from cep.engine.windows.kernels.exact import bit_length, bits_of, halves_of, power_of_two
+from cep.engine.windows.kernels.layout import Batch, Reads, Ring
+from cep.jit.memory import prefetch
+
+# More columns of `Ring.keys`. BASE: where the room of the key begins, before START. UPPER, LOWER: the halves
+# of the sum of its entries. SCALE: in its lower 12 bits the exponent of the unit, above the greatest one
+# there may be; 0: neither BASE nor the sum is known.
+BASE, UPPER, LOWER, SCALE = range(at.KEY_WIDTH, at.KEY_WIDTH + 4)
+SLIDING_WIDTH = at.KEY_WIDTH + 4
+
+DONE, NO_ROOM, OTHER_NUMBERS = range(3)
+"""Why `slide_windows` returns."""
+
+_MOST_ENTRIES = 1 << 24
+_LOW_BITS = 46
+_LOW = (1 << _LOW_BITS) - 1
+_MOST_GROWTH = 46
+"""The bits by which a sum of upper halves may be longer than one of them, which has 53 less `_LOW_BITS`: some
+for the exponents of a key's numbers, which differ, and some for how many there are. So it is a double."""
+
+_EXPONENT, _BITS_OF_EXPONENT = 0xFFF, 12
+_SPECIAL = 0x7FF
+_GREATEST = 1900
+"""The greatest exponent of doubles of which no sum overflows."""
+
+_AHEAD = 12
+"""So many keys ahead what a key kept is fetched: it lies anywhere."""
+
+
+@inlined
+def _most_spread(n: int) -> int:
+    """Return by how much the exponents of so many numbers may differ."""
+    return _MOST_GROWTH - bit_length(n)
+
+
+@inlined
+def _unit(least: int, greatest: int, most: int) -> int:
+    """Return the exponent of the unit for numbers with these exponents: in the middle of those that fit."""
+    if least > greatest:  # there is no number but 0
+        return 1
+    return max(least - max((most - (greatest - least)) >> 1, 0), 1)
+
+
+@inlined
+def _range_with(value: int, is_double: bool, least: int, greatest: int) -> tuple[int, int]:
+    """Return the least and the greatest exponent with those of one more value; 0 has none."""
+    if not is_double or value << 1 == 0:
+        return least, greatest
+    exponent = max(value >> 52 & _SPECIAL, 1)
+    return min(least, exponent), max(greatest, exponent)
+
+
+@inlined
+def _fits(least: int, greatest: int, most: int) -> bool:
+    """Return whether numbers with these exponents are finite and of similar size."""
+    return greatest <= _GREATEST and greatest - least <= most
+
+
+@inlined
+def _added(upper: int, lower: int, value: int, sign: int, is_double: bool, least: int) -> tuple[int, int]:
+    """Return the halves of a sum with one value more (`sign` 1), or less (-1). The lower one is positive."""
+    one, other = halves_of(value, is_double, least, _LOW_BITS)
+    lower += sign * other
+    return upper + sign * one + (lower >> _LOW_BITS), lower & _LOW
+
+
+@inlined
+def _sum_of(ring: Ring, start: int, length: int, is_double: bool, least: int) -> tuple[int, int]:
+    """Return the halves of the sum of some entries."""
+    upper = lower = 0
+    for entry in range(start, start + length):
+        upper, lower = _added(upper, lower, ring.entries[entry, at.VALUE], 1, is_double, least)
+    return upper, lower
+
+
+@inlined
+def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int], scale: int) -> None:
+    """Write what a key holds: the first entry, the number of entries; the halves of their sum."""
+    start, length = entries
+    ring.keys[slot, at.CAPACITY] += ring.keys[slot, at.START] - start
+    ring.keys[slot, at.START], ring.keys[slot, at.LENGTH] = start, length
+    ring.keys[slot, UPPER], ring.keys[slot, LOWER] = total
+    ring.keys[slot, SCALE] = scale
+
+
+@inlined
+def _counts(reads: Reads, place: int) -> bool:
+    """Return whether the value of an event is an entry."""
+    return (reads.counting.shape[0] == 0 or reads.counting[place] != 0) and (
+        reads.known.shape[0] == 0 or reads.known[place] != 0
+    )
+
+
+@inlined
+def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
+    """Make room for one more behind the entries of a key; return where they begin then.
+
+    Where half of its room is free, they move to its beginning. Else the key gets room for twice as many: if
+    it is the last one, behind its own.
+    """
+    base, end = ring.keys[slot, BASE], ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
+    target = base
+    if 2 * length > end - base or base == end:
+        if end == ring.meta[0] and base < end:
+            more = 2 * length + 2 - (end - base)
+            ring.keys[slot, at.CAPACITY] += more
+            ring.meta[0] += more
+            return start
+        target = ring.meta[0]
+        ring.meta[0] += 2 * length + 2
+        end = ring.meta[0]
+    for entry in range(length):
+        ring.entries[target + entry, at.WORD] = ring.entries[start + entry, at.WORD]
+        ring.entries[target + entry, at.VALUE] = ring.entries[start + entry, at.VALUE]
+    ring.keys[slot, BASE] = ring.keys[slot, at.START] = target
+    ring.keys[slot, at.CAPACITY] = end - target
+    return target
+
+
+@kernel
+def slide_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
+    ring: Ring, batch: Batch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
+) -> int:
+    """Write counts, sums and averages of windows that slide, and keep what later events may see.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left: the whole windows. Its keys have `SLIDING_WIDTH` columns.
+    batch : Batch
+        The events.
+    reads : Reads
+        What the window reads of them.
+    functions : (columns,) int64
+        What each column is: COUNT, SUM, AVG.
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
+        1: no NULL; written.
+    progress : (2,) int64
+        So many keys are done. If there is no room for the next one, how many entries it may need.
+
+    Returns
+    -------
+    DONE; NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, of different size, or too many.
+    """
+    span, is_previous = ring.spec[at.SPAN], ring.spec[at.PREVIOUS] != 0
+    is_events = ring.spec[at.FRAME] == at.EVENTS
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    all_within, has_values = reads.within.shape[0] == 0, reads.values.shape[0] > 0
+    above = power_of_two(_LOW_BITS)
+    n_keys = batch.slots.shape[0]
+    batch_least, batch_greatest = _SPECIAL, 1
+    if has_values and is_double:
+        for place in range(batch.starts[progress[0]], batch.starts[n_keys]):
+            if _counts(reads, place):
+                batch_least, batch_greatest = _range_with(
+                    reads.values[place], True, batch_least, batch_greatest
+                )
+    for key in range(progress[0], n_keys):
+        if key + 2 * _AHEAD < n_keys:
+            prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
+            soon = batch.slots[key + _AHEAD]
+            prefetch(ring.entries, ring.keys[soon, at.START])
+            prefetch(ring.entries, ring.keys[soon, at.START] + ring.keys[soon, at.LENGTH])
+        slot = batch.slots[key]
+        start, length, mark = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, at.MARK]
+        upper, lower, scale = ring.keys[slot, UPPER], ring.keys[slot, LOWER], ring.keys[slot, SCALE]
+        least, greatest = scale & _EXPONENT, scale >> _BITS_OF_EXPONENT
+        bound = mark - span + 1 if is_events else batch.time_us[batch.starts[key]] - span
+        while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
+            if has_values and scale != 0:
+                upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
+            start += 1
+            length -= 1
+        if length == 0:  # which does not say that each has left its sum
+            upper, lower, least, greatest = 0, 0, _SPECIAL, 1
+        if scale == 0:
+            ring.keys[slot, BASE] = ring.keys[slot, at.START]
+        n_new = batch.starts[key + 1] - batch.starts[key]
+        most = _most_spread(length + n_new)
+        is_other = has_values and length + n_new > _MOST_ENTRIES
+        if has_values:
+            new_least, new_greatest = batch_least, batch_greatest
+            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+                new_least, new_greatest = _SPECIAL, 1  # those of this key only
+                for place in range(batch.starts[key], batch.starts[key + 1]):
+                    if _counts(reads, place):
+                        new_least, new_greatest = _range_with(
+                            reads.values[place], is_double, new_least, new_greatest
+                        )
+            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+                # What has left may have been greater or less than all that is there.
+                scale, least, greatest = 0, _SPECIAL, 1
+                for entry in range(start, start + length):
+                    value = ring.entries[entry, at.VALUE]
+                    least, greatest = _range_with(value, is_double, least, greatest)
+            is_lower = new_least < least
+            least, greatest = min(least, new_least), max(greatest, new_greatest)
+            is_other |= not _fits(least, greatest, most)
+            if not is_other and (scale == 0 or is_lower):
+                if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
+                    least, greatest = min(least, batch_least), max(greatest, batch_greatest)
+                least = _unit(least, greatest, most - 2)  # also with more entries
+                upper, lower = _sum_of(ring, start, length, is_double, least)
+        progress[0] = key
+        if is_other:
+            _keep(ring, slot, (start, length), (0, 0), 0)
+            return OTHER_NUMBERS
+        scale = max(least, 1) | greatest << _BITS_OF_EXPONENT
+        _keep(ring, slot, (start, length), (upper, lower), scale)
+        progress[1] = 2 * (length + n_new) + 2
+        if ring.meta[0] + progress[1] > ring.entries.shape[0]:
+            return NO_ROOM
+        unit = power_of_two(least - 1075) if is_double else 1.0
+        end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
+        for place in range(batch.starts[key], batch.starts[key + 1]):
+            time_us = batch.time_us[place]
+            bound = time_us - span
+            if is_events:
+                is_within = all_within or reads.within[place] != 0
+                bound = mark - span + 1
+                mark += is_within
+                if not is_previous:
+                    bound = mark - span + 1
+            while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
+                if has_values:
+                    upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
+                start += 1
+                length -= 1
+            n, total, other = length, upper, lower
+            if _counts(reads, place):
+                if start + length == end:
+                    start = _make_room(ring, slot, start, length)
+                    end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
+                value = reads.values[place] if has_values else 0
+                ring.entries[start + length, at.WORD] = 2 * (mark if is_events else time_us) + 1
+                ring.entries[start + length, at.VALUE] = value
+                length += 1
+                if has_values:
+                    upper, lower = _added(upper, lower, value, 1, is_double, least)
+                if not is_events:
+                    mark = time_us
+            if not is_previous:
+                n, total, other = length, upper, lower
+            for column in range(functions.shape[0]):
+                function = functions[column]
+                out[column, place], known[column, place] = n, n > 0
+                if function == at.COUNT:
+                    known[column, place] = 1
+                elif function == at.SUM and not is_double:
+                    result = total << _LOW_BITS | other
+                    out[column, place] = result
+                    known[column, place] = n > 0 and total == result >> _LOW_BITS
+                else:
+                    sum_of_all = np.float64(total) * above * unit + np.float64(other) * unit
+                    if function == at.AVG:
+                        sum_of_all /= np.float64(max(n, 1))
+                    out[column, place] = bits_of(sum_of_all)
+        _keep(ring, slot, (start, length), (upper, lower), scale)
+        ring.keys[slot, at.MARK] = mark
+    progress[0] = n_keys
+    return DONE
+
+
+@kernel
+def slide_to(ring: Ring, bound: int) -> None:
+    """Drop the first entries of all keys, up to a time, also from their sums.
+
+    Parameters
+    ----------
+    ring : Ring
+        Changed. Its keys have `SLIDING_WIDTH` columns.
+    bound : int
+        The least time that stays.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    for slot in range(ring.keys.shape[0]):
+        if slot + _AHEAD < ring.keys.shape[0]:
+            prefetch(ring.entries, ring.keys[slot + _AHEAD, at.START])
+        start, length, scale = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, SCALE]
+        upper, lower = ring.keys[slot, UPPER], ring.keys[slot, LOWER]
+        while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
+            if scale != 0:
+                upper, lower = _added(
+                    upper, lower, ring.entries[start, at.VALUE], -1, is_double, scale & _EXPONENT
+                )
+            start += 1
+            length -= 1
+        _keep(ring, slot, (start, length), (upper, lower), scale)
+
+
+@inlined
+def room_of(length: int) -> int:
+    """Return for how many entries a key gets room that has so many.
+
+    Parameters
+    ----------
+    length : int
+        The number of entries.
+    """
+    return length + (length >> 1)
+
+
+@kernel
+def move_with_room(keys: I64, entries: I64, to: I64) -> int:
+    """Move the entries of all keys, each with room for half as many more; return how much is given to keys.
+
+    Parameters
+    ----------
+    keys : (slots, SLIDING_WIDTH) int64
+        `Ring.keys`; changed.
+    entries : (capacity, 2) int64
+        `Ring.entries`.
+    to : (capacity, 2) int64
+        Written.
+    """
+    target = 0
+    for slot in range(keys.shape[0]):
+        start, length = keys[slot, at.START], keys[slot, at.LENGTH]
+        for entry in range(length):
+            to[target + entry, at.WORD] = entries[start + entry, at.WORD]
+            to[target + entry, at.VALUE] = entries[start + entry, at.VALUE]
+        keys[slot, at.START] = keys[slot, BASE] = target
+        keys[slot, at.CAPACITY] = room_of(length)
+        target += room_of(length)
+    return target

@@ -1,0 +1,337 @@
+"""COUNT, SUM, AVG, VARIANCE and STDDEV."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cep.arrays import I64, U8
+from cep.engine.windows.kernels import layout as at
+from cep.engine.windows.kernels.compiled import inlined, kernel
+from cep.engine.windows.kernels.exact import (
+    SCALE,
+    add_digits,
+    add_square,
+    as_double,
+    bits_of,
+    carry_over,
+    digits_of,
+    is_special,
+    scaled,
+    spread,
+    spread_of_four,
+    total,
+)
+from cep.engine.windows.kernels.frames import make_segment
+from cep.engine.windows.kernels.layout import Batch, Frames, Ring, Sums
+
+NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
+"""Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
+
+MOST_KEPT = 5 + at.N_TOTALS + at.N_SQUARES
+
+_NAN = 0x7FF8 << 48
+_DIGIT = 0xFFFF_FFFF
+_FRACTION = (1 << 52) - 1
+
+
+@inlined
+def clear_sums(sums: Sums, low: int, high: int) -> None:
+    """Set sums to zero.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`.
+    """
+    for chunk in range(low, high + 1):
+        sums.totals[chunk] = 0
+    for chunk in range(2 * low, 2 * high + 2):
+        sums.squares[chunk] = 0
+    for kind in range(3):
+        sums.special[kind] = 0
+
+
+@inlined
+def load_sums(ring: Ring, slot: int, sums: Sums) -> tuple[int, int, int]:
+    """Return the number of values, the first chunk and the last one of what a key kept.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left: sums.
+    slot : int
+        The key.
+    sums : Sums
+        Zeros; written.
+    """
+    n, low, high = 0, at.N_TOTALS, -1
+    start = ring.keys[slot, at.START]
+    for entry in range(start, start + ring.keys[slot, at.LENGTH]):
+        word, value = ring.entries[entry, at.WORD], ring.entries[entry, at.VALUE]
+        if word == NUMBER:
+            n = value
+        elif word == CHUNKS:
+            low, high = value >> 8, value & 255
+        elif word < OF_TOTALS:
+            sums.special[word - SPECIAL] = value
+        elif word < OF_SQUARES:
+            sums.totals[word - OF_TOTALS] = value
+        else:
+            sums.squares[word - OF_SQUARES] = value
+    return n, low, high
+
+
+@inlined
+def _keep(ring: Ring, target: int, word: int, value: int) -> int:
+    """Write an entry, for good unless its value is 0."""
+    ring.entries[target, at.WORD] = word
+    ring.entries[target, at.VALUE] = value
+    return target + (1 if value != 0 else 0)
+
+
+@inlined
+def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -> None:
+    """Keep the sums of a key.
+
+    Parameters
+    ----------
+    ring : Ring
+        Changed. Behind the last entry there is room for MOST_KEPT more.
+    slot : int
+        The key.
+    sums : Sums
+        What is kept.
+    n : int
+        The number of values.
+    low, high : int
+        The first chunk and the last one; `high` is negative if the sum is 0.
+    """
+    n_entries = 0
+    if n > 0:
+        if high >= 0:  # the uppermost chunks have room for what is carried
+            carry_over(sums.totals, low, high)
+            carry_over(sums.squares, 2 * low, 2 * high + 1)
+        start = ring.meta[0]
+        target = _keep(ring, start, NUMBER, n)
+        if high >= 0:
+            target = _keep(ring, target, CHUNKS, low << 8 | high)
+        for kind in range(3):
+            target = _keep(ring, target, SPECIAL + kind, sums.special[kind])
+        for chunk in range(low, high + 1):
+            target = _keep(ring, target, OF_TOTALS + chunk, sums.totals[chunk])
+        for chunk in range(2 * low, 2 * high + 2):
+            target = _keep(ring, target, OF_SQUARES + chunk, sums.squares[chunk])
+        n_entries = target - start
+        if n_entries > ring.keys[slot, at.CAPACITY]:  # they stay where they are
+            make_segment(ring, slot, n_entries)
+        else:
+            target = ring.keys[slot, at.START]
+            for entry in range(n_entries):
+                ring.entries[target + entry, at.WORD] = ring.entries[start + entry, at.WORD]
+                ring.entries[target + entry, at.VALUE] = ring.entries[start + entry, at.VALUE]
+    ring.keys[slot, at.LENGTH] = n_entries
+
+
+@inlined
+def add_value(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
+    """Add a value or remove it; return its chunk, or -1 if it has none.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    value : int
+        The cell.
+    is_double : bool
+        Whether the cell has the bits of a double.
+    with_squares : bool
+        Whether sums of squares are needed.
+    step : int
+        1: it is added; -1: it is removed.
+    """
+    if is_double:
+        if is_special(value):
+            kind = 0 if value & _FRACTION != 0 else 1 if value > 0 else 2
+            sums.special[kind] += step
+            return -1
+        if value << 1 == 0:
+            return -1
+    elif value == 0:
+        return -1
+    chunk, first, second, third, sign = digits_of(value, is_double)
+    sign *= step
+    add_digits(sums.totals, chunk, sign * first, sign * second, sign * third)
+    if with_squares:
+        add_square(sums.squares, chunk, first, second, third, step)
+    return chunk
+
+
+@inlined
+def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
+    """Return the sum as a double.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+    scale : int
+        What their bits are worth.
+    """
+    nans, positive, negative = sums.special[0], sums.special[1], sums.special[2]
+    if nans + positive + negative > 0:
+        if nans > 0 or (positive > 0 and negative > 0):
+            return as_double(_NAN)
+        return as_double((0x7FF if positive > 0 else -1) << 52)
+    return total(sums, low, high, scale) if high >= 0 else 0.0
+
+
+@inlined
+def _integer_sum(totals: I64) -> tuple[int, bool]:
+    """Return the sum of integers, and whether it fits into 64 bits."""
+    middle = totals[1] + (totals[0] >> 32)
+    above = totals[2] + (middle >> 32)
+    return middle << 32 | totals[0] & _DIGIT, above == -(middle >> 31 & 1)
+
+
+@inlined
+def root_of(value: float, exponent: int) -> float:
+    """Return the square root of a number.
+
+    Parameters
+    ----------
+    value : float
+        The number, less a power of two that is to be multiplied.
+    exponent : int
+        Which power.
+    """
+    if exponent & 1 != 0:
+        value *= 2.0
+    return scaled(np.sqrt(value), exponent >> 1)
+
+
+@inlined
+def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bool) -> float:
+    """Return the variance of at least two values, or its root.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    low, high : int
+        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+    scale : int
+        What their bits are worth.
+    n : int
+        The number of values.
+    is_root : bool
+        Whether the root is asked for.
+    """
+    if sums.special[0] + sums.special[1] + sums.special[2] > 0:
+        return as_double(_NAN)
+    if high < 0:
+        return 0.0
+    # Numbers of similar size have four chunks. An event of 100 ns takes 60 then.
+    head, exponent = spread_of_four(sums, low, n) if high - low <= 3 else spread(sums, low, high, n)
+    exponent += 2 * scale
+    value = np.float64(head) / (np.float64(n) * np.float64(n - 1))
+    return root_of(value, exponent) if is_root else scaled(value, exponent)
+
+
+@kernel
+def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
+    ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
+) -> int:
+    """Write what is computed of the sums of windows.
+
+    Parameters
+    ----------
+    ring : Ring
+        What earlier events left. If it keeps sums, they are written.
+    batch : Batch
+        The events.
+    frames : Frames
+        Their windows.
+    sums : Sums
+        Room.
+    functions : (columns,) int64
+        What each column is: COUNT, SUM, AVG, VARIANCE, STDDEV.
+    out : (columns, n) int64
+        By event, in order; written.
+    known : (columns, n) uint8
+        1: no NULL; written.
+    keys : (3,) int64
+        The first key in `frames`, the first one to compute, and the one behind the last.
+
+    Returns
+    -------
+    The key to go on with: for this one there is no room in `ring`.
+    """
+    is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
+    with_totals = with_squares = with_double = False
+    for function in functions:
+        with_totals |= function != at.COUNT
+        with_squares |= function >= at.VARIANCE
+        with_double |= function == at.AVG or (is_double and function == at.SUM)
+    scale = SCALE if is_double else 0
+    block = batch.starts[keys[0]]
+    for key in range(keys[1], keys[2]):
+        if keeps_sums and ring.meta[0] + 2 * MOST_KEPT > ring.entries.shape[0]:
+            return key
+        base = frames.bases[key - keys[0]]
+        begin = end = base
+        n, low, high = 0, at.N_TOTALS, -1
+        behind = batch.starts[key + 1]
+        for place in range(batch.starts[key], behind + keeps_sums):
+            if place == behind:  # what is kept has the last event in it, whether or not its own window had
+                first, last = frames.ends[key - keys[0], 0], frames.ends[key - keys[0], 1]
+            else:
+                first, last = frames.first[place - block], frames.last[place - block]
+            if first >= end:
+                clear_sums(sums, low, high)
+                n, low, high = 0, at.N_TOTALS, -1
+                begin = end = first
+            while begin < first:
+                if frames.words[begin] & 1 != 0:
+                    n -= 1
+                    if with_totals:
+                        add_value(sums, frames.values[begin], is_double, with_squares, -1)
+                begin += 1
+            while end < last:
+                if keeps_sums and end == base:
+                    n, low, high = load_sums(ring, batch.slots[key], sums)
+                elif frames.words[end] & 1 != 0:
+                    n += 1
+                    if with_totals:
+                        chunk = add_value(sums, frames.values[end], is_double, with_squares, 1)
+                        if chunk >= 0:
+                            low, high = min(low, chunk), max(high, chunk + 2)
+                end += 1
+            if place == behind:
+                break
+            double_sum = sum_of(sums, low, high, scale) if with_double and n > 0 else 0.0
+            for column in range(functions.shape[0]):
+                function, result, is_known = functions[column], n, n > 0
+                if function == at.COUNT:
+                    is_known = True
+                elif function == at.AVG:
+                    result = bits_of(double_sum / max(n, 1))
+                elif function == at.SUM:
+                    if is_double:
+                        result = bits_of(double_sum)
+                    else:
+                        result, fits = _integer_sum(sums.totals)
+                        is_known = is_known and fits
+                else:
+                    is_known = n > 1
+                    if is_known:
+                        result = bits_of(variance_of(sums, low, high, scale, n, function == at.STDDEV))
+                out[column, place] = result
+                known[column, place] = is_known
+        if keeps_sums:
+            store_sums(ring, batch.slots[key], sums, n, low, high)
+        clear_sums(sums, low, high)
+    return keys[2]

@@ -1,0 +1,123 @@
+"""Counts and sums that go on from batch to batch: the work for a batch does not grow with its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cep.arrays import I64, Mask
+from cep.engine.windows.kernels import layout as at
+from cep.engine.windows.kernels.layout import Batch
+from cep.engine.windows.kernels.panes import MOST_MORE, MOST_TIMES, PaneSums, are_panes, pane_windows
+from cep.engine.windows.kernels.sliding import (
+    DONE,
+    NO_ROOM,
+    SCALE,
+    SLIDING_WIDTH,
+    move_with_room,
+    slide_to,
+    slide_windows,
+)
+from cep.engine.windows.rings import SUMS, OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
+from cep.program.windows import Frame, Function, WindowColumn
+
+
+def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
+    """Return the ring that serves `columns`, of which `WindowRing` says which there may be."""
+    ring = WindowRing(columns)
+    if ring.spec[at.KEPT] == at.PANE_SUMS:
+        return PaneRing(columns)
+    is_simple = {column.function for column in columns} <= _OF_ONE_SUM
+    return SlidingRing(columns) if is_simple and is_sliding(ring.window) else ring
+
+
+_OF_ONE_SUM = {Function.COUNT, Function.SUM, Function.AVG}
+
+
+class SlidingRing(WindowRing):
+    """Counts and sums over a window that events leave one by one: a sum of each key, beside its entries."""
+
+    def __init__(self, columns: Sequence[WindowColumn]) -> None:
+        super().__init__(columns)
+        self._functions = np.array([SUMS[column.function] for column in self.columns], np.int64)
+        self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
+
+    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns by row of the table, and add the events to what is kept."""
+        reads = self._reads(table)
+        shape = len(self.columns), len(batch.time_us)
+        out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+        progress = np.zeros(2, np.int64)
+        ends: I64 | None = None
+        while True:
+            why = slide_windows(self._ring(), batch, reads, self._functions, out, known, progress)
+            if why == DONE:
+                break
+            if why == NO_ROOM:
+                self._make_room(int(progress[1]) + 2 * len(batch.time_us))
+                continue
+            # The sizes of the keys behind are still what they were.
+            ends = self._sizes(batch) if ends is None else ends
+            first = int(progress[0])
+            progress[0] = self._compute_next(batch, reads, room, ends, first, out, known)
+            self._keys[batch.slots[first : progress[0]], SCALE] = 0
+        room.shrink()
+        return {
+            column.name: table.by_row(out[number], known[number])
+            for number, column in enumerate(self.columns)
+        }
+
+    def _move(self, needed: int) -> None:
+        lengths = self._keys[:, at.LENGTH]
+        # Memory that is not used takes no room, and what is used for the first time costs more than a move.
+        entries = np.empty((3 * (int((lengths + (lengths >> 1)).sum()) + needed), 2), np.int64)
+        self._meta[0] = move_with_room(self._keys, self._entries, entries)
+        self._entries = entries
+
+    def _trim(self) -> None:
+        """Drop what is older than the bound."""
+        self._trimmed = self._bound
+        self._keys[self._keys[:, at.MARK] < self._bound, at.LENGTH] = 0
+        if self.window.frame is not Frame.EVENTS:
+            slide_to(self._ring(), self._bound)
+        self._pack()
+
+
+class PaneRing(WindowRing):
+    """Counts and sums over a window that moves in steps: a sum for each pane, and that of the window.
+
+    The work for an event does not depend on the number of panes, nor does the work for a batch.
+    """
+
+    def __init__(self, columns: Sequence[WindowColumn]) -> None:
+        super().__init__(columns)
+        self._functions = np.array([SUMS[column.function] for column in self.columns], np.int64)
+        self._sums = PaneSums(empty_sums(), empty_sums())
+
+    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns by row of the table, and add the events to what is kept."""
+        reads = self._reads(table)
+        batch = in_panes(self.window, batch)
+        shape = len(self.columns), len(batch.time_us)
+        out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
+        keys = np.zeros(4, np.int64)
+        while True:
+            pane_windows(self._ring(), batch, reads, self._sums, self._functions, out, known, keys)
+            if keys[0] == len(batch.slots):
+                break
+            n_entries = int(self._keys[batch.slots[keys[0]], at.LENGTH])
+            self._make_room(MOST_TIMES * n_entries + MOST_MORE)
+        return {
+            column.name: table.by_row(out[number], known[number])
+            for number, column in enumerate(self.columns)
+        }
+
+    def _trim(self) -> None:
+        """Drop keys whose panes are all older than the bound. Others drop theirs when they have an event."""
+        self._trimmed = self._bound
+        self._keys[self._keys[:, at.MARK] < self._bound, at.LENGTH] = 0
+        self._pack()
+
+    def _are_ours(self, lengths: I64, entries: I64) -> bool:
+        return bool(are_panes(np.ascontiguousarray(lengths), entries))

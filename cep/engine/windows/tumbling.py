@@ -1,0 +1,129 @@
+"""When tumbling windows begin: by the clocks of a zone, whose days have 23 or 25 hours now and then."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from cep.arrays import I64
+from cep.engine.windows.kernels.layout import NEVER
+from cep.engine.windows.kernels.storage import begin_windows
+from cep.program.windows import Window
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_DAY_US = 86_400_000_000
+_SECOND_US = 1_000_000
+_FIRST_DAY, _LAST_DAY = -719_160, 2_932_894
+"""Days of the years 1 to 9999, less two at each end, counted from 1970-01-01."""
+
+_STEP_DAYS = 64
+"""Days that are looked at together: a batch rarely leaves them."""
+
+
+def window_begins(window: Window, time_us: I64) -> I64:
+    """Return when the tumbling window of each time begins, both in microseconds since 1970.
+
+    A window begins when the clock of its zone (UTC without one) shows the offset and a multiple of the
+    length, counted from 1970-01-01T00:00 on that clock. If the clock is set forward over such a time, the
+    window begins then. If the clock is set back to such a time, or to one before it, it shows it twice. A
+    window of whole days begins the first time only. A shorter one begins each time, so that two hours with
+    one name are two windows of an hour.
+
+    Parameters
+    ----------
+    window
+        A tumbling window.
+    time_us : (n,) int64
+        The times, best in ascending order.
+    """
+    begins = np.empty_like(time_us)
+    if not len(time_us):
+        return begins
+    is_days = window.length % _DAY_US == 0
+    if window.zone:
+        days = (int(time_us.min()) - window.length) // _DAY_US - 2, int(time_us.max()) // _DAY_US + 2
+        first = max(days[0] // _STEP_DAYS * _STEP_DAYS, _FIRST_DAY)
+        last = min((days[1] // _STEP_DAYS + 1) * _STEP_DAYS, _LAST_DAY)
+        segments = _segments(window.zone, window.length, window.offset_us, is_days, first, last)
+    else:
+        segments = _UTC
+    begin_windows(time_us, segments, window.length, window.offset_us, is_days, begins)
+    return begins
+
+
+def window_ends(window: Window, begins_us: I64) -> I64:
+    """Return when the tumbling windows end that begin at these times: when the next one begins.
+
+    Parameters
+    ----------
+    window
+        A tumbling window.
+    begins_us : (n,) int64
+        Begins of windows, as `window_begins` returns them.
+    """
+    if not window.zone:
+        return begins_us + window.length
+    low, places = np.unique(begins_us, return_inverse=True)
+    begins, high = low, low + window.length + _MOST_LONGER_US
+    while len(low) and int((high - low).max()) > 1:
+        middle = low + (high - low) // 2
+        is_later = window_begins(window, middle) > begins
+        low, high = np.where(is_later, low, middle), np.where(is_later, middle, high)
+    ends: I64 = high[places]
+    return ends
+
+
+_MOST_LONGER_US = 3 * _DAY_US
+"""By how much a window can be longer than its length says, and more."""
+
+_UTC = np.array([[NEVER, 0, NEVER, NEVER]], np.int64)
+
+
+def _offset_us(zone: ZoneInfo, time_us: int) -> int:
+    """Return how far the clocks of a zone are ahead of UTC at a time."""
+    offset = (_EPOCH + timedelta(microseconds=time_us)).astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset // _MICROSECOND
+
+
+def _changes(zone: ZoneInfo, first_day: int, last_day: int) -> list[tuple[int, int]]:
+    """Return from when on the clocks of a zone are how far ahead of UTC. Two changes of a day cancel out."""
+    found = [(NEVER, _offset_us(zone, first_day * _DAY_US))]
+    for day in range(first_day, last_day):
+        before, after = found[-1][1], _offset_us(zone, (day + 1) * _DAY_US)
+        if before != after:
+            low, high = day * _DAY_US // _SECOND_US, (day + 1) * _DAY_US // _SECOND_US
+            while high - low > 1:  # clocks are set at a whole second
+                middle = (low + high) // 2
+                if _offset_us(zone, middle * _SECOND_US) == before:
+                    low = middle
+                else:
+                    high = middle
+            found.append((high * _SECOND_US, after))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _segments(name: str, length_us: int, offset_us: int, is_days: bool, first_day: int, last_day: int) -> I64:
+    """Return the segments of `begin_windows`."""
+    rows: list[tuple[int, int, int, int]] = []
+    greatest = NEVER
+    for since_us, ahead_us in _changes(ZoneInfo(name), first_day, last_day):
+        if not rows:
+            rows.append((since_us, ahead_us, NEVER, NEVER))
+            continue
+        last_us, before_us, open_us, greatest_before = rows[-1]
+        number_before = (since_us - 1 + before_us - offset_us) // length_us
+        number = (since_us + ahead_us - offset_us) // length_us
+        greatest = max(greatest, number_before)
+        begin_us = number_before * length_us + offset_us - before_us  # of the window that the clock leaves
+        if begin_us < last_us or (is_days and number_before <= greatest_before):
+            begin_us = open_us
+        if number > (greatest if is_days else number_before):
+            begin_us = since_us
+        rows.append((since_us, ahead_us, begin_us, greatest))
+    return np.array(rows, np.int64)

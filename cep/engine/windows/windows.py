@@ -1,0 +1,150 @@
+"""Windowed aggregates: columns that events get from the earlier events of their keys.
+
+    windows = Windows(program.windows)
+    columns = windows.compute(order, slots, n_slots, n_rows, cells, bits)
+
+A result depends on the content of its window only: not on how events were cut into batches, not on what was
+in the window before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cep.arrays import I32, I64, Mask
+from cep.engine.kernels.columns.order import count_keys
+from cep.engine.order.ordering import OrderedEvents
+from cep.engine.prepare.columns import lent
+from cep.engine.state.strings import Cells
+from cep.engine.windows.kernels.layout import Batch
+from cep.engine.windows.rings import OrderedTable, Room, StoredRing, family, is_sliding
+from cep.engine.windows.running import ring_of
+from cep.program.windows import WindowColumn
+
+
+class Windows:
+    """The windows of a program over the events of any number of keys, which have slots.
+
+    Parameters
+    ----------
+    columns
+        What is computed. Columns of one window over one argument share what is kept.
+    """
+
+    def __init__(self, columns: Sequence[WindowColumn]) -> None:
+        groups: dict[object, list[WindowColumn]] = {}
+        for column in columns:
+            of = family(column.function)
+            kind = "all" if is_sliding(column.window) and of != "sets" else of
+            key = (column.window, column.within, column.counts, column.argument, kind)
+            groups.setdefault(key, []).append(column)
+        self._rings = [ring_of(group) for group in groups.values()]
+        self._room = Room()
+
+    def compute(
+        self,
+        order: OrderedEvents,
+        slots: I32,
+        n_slots: int,
+        n_rows: int,
+        cells: Callable[[str], tuple[I64, Mask | None]],
+        bits: Callable[[tuple[int, int]], Mask],
+        begins_us: I64 | None = None,
+    ) -> dict[str, tuple[I64, Mask | None]]:
+        """Return the columns of a batch of events, and add the events to what is kept.
+
+        Parameters
+        ----------
+        order
+            The events in order, of times after those of earlier batches.
+        slots : (keys of `order`,) int32
+            The slot of each key.
+        n_slots
+            The number of slots.
+        n_rows
+            Rows of the table, of which `order` has all or some.
+        cells
+            Returns a column of the table as int64 cells, and which of them are known; None: all. Booleans
+            are 0 or 1, doubles their bits, texts their codes.
+        bits
+            Returns for which rows a predicate holds, by its word and bit.
+        begins_us : (n,) int64
+            When the window of each event begins, in order, where windows are whole (`Window.is_whole`).
+
+        Returns
+        -------
+        The cells of each column by row of the table, and which of them are known; None: all. Rows that are
+        not in `order` are not known.
+        """
+        self.set_slots(n_slots)
+        starts = np.zeros(len(slots) + 1, np.int64)
+        count_keys(lent(order.codes), starts)
+        batch = Batch(
+            time_us=lent(order.time_us),
+            begins_us=np.zeros(0, np.int64) if begins_us is None else begins_us,
+            starts=starts,
+            slots=slots.astype(np.int64),
+        )
+        table = OrderedTable(lent(order.rows), n_rows, cells, bits)
+        found: dict[str, tuple[I64, Mask | None]] = {}
+        for ring in self._rings:
+            found |= ring.compute(batch, table, self._room)
+        return found
+
+    def live(self, n_slots: int, watermark_us: int) -> Mask:
+        """Return which keys hold something that an event after the watermark can see."""
+        self.set_slots(n_slots)
+        live = np.zeros(n_slots, np.bool_)
+        for ring in self._rings:
+            live |= ring.live(watermark_us)
+        return live
+
+    def expire(self, watermark_us: int) -> None:
+        """Let go what no event after the watermark can see."""
+        for ring in self._rings:
+            ring.expire(watermark_us)
+
+    def close(self, is_open: Mask) -> None:
+        """Let go what keys hold of which no window is open: for windows that are whole."""
+        for ring in self._rings:
+            ring.close(is_open)
+
+    def set_slots(self, n_slots: int) -> None:
+        """Make room for `n_slots` keys."""
+        for ring in self._rings:
+            ring.set_slots(n_slots)
+
+    def keep_slots(self, live: Mask) -> None:
+        """Forget the keys that are not in `live`; the others move up."""
+        for ring in self._rings:
+            ring.keep_slots(live)
+
+    def string_cells(self) -> Cells:
+        """Return arrays that hold codes of texts, and where in them a code stands."""
+        return [ring.string_cells() for ring in self._rings if ring.holds_strings]
+
+    @property
+    def n_entries(self) -> int:
+        """How many entries all windows and keys hold; each takes 16 bytes."""
+        return sum(ring.n_entries for ring in self._rings)
+
+    def stored(self) -> tuple[StoredRing, ...]:
+        """Return what is held. The codes of texts are those of the matcher's pool."""
+        return tuple(ring.stored() for ring in self._rings)
+
+    def restore(self, stored: Sequence[StoredRing], n_slots: int) -> None:
+        """Hold what was stored, by windows with columns of the same names, in any order.
+
+        Raises
+        ------
+        ValueError
+            It cannot have been stored by windows like these.
+        """
+        by_columns = {frozenset(ring.columns): ring for ring in stored}
+        names = [frozenset(column.name for column in ring.columns) for ring in self._rings]
+        if len(stored) != len(self._rings) or set(names) != by_columns.keys():
+            raise ValueError("other windows were stored")
+        for ring, of in zip(self._rings, names, strict=True):
+            ring.restore(by_columns[of], n_slots)

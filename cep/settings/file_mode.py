@@ -1,0 +1,34 @@
+"""Who may read and write the files that a command makes: only the user, unless a setting says otherwise.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MODE = re.compile(r"0?(6[046][046])")
+
+HELP = 'write for example "0640": the user reads and writes, the group reads'
+
+
+@dataclass(frozen=True, slots=True)
+class FileMode:
+    """The mode of files that are made. A folder has the same one, and who may read it may enter it."""
+
+    bits: int = 0o600
+
+    @property
+    def umask(self) -> int:
+        """What the system takes away from new files and folders."""
+        return 0o777 & ~(self.bits | (self.bits & 0o444) >> 2)
+
+
+PRIVATE = FileMode()
+
+
+def parse_file_mode(text: str) -> FileMode | None:
+    """Return the mode that octal digits mean; None: they mean none that files can have here."""
+    found = _MODE.fullmatch(text)
+    return None if found is None else FileMode(int(found[1], 8))

@@ -1,0 +1,20 @@
+"""The mode of the files that this process creates.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def umask(bits: int) -> Iterator[None]:
+    """Take `bits` away from new files and folders of this process, and of processes that it starts meanwhile."""
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,88 @@
+"""The console as a sink: tables of matches on a terminal, one for each rule. On the driver only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.output.terminal import match_tables
+from cep.settings.settings import Settings
+from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Guarantee, Output
+from spark_runtime.sinks.registry import SinkContext, SinkSpec, SinkType
+from spark_runtime.wire.output import MATCH
+
+_LIMIT = 20
+
+
+class _ConsoleType:
+    """See `SinkType`."""
+
+    settings = ("limit",)
+    kinds = frozenset((MATCH,))
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        limit = settings.integer("limit", _LIMIT)
+        return None if limit is None else ConsoleSpec(limit)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSpec:
+    """The console, which shows so many rows of a run."""
+
+    limit: int
+
+    def open(self, output: Output, context: SinkContext) -> DriverSink:
+        """Return the sink."""
+        return ConsoleSink(output, context, self.limit)
+
+
+@dataclass(slots=True)
+class ConsoleSink:
+    """At most `limit` rows of a run are shown."""
+
+    output: Output
+    context: SinkContext
+    limit: int
+    n_shown: int = 0
+    n_rows: int = 0
+
+    guarantee = Guarantee.AT_LEAST_ONCE
+
+    @property
+    def wants_rows(self) -> bool:
+        """Whether there may be more to show."""
+        return self.n_shown < self.limit
+
+    def check(self) -> None:
+        """Do nothing: a terminal can always be written."""
+
+    def last(self, run: str) -> None:
+        """Return nothing: it cannot tell what it has."""
+
+    def begin(self, batch: Batch) -> None:
+        """Do nothing: what was shown stays."""
+
+    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+        """Show the first rows."""
+        n_wanted = min(self.limit - self.n_shown, rows.n_rows)
+        self.n_rows += rows.n_rows
+        if n_wanted <= 0:
+            return
+        rules = self.context.rules
+        table = rules.in_order([rows.frame.limit(n_wanted).toArrow()])
+        for shown in match_tables(rules, table):
+            self.context.console.print(shown)
+        self.n_shown += n_wanted
+
+    def commit(self, batch: Batch) -> None:
+        """Do nothing: it is shown."""
+
+    def close(self) -> None:
+        """Say how many rows were not shown."""
+        if self.n_rows > self.n_shown:
+            programs = self.context.rules.programs
+            has_others = any(program.has_all_rows or program.has_timeouts for program in programs)
+            what = "rows" if has_others else "matches"
+            self.context.console.print(f"... and {self.n_rows - self.n_shown:,} more {what}")
+
+
+CONSOLE: SinkType = _ConsoleType()

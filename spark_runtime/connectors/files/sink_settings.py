@@ -1,0 +1,52 @@
+"""Files as a sink: settings, and who writes the files. On the driver only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cep.settings.settings import Settings
+from spark_runtime.connectors.files.writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
+from spark_runtime.sinks.place import Place, folder_place
+from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+
+
+@dataclass(frozen=True, slots=True)
+class _FilesType:
+    """Files of one format; see `SinkType`."""
+
+    writer: FileWriter
+
+    settings = ("path",)
+    kinds = ALL_KINDS
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        path = settings.path("path")
+        return None if path is None else FilesSpec(path, self.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSpec:
+    """A folder, and what writes the files in it."""
+
+    path: str
+    writer: FileWriter
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the folder."""
+        return (folder_place(self.path, output.folder),)
+
+    def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
+        """Return the sink: written in the workers where they reach the folder and can write the columns."""
+        from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
+
+        path = f"{self.path}/{output.folder}" if output.folder else self.path
+        if context.is_local and "://" not in path and self.writer.can_write(output):
+            return FolderSink(output, path, self.writer, context.owner)
+        return FolderSinkOfSpark(output, path, self.writer, context.owner)
+
+
+JSON: SinkType = _FilesType(JsonWriter())
+PARQUET: SinkType = _FilesType(ParquetWriter())
+CSV: SinkType = _FilesType(CsvWriter())

@@ -1,0 +1,84 @@
+"""Files of events as a source: its settings, and who reads the files. On the driver only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.errors import InputError
+from cep.formats.files import BadFile, Reading, pattern_of
+from cep.formats.path_names import check_names
+from cep.settings.settings import Settings
+from spark_runtime.event_time.partitions import PER_SOURCE, check_watermark_per
+from spark_runtime.sources.protocol import Source, SparkSource
+from spark_runtime.sources.spec import SourceContext, SourceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FilesType:
+    """Files of one format; see `SourceType`."""
+
+    file_format: str
+
+    settings = ("path", "max_files_per_trigger", "on_bad_file", "watermark_per")
+
+    def spec(self, settings: Settings) -> SourceSpec | None:
+        """Return the spec of files."""
+        path = settings.path("path")
+        if path is None:
+            return None
+        return Files(
+            self.file_format,
+            path,
+            settings.positive("max_files_per_trigger"),
+            BadFile(settings.word("on_bad_file", tuple(BadFile), BadFile.FAIL)),
+            settings.text("watermark_per") or PER_SOURCE if "watermark_per" in settings else PER_SOURCE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A file, a folder of files or a pattern of paths."""
+
+    file_format: str
+    path: str
+    max_files: int | None = None
+    on_bad_file: BadFile = BadFile.FAIL
+    watermark_per: str = PER_SOURCE
+
+    @property
+    def place(self) -> str:
+        """The path."""
+        return self.path
+
+    def open(self, context: SourceContext) -> Source | SparkSource:
+        """Return the folder; Spark reads what is on other file systems."""
+        from spark_runtime.connectors.files.source import FolderSource
+        from spark_runtime.dataflow.by_spark import FilesOfSpark
+
+        stream = context.stream
+        pattern = pattern_of(self.path)
+        if pattern is not None:
+            check_names(pattern, stream)
+        check_watermark_per(self.watermark_per, stream)
+        reading = Reading(context.keys, self.on_bad_file, in_worker=True, pattern=pattern)
+        # The list of what was read of a folder stands in the checkpoint, on a disk that Python can reach.
+        if "://" in self.path or (context.is_stream and not context.log):
+            if self.watermark_per != PER_SOURCE:
+                raise InputError(
+                    "E0843",
+                    f"`watermark_per` of stream `{stream.name}` is for files on a local disk",
+                    "leave it out: what only Spark reads has one watermark",
+                )
+            return FilesOfSpark(stream, self.path, self.file_format, reading, self.max_files)
+        return FolderSource(
+            stream=stream,
+            path=self.path,
+            file_format=self.file_format,
+            reading=reading,
+            log=context.log,
+            max_files=self.max_files,
+            holds_open_lines=context.is_live,
+            watermark_per=self.watermark_per,
+            by_time=context.by_time,
+            has_begun=context.has_begun,
+        )

@@ -1,0 +1,227 @@
+"""Topics of Kafka that Spark's own connector reads, ``via: spark``. On the driver only.
+
+Spark reads messages, the workers decode them with the reader of all sources of messages. What a stream has
+read stands in Spark's own log.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from cep.errors import CepError, InputError, StateError
+from cep.formats.protocol import RecordFormat
+from cep.schema.stream import Stream
+from spark_runtime.connectors.kafka.connection import WAIT_SECONDS
+from spark_runtime.connectors.kafka.fetch import NO_ID
+from spark_runtime.connectors.kafka.java_client import require_topics
+from spark_runtime.connectors.message_logs.log import HEADER
+from spark_runtime.connectors.message_logs.offsets import identities, read_start, to_json, write_start
+from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, Begin
+from spark_runtime.dataflow.dataflow import Dataflow
+from spark_runtime.dataflow.message_frames import MessageFrame
+
+if TYPE_CHECKING:
+    from spark_runtime.connectors.kafka.source_settings import KafkaOfSparkSpec
+
+JARS = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+"""What the connector needs, as it was tried with PySpark 4.3.0; there is no connector of that version."""
+
+_COLUMN = "_of_message_"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOfSpark:
+    """Topics that Spark reads; see `SparkSource`."""
+
+    stream: Stream
+    spec: KafkaOfSparkSpec
+    value_format: RecordFormat
+    columns: Mapping[str, str]  # what a message has, by the name of the column of the stream
+    log: str = ""  # the file in which a stream notes the identifiers of its topics
+
+    def check_settings(self, spark: Mapping[str, str]) -> None:
+        """Raise InputError if no setting names the jars; `spark` are the settings of the session."""
+        missing = list(_missing_jars(spark))
+        if missing:
+            raise _no_connector(missing)
+        _require_broker(self.spec.connection.brokers)
+        self.options()
+
+    def parcels(self, spark: SparkSession, flow: Dataflow, *, is_stream: bool) -> DataFrame:
+        """Return the events as parcels."""
+        if not is_stream and self.spec.read.begin == LATEST:
+            raise InputError(
+                "E0843",
+                f"stream `{self.stream.name}` begins at its end (`from: latest`), and a batch ends there",
+                "name an earlier position, or run it as a stream",
+            )
+        _require_broker(self.spec.connection.brokers)
+        reader = spark.readStream if is_stream else spark.read
+        try:
+            rows = reader.format("kafka").options(**self.options()).load()
+        except PySparkException as error:
+            if "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find data source" in str(error):
+                raise _no_connector(JARS) from error
+            raise
+        except Exception as error:
+            if "NoClassDefFoundError" in str(error) or "ClassNotFoundException" in str(error):
+                raise _no_connector(JARS) from error
+            raise
+        spec = self.spec
+        topics = () if spec.pattern else spec.topics
+        found = require_topics(spark, spec.connection, self.options(), topics, spec.pattern)
+        if is_stream and self.log:
+            self._require_same(found)
+        frame, names = self._with_columns(rows)
+        messages = MessageFrame(
+            frame,
+            self.stream,
+            self.value_format,
+            columns=names,
+            has_dead_tombstones=self.spec.read.has_dead_tombstones,
+        )
+        return flow.read(
+            messages.selected(), messages.reader(flow.packer, may_be_late=False, is_planned=True)
+        )
+
+    def _require_same(self, found: Mapping[str, str]) -> None:
+        """Raise StateError if a topic was made again: Spark would go on at the offsets of the old one."""
+        file = Path(self.log)
+        known = (
+            {log: text for log, (text, _) in identities(read_start(file)).items()} if file.exists() else {}
+        )
+        for topic, now in found.items():
+            if known.get(topic, now) != now:
+                raise StateError(
+                    "E0854",
+                    f"topic `{topic}` is not the topic that it was: it is {now}, and was {known[topic]}",
+                    "it was deleted and made again, so messages may be lost, and `via: spark` cannot go on: "
+                    "start with an empty checkpoint directory",
+                )
+            if now != NO_ID:
+                known[topic] = now
+        write_start(file, to_json({}, {topic: (text, 0) for topic, text in known.items()}))
+
+    def options(self) -> dict[str, str]:
+        """Return the options of the connector.
+
+        Raises
+        ------
+        InputError
+            A variable of the environment is missing (E0853).
+        """
+        spec, more = self.spec, self.spec.read
+        found = spec.connection.replaced_options()
+        found |= {
+            "kafka.bootstrap.servers": spec.connection.brokers,
+            "kafka.isolation.level": spec.isolation,
+        }
+        found |= {"failOnDataLoss": str(not more.goes_on_without).lower(), **self._begin(more.begin)}
+        if spec.pattern:
+            found["subscribePattern"] = spec.pattern
+        else:
+            found["subscribe"] = ",".join(spec.topics)
+        if more.max_events is not None:
+            found["maxOffsetsPerTrigger"] = str(more.max_events)
+        if any(what.startswith(HEADER) for what in self.columns.values()):
+            found["includeHeaders"] = "true"
+        return found
+
+    @staticmethod
+    def _begin(begin: Begin) -> dict[str, str]:
+        if begin in (EARLIEST, LATEST):
+            return {"startingOffsets": str(begin)}
+        if isinstance(begin, int):
+            # A partition without a message of that time or later begins at its end.
+            return {
+                "startingTimestamp": str(-(-begin // 1000)),
+                "startingOffsetsByTimestampStrategy": LATEST,
+            }
+        assert isinstance(begin, Mapping)
+        offsets: dict[str, dict[str, int]] = {}
+        for origin, offset in begin.items():
+            topic, _, number = origin.removesuffix("]").rpartition("[")
+            offsets.setdefault(topic, {})[number] = offset
+        return {"startingOffsets": json.dumps(offsets)}
+
+    def _with_columns(self, rows: DataFrame) -> tuple[DataFrame, dict[str, str]]:
+        """Return messages with a column for each column of the stream that is not in the value, and names."""
+        made = {f"{_COLUMN}{number}": name for number, name in enumerate(self.columns)}
+        columns = {column: _column(self.columns[name]) for column, name in made.items()}
+        return rows.select("value", "topic", "partition", "offset", *_named(columns)), made
+
+
+def _named(columns: Mapping[str, SparkColumn]) -> Iterator[SparkColumn]:
+    for name, column in columns.items():
+        yield column.alias(name)
+
+
+def _column(what: str) -> SparkColumn:
+    if what.startswith(HEADER):
+        name = what.removeprefix(HEADER)
+        # Kafka lets a message have several headers of a name: the last one counts.
+        own = F.filter("headers", lambda header: header["key"] == F.lit(name))
+        return F.try_element_at(own, F.lit(-1))["value"].cast("string")
+    return F.col(what) if what == "timestamp" else F.col(what).cast("string")
+
+
+def _require_broker(brokers: str) -> None:
+    """Raise InputError if no broker takes a connection: Java's client would try for minutes."""
+    error: OSError | None = None
+    for broker in brokers.split(","):
+        host, _, port = broker.strip().rpartition(":")
+        if not port.isdecimal():
+            return  # Java's client says what is wrong with it
+        try:
+            with socket.create_connection((host.rpartition("//")[2].strip("[]"), int(port)), WAIT_SECONDS):
+                return
+        except OSError as failed:
+            error = failed
+    raise InputError(
+        "E0850",
+        f"no broker of Kafka answers at `{brokers}`: {error}",
+        "start it, or name its host and port in `brokers`",
+    )
+
+
+def _missing_jars(spark: Mapping[str, str]) -> Iterator[str]:
+    """Yield the jars that neither a setting nor the folder of PySpark has."""
+    files = [name.strip() for name in spark.get("spark.jars", "").split(",") if name.strip()]
+    places = [
+        Path(name.removeprefix("file://")) for name in files if "://" not in name.removeprefix("file://")
+    ]
+    named = [place.name for place in places if place.is_file()]
+    named += [name.rpartition("/")[2] for name in files if "://" in name.removeprefix("file://")]
+    named += [path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*kafka*.jar")]
+    packages = spark.get("spark.jars.packages", "")
+    if "spark-sql-kafka" in packages:  # Ivy brings what it needs
+        return
+    for jar in JARS:
+        artifact = jar.split(":")[1]
+        if not any(name.startswith(f"{artifact}-") for name in named):
+            yield jar
+
+
+def _no_connector(missing: list[str] | tuple[str, ...]) -> CepError:
+    return InputError(
+        "E0830",
+        "`via: spark` needs Spark's connector for Kafka, and these jars are missing: " + ", ".join(missing),
+        "fetch them from Maven Central, and name the files in `spark`: "
+        '{spark.jars: "jars/spark-sql-kafka-0-10_2.13-4.2.0.jar,..."}; or leave `via` out',
+    )

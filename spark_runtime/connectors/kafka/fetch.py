@@ -1,0 +1,260 @@
+"""What is asked of Kafka: where partitions begin and end, and their messages.
+
+Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from cep.errors import InputError
+from spark_runtime.connectors.kafka.connection import Client
+from spark_runtime.connectors.kafka.taking import Failed, Taken, Taker
+from spark_runtime.connectors.message_logs.log import MessageRange, Place, RemovedError
+from spark_runtime.event_time.partitions import place_text
+
+MOST_MESSAGES = 50_000
+"""Messages that are decoded together, at most."""
+
+MOST_BYTES = 8 << 20
+"""Bytes of values that are decoded together, about."""
+
+TAKEN = 10_000
+"""Messages that are taken from librdkafka in one call, at most."""
+
+_TAKE_SECONDS = 0.05
+_PEEK_TAKE_SECONDS = 0.002
+_SILENT_SECONDS = 60.0
+"""A broker that gives nothing of what it has for so long has failed."""
+
+_BEHIND_SECONDS = 2.0
+"""So long a broker may say that a partition ends before messages that another one, or itself, has told of:
+the leader of a partition that is new, or has moved, learns a little later what all have."""
+
+_CALL_SECONDS = 30.0
+NO_ID = "A" * 22
+"""The identifier of a topic for brokers that have none: 16 bytes of 0."""
+
+_BEGIN, _END = -2, -1  # in place of a time
+_EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
+_TIMED_OUT = -185
+_PASSING = frozenset((-190, -188, 3, 5, 6, 74, 75, 78))
+"""Unknown partition or topic, no leader, another epoch of it, offset not available: of a partition that is
+new, or is moving."""
+
+_PASSING_SECONDS = 10.0
+_RETRY_SECONDS = 0.1
+
+T = TypeVar("T", bound=Taken)
+
+
+def begins(client: Client, places: Sequence[Place]) -> dict[Place, int]:
+    """Return the first offset that each partition still has."""
+    return first_offsets(client, dict.fromkeys(places, _BEGIN))
+
+
+def ends(client: Client, places: Sequence[Place]) -> dict[Place, int]:
+    """Return the offset behind each partition, as this reader may see it: before open transactions."""
+    return first_offsets(client, dict.fromkeys(places, _END))
+
+
+def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
+    """Return by partition the first offset of a time or later, -1: there is none.
+
+    One call for each broker. `times_ms`: milliseconds since 1970.
+
+    Raises
+    ------
+    InputError
+        A broker does not answer, refuses access, or has no such partition.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _PASSING_SECONDS
+    while times_ms:
+        try:
+            return _told_offsets(client, times_ms)
+        except KafkaException as error:
+            topic = next(iter(times_ms))[0]
+            if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                raise client.error(error, f"topic `{topic}`") from error
+            time.sleep(_RETRY_SECONDS)
+            _learn_partitions(client, topic)
+    return {}
+
+
+def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    asked = [TopicPartition(place[0], int(place[1]), at_ms) for place, at_ms in times_ms.items()]
+    answers = client.client.offsets_for_times(asked, timeout=30)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {(answer.topic, answer.partition): answer.offset for answer in answers}
+
+
+def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
+    """Return by topic the identifier that the cluster has given it, empty: it gives none.
+
+    Raises
+    ------
+    InputError
+        A broker does not answer, refuses access, or has no such topic.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
+    found = {}
+    for topic, described in admin.client.describe_topics(TopicCollection(list(topics))).items():
+        try:
+            told = str(described.result(_CALL_SECONDS).topic_id)
+        except KafkaException as error:
+            raise admin.error(error, f"topic `{topic}`") from error
+        found[topic] = "" if told == NO_ID else told
+    return found
+
+
+def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[list[T]]:
+    """Yield the messages of a range, some at a time, each time as what was taken one after the other.
+
+    `taker` takes them; `client` learns of partitions, and knows what errors mean.
+
+    Raises
+    ------
+    RemovedError
+        A message is not there any more. What was before it has come.
+    InputError
+        A broker does not answer, refuses access, or has fewer messages than it had.
+    """
+    what = place_text(part.log, part.partition)
+    pending: list[T] = []
+    n, n_bytes, position, is_done = 0, 0, part.start, False
+    heard = time.monotonic()
+    ends: int | None = None  # where the partition ends, as a broker says that may be behind the others
+    taker.begin(part)
+    try:
+        while not is_done:
+            found, failed = taker.take(min(TAKEN, part.end - position), _TAKE_SECONDS)
+            if failed:
+                told = _end(client, failed, part)
+                ends = ends if told is None else told
+                is_done = ends is not None and ends >= part.end
+            elif len(found):
+                ends = None
+            if len(found):
+                position = found.last + 1
+                if position >= part.end:
+                    found = found.before(part.end)
+                    is_done = True
+                pending.append(found)
+                n += len(found)
+                n_bytes += found.n_bytes
+                heard = time.monotonic()
+            elif ends is not None and not is_done and time.monotonic() - heard > _BEHIND_SECONDS:
+                raise InputError(
+                    "E0854",
+                    f"`{what}` ends at offset {ends:,}, and had messages up to {part.end - 1:,}",
+                    "a broker has lost messages; start with an empty checkpoint directory",
+                )
+            elif time.monotonic() - heard > _SILENT_SECONDS:
+                raise client.error(_failure(_TIMED_OUT), f"`{what}`")
+            is_full = n >= MOST_MESSAGES or n_bytes >= MOST_BYTES
+            if n and (is_full or is_done):
+                yield pending
+                pending, n, n_bytes = [], 0, 0
+                heard = time.monotonic()
+    except RemovedError:
+        if n:
+            yield pending
+        raise RemovedError(position) from None
+    finally:
+        taker.end()
+
+
+def _end(client: Client, failed: Sequence[Failed], part: MessageRange) -> int | None:
+    """Return where the partition ends, None if that was not said; raises what else has failed."""
+    found = None
+    for error, offset in failed:
+        code = error.code()
+        if code == _NO_OFFSET:
+            raise RemovedError(part.start)
+        if code == _EOF:
+            found = offset
+        elif code in _PASSING:
+            _learn_partitions(client, part.log)
+        elif code != _NO_GROUP:  # the group is never used
+            raise client.error(error, f"topic `{part.log}`")
+    return found
+
+
+def _learn_partitions(client: Client, topic: str) -> None:
+    """Let a client ask again which partitions a topic has: one may be newer than what it knows."""
+    from confluent_kafka import KafkaException
+
+    with suppress(KafkaException):
+        client.client.list_topics(topic, timeout=5)
+
+
+def first_messages(
+    client: Client, ranges: Mapping[Place, tuple[int, int]], most: int, seconds: float
+) -> dict[Place, list[Any] | None]:
+    """Return the first messages between two offsets of each partition, `most` or fewer.
+
+    None: they did not come within `seconds`, or are gone. Raises InputError if access is refused.
+    """
+    from confluent_kafka import TopicPartition
+
+    found: dict[Place, list[Any]] = {place: [] for place in ranges}
+    gone: set[Place] = set()
+    open_places = set(ranges)
+    deadline = time.monotonic() + seconds
+    client.client.assign(
+        [TopicPartition(place[0], int(place[1]), start) for place, (start, _) in ranges.items()]
+    )
+    try:
+        while open_places and time.monotonic() < deadline:
+            before = open_places.copy()
+            for message in client.client.consume(most, _PEEK_TAKE_SECONDS):
+                place, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.code() in _PASSING:
+                    _learn_partitions(client, message.topic())
+                    continue
+                if error is not None and error.code() == _NO_GROUP:
+                    continue
+                if error is not None and error.code() not in (_EOF, _NO_OFFSET):
+                    raise client.error(error, f"topic `{message.topic()}`")
+                if place not in open_places:
+                    continue
+                if error is None and message.offset() < ranges[place][1]:
+                    found[place].append(message)
+                    if len(found[place]) < most and message.offset() < ranges[place][1] - 1:
+                        continue
+                elif error is not None and error.code() == _NO_OFFSET:
+                    gone.add(place)
+                open_places.discard(place)
+            done = before - open_places
+            if done and open_places:
+                # A broker answers with a whole batch of a producer, but of one partition only if batches are
+                # larger than what is asked for. A partition that is fetched on would be in the way of others.
+                client.client.incremental_unassign([TopicPartition(name, int(n)) for name, n in done])
+    finally:
+        client.client.unassign()
+    return {
+        place: None if place in gone or (place in open_places and not messages) else messages
+        for place, messages in found.items()
+    }
+
+
+def require_right(client: Client, topic: str, partition: int) -> None:
+    """Fetch from the end of a partition: the answer is its end, or that access is refused (InputError)."""
+    at = ends(client, [(topic, partition)])[topic, partition]
+    first_messages(client, {(topic, partition): (at, at + 1)}, 1, 5)
+
+
+def _failure(code: int) -> Any:
+    from confluent_kafka import KafkaError
+
+    return KafkaError(code)

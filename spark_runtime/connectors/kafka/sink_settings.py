@@ -1,0 +1,121 @@
+"""A topic of Kafka as a sink: its settings. On the driver only; librdkafka is not needed to read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cep.errors import InputError
+from cep.rule_set import REVISION
+from cep.settings.settings import Settings
+from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.connection_settings import connection_of, has_package
+from spark_runtime.sinks.place import Place, server_place
+from spark_runtime.sinks.protocol import Output, TableSink
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+from spark_runtime.wire.output import DEAD, MATCH
+
+_PORT = re.compile(r":\d+$")
+_MATCH_ID, _KEY = "match_id", "key"
+_EVENT, _TOMBSTONE = "event", "tombstone"
+
+
+class _KafkaType:
+    """See `SinkType`."""
+
+    settings = ("brokers", "topic", "key", "retract", "options")
+    kinds = ALL_KINDS
+
+    def spec(self, settings: Settings) -> SinkSpec | None:
+        """Return the spec, or None if a problem was noted."""
+        is_there = has_package(settings)
+        connection, topic = connection_of(settings), settings.text("topic")
+        before = len(settings.document.diagnostics)
+        key = settings.word("key", (_MATCH_ID, _KEY), "")
+        retract = settings.word("retract", (_EVENT, _TOMBSTONE), _EVENT)
+        if not is_there or connection is None or topic is None or len(settings.document.diagnostics) > before:
+            return None
+        return TopicSpec(connection, topic, key, retract == _TOMBSTONE)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic.
+
+    Parameters
+    ----------
+    key
+        What is the key of a message: ``match_id``, or ``key``: the key by which the rules partition events.
+        Empty: the identifier of a match; of other rows nothing.
+    has_tombstones
+        Whether a match that is withdrawn is a message without a value. Else it is a row of its own kind.
+    """
+
+    connection: Connection
+    topic: str
+    key: str = ""
+    has_tombstones: bool = False
+
+    def places(self, output: Output) -> Sequence[Place]:
+        """Return the topic, at each broker that is named."""
+        shown = f"topic `{self.topic}`"
+        brokers = (broker.strip().rpartition("://")[2] for broker in self.connection.brokers.split(","))
+        hosts = (
+            broker.rpartition(":") if _PORT.search(broker) else (broker, "", "9092") for broker in brokers
+        )
+        return [server_place(shown, "kafka", host, port, self.topic) for host, _, port in hosts]
+
+    def open(self, output: Output, context: SinkContext) -> TableSink:
+        """Return the sink; raises InputError if the rows have no such key."""
+        from spark_runtime.connectors.kafka.sink import TopicSink
+
+        columns = self._columns(output, context)
+        if self.has_tombstones:
+            self._require_corrections(output, columns, context)
+        return TopicSink(output, self.connection, self.topic, columns, self.has_tombstones)
+
+    def _require_corrections(self, output: Output, columns: tuple[str, ...], context: SinkContext) -> None:
+        """Raise InputError unless rows withdraw others and both have a key that only they have."""
+        rules = [rule for program in context.rules.programs for rule in program.rules]
+        is_one_view = output.kind == MATCH and len(rules) == 1 and rules[0].is_view
+        if columns != (_MATCH_ID,) and not is_one_view:
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has `retract: tombstone`, and no `match_id` as its key",
+                "a tombstone removes the message with its key: remove `key`, or remove `retract`; "
+                "`key: key` is possible where one view runs alone: only: [the_view]",
+            )
+        if REVISION not in output.schema.names:
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has `retract`, and nothing withdraws a match",
+                "write `late: correct within 1 hour`, or remove `retract`",
+            )
+
+    def _columns(self, output: Output, context: SinkContext) -> tuple[str, ...]:
+        """Return the columns of the rows that are the key of a message."""
+        if self.key in ("", _MATCH_ID):
+            if output.kind == MATCH:
+                return (_MATCH_ID,)
+            if not self.key:
+                return ()
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has no `match_id`, it gets no matches",
+                "write key: key for late events, and no key for dead letters",
+            )
+        if output.kind == DEAD:
+            raise InputError(
+                "E0843",
+                f"the sink of topic `{self.topic}` has no key, it gets dead letters",
+                "remove `key`",
+            )
+        rules = context.rules
+        if output.stream is not None:
+            return next(iter(rules.keys_of(output.stream)), ())
+        names = dict.fromkeys(name for program in rules.programs for name in program.key)
+        return tuple(name for name in names if name in output.schema.names)
+
+
+KAFKA: SinkType = _KafkaType()

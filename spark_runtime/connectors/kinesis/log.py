@@ -1,0 +1,449 @@
+"""Streams of Amazon Kinesis as a log of messages: their shards are the partitions.
+
+Sequence numbers have gaps, and nobody says where a shard ends. So the driver reads ahead, and remembers the
+sequence numbers that it has seen; a worker reads from one that is known to another one.
+
+A position is the sequence number of the last message that was read. Below 0 it is a time, or the beginning.
+
+Executors read this: it imports nothing of the compiler, and boto3 only when a client is made.
+"""
+
+from __future__ import annotations
+
+import email.utils
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cep.errors import InputError
+from spark_runtime.connectors.kinesis.connection import Calls, ExpiredIteratorError, KinesisConnection
+from spark_runtime.connectors.message_logs.log import (
+    PEEK_MESSAGES,
+    Incarnation,
+    LogWords,
+    MessageRange,
+    Place,
+    Portion,
+    RemovedError,
+)
+from spark_runtime.event_time.partitions import place_text
+
+METADATA = ("key", "shard", "sequence", "timestamp")
+"""What may be a column besides the value."""
+
+BEGINNING = -(10**18)
+"""The position before all messages of a shard. Between it and 0 a position is a time: minus microseconds."""
+
+AHEAD_MESSAGES, AHEAD_BYTES = 50_000, 16 << 20
+"""What is read ahead of a shard, at most. It is the most that a micro-batch reads of it."""
+
+PAGE = 10_000
+"""Messages of one call, at most; Kinesis allows no more."""
+
+_AGGREGATED = b"\xf3\x89\x9a\xc2"
+_CALLS_AT_ONCE = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisLog:
+    """Streams; see `MessageLog`."""
+
+    connection: KinesisConnection
+    streams: tuple[str, ...]
+    goes_on_without: bool = False
+
+    @property
+    def connected_to(self) -> Hashable:
+        """The service. A client serves any streams."""
+        return self.connection
+
+    @property
+    def words(self) -> LogWords:
+        """How errors speak of streams."""
+        return LogWords("stream", self.connection.where, unknown="E0881", lost="E0884")
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Sequence numbers do not count messages."""
+        return True
+
+    def open(self) -> KinesisClient:
+        """Return a client."""
+        return KinesisClient(self)
+
+    def origin(self, place: Place) -> str:
+        """Return stream and shard: ``orders[shardId-000000000003]``."""
+        return place_text(*place)
+
+
+@dataclass(slots=True)
+class _Shard:
+    """What Kinesis says of a shard, and what was read ahead of it, behind position `start`."""
+
+    parents: tuple[str, ...]
+    is_closed: bool
+    start: int | None = None
+    sequences: list[int] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
+    n_bytes: int = 0
+    iterator: str | None = None
+    is_at_end: bool = False  # it is closed, and nothing is behind what was read
+
+    @property
+    def last(self) -> int:
+        """The position behind all that was read ahead."""
+        assert self.start is not None
+        return self.sequences[-1] if self.sequences else self.start
+
+    def index(self, position: int) -> int:
+        """Return how many of the messages are not behind a position."""
+        return bisect_right(self.sequences, position)
+
+    def forget(self, position: int) -> None:
+        """Forget the messages up to a position."""
+        n = self.index(position)
+        if n:
+            self.n_bytes -= sum(len(record["Data"]) for record in self.records[:n])
+            del self.sequences[:n], self.records[:n]
+            self.start = position
+
+
+class KinesisClient:
+    """A client of Kinesis; see `LogClient` and `AheadReader`."""
+
+    def __init__(self, log: KinesisLog, calls: Calls | None = None) -> None:
+        self._log = log
+        self._calls = calls or Calls(log.connection)
+        self._shards: dict[Place, _Shard] = {}
+        self._stop_us: int | None = None  # what is stored later is not looked at
+        self._ended: set[Place] = set()
+        self.gaps: dict[str, int] = {}
+
+    # ------------------------------------------------------------ what there is
+
+    def require_right(self) -> None:
+        """Read a message of each stream."""
+        for stream in self._log.streams:
+            shards, _ = self._listed(stream)
+            iterator = self._iterator((stream, shards[0]["ShardId"]), BEGINNING)
+            self._page((stream, shards[0]["ShardId"]), iterator, 1)
+
+    def places(self) -> list[Place]:
+        """Return the shards. Those that are closed are among them as long as they are kept."""
+        found: dict[Place, _Shard] = {}
+        for stream in self._log.streams:
+            for shard in self._listed(stream)[0]:
+                place = (stream, shard["ShardId"])
+                parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+                known = self._shards.get(place)
+                if known is None:
+                    known = _Shard(tuple(parent for parent in parents if parent), is_closed=False)
+                known.is_closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
+                found[place] = known
+        self._shards = found
+        return list(found)
+
+    def _listed(self, stream: str) -> tuple[list[Any], int]:
+        """Return the shards of a stream, and the second after that of the service's clock in microseconds."""
+        found: list[Any] = []
+        more: dict[str, str] = {"StreamName": stream}
+        while True:
+            answer = self._calls("list_shards", f"stream `{stream}`", **more)
+            found += answer["Shards"]
+            if not answer.get("NextToken"):
+                date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+                now = datetime.now(UTC) if date is None else email.utils.parsedate_to_datetime(date)
+                return found, _us(now) + 1_000_000
+            more = {"NextToken": answer["NextToken"]}
+
+    def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Return the position before all messages. Nobody tells the first one that is left."""
+        return dict.fromkeys(places, BEGINNING)
+
+    def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Return this second as a position."""
+        now_us = min(self._listed(stream)[1] for stream in self._log.streams) - 1_000_000
+        return dict.fromkeys(places, -now_us)
+
+    def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
+        """Return when each stream was created; nothing without the right to ask for it."""
+        return {stream: Incarnation.of(self._created(stream), text) for stream, text in known.items()}
+
+    def _created(self, stream: str) -> str:
+        try:
+            answer = self._calls("describe_stream_summary", f"stream `{stream}`", StreamName=stream)
+        except InputError as error:
+            if error.code != "E0882":
+                raise
+            return ""
+        return f"created {answer['StreamDescriptionSummary']['StreamCreationTimestamp'].isoformat()}"
+
+    def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
+        """Return a time as a position."""
+        return dict.fromkeys(places, -time_us)
+
+    # ------------------------------------------------------------ ahead, on the driver
+
+    def stop_at_now(self) -> None:
+        """Find nothing that is stored after this second."""
+        self._stop_us = max(self._listed(stream)[1] for stream in self._log.streams)
+
+    def ends_behind(self, positions: Mapping[Place, int]) -> Mapping[Place, int]:
+        """Return how far each shard can be read; one that came of a split or a merge, after its parents."""
+        mine = [place for place in positions if place in self._shards]
+        first = [place for place in mine if not self._has_parents(place)]
+        later = [place for place in mine if self._has_parents(place)]
+        with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
+            list(pool.map(lambda place: self._ahead(place, positions[place]), first))
+            # A shard may be the parent of another one: the eldest come first.
+            while later:
+                ready = [place for place in later if self._is_free(place, positions)]
+                if not ready:
+                    break
+                list(pool.map(lambda place: self._ahead(place, positions[place]), ready))
+                later = [place for place in later if place not in ready]
+        self._ended = {place for place in mine if place not in later and self._is_read(place, positions)}
+        return {place: positions[place] if place in later else self._shards[place].last for place in mine}
+
+    def _parents(self, place: Place) -> list[Place]:
+        found = [(place[0], parent) for parent in self._shards[place].parents]
+        return [parent for parent in found if parent in self._shards]
+
+    def _has_parents(self, place: Place) -> bool:
+        return bool(self._parents(place))
+
+    def _is_free(self, place: Place, positions: Mapping[Place, int]) -> bool:
+        """Return whether nothing of the parents of a shard is unread."""
+        return all(self._is_read(parent, positions) for parent in self._parents(place))
+
+    def _is_read(self, place: Place, positions: Mapping[Place, int]) -> bool:
+        """Return whether a shard is closed and read to its end."""
+        shard = self._shards[place]
+        if shard.start is None or place not in positions:
+            return False
+        return shard.is_at_end and shard.last <= max(positions[place], shard.start)
+
+    def _ahead(self, place: Place, position: int) -> None:
+        """Read a shard ahead, from a position on."""
+        shard = self._shards[place]
+        if shard.start is None or not shard.start <= position <= shard.last:
+            shard.start, shard.iterator, shard.is_at_end = position, None, False
+            shard.sequences, shard.records, shard.n_bytes = [], [], 0
+        while not shard.is_at_end:
+            n_ahead = len(shard.sequences) - shard.index(position)
+            if n_ahead and (n_ahead >= AHEAD_MESSAGES or shard.n_bytes >= AHEAD_BYTES):
+                return
+            records, is_last = self._next(place, shard, position)
+            kept = [record for record in records if not self._is_later(record)]
+            self._require_plain(place, kept)
+            shard.records += kept
+            shard.sequences += [int(record["SequenceNumber"]) for record in kept]
+            shard.n_bytes += sum(len(record["Data"]) for record in kept)
+            if len(kept) < len(records):  # they are asked for again
+                shard.iterator, shard.is_at_end = None, False
+                return
+            if is_last:
+                return
+
+    def _next(self, place: Place, shard: _Shard, position: int) -> tuple[list[Any], bool]:
+        """Return the next records, and whether they are the last ones for now."""
+        if shard.iterator is None:
+            shard.iterator, skipped = self._behind_known(place, shard.last)
+            if skipped is not None:
+                return self._noted(shard, skipped)
+        try:
+            answer = self._page(place, shard.iterator, PAGE)
+        except ExpiredIteratorError:
+            shard.iterator = self._iterator(place, shard.last)
+            answer = self._page(place, shard.iterator, PAGE)
+        return self._noted(shard, answer)
+
+    def _noted(self, shard: _Shard, answer: Any) -> tuple[list[Any], bool]:
+        shard.iterator = answer.get("NextShardIterator")
+        records = answer["Records"]
+        is_last = len(records) < PAGE and not answer.get("MillisBehindLatest")
+        if shard.iterator is None or (shard.is_closed and is_last and not records):
+            shard.is_at_end = True
+        return records, is_last and not (shard.is_closed and records)
+
+    def _behind_known(self, place: Place, position: int) -> tuple[str, Any | None]:
+        """Return an iterator behind a position, or the first answer behind a message that was read.
+
+        Raises
+        ------
+        InputError
+            The message that was read last is gone, so others behind it may be gone, too.
+        """
+        if position < 0:
+            return self._iterator(place, position), None
+        iterator = self._iterator(place, position, "AT_SEQUENCE_NUMBER")
+        answer = self._page(place, iterator, PAGE)
+        records = answer["Records"]
+        while not records and answer.get("NextShardIterator") and answer.get("MillisBehindLatest"):
+            answer = self._page(place, answer["NextShardIterator"], PAGE)
+            records = answer["Records"]
+        if records and int(records[0]["SequenceNumber"]) == position:
+            return iterator, {**answer, "Records": records[1:]}
+        if not self._log.goes_on_without:
+            raise InputError(
+                "E0884",
+                f"`{self._log.origin(place)}` has removed the last message that was read, and perhaps others "
+                "behind it that were not",
+                "let the stream keep its messages for longer; to go on: `on_lost: go_on`",
+            )
+        origin = self._log.origin(place)
+        self.gaps[origin] = self.gaps.get(origin, 0) + 1
+        return iterator, answer
+
+    def _is_later(self, record: Any) -> bool:
+        return self._stop_us is not None and _us(record["ApproximateArrivalTimestamp"]) > self._stop_us
+
+    def _require_plain(self, place: Place, records: Sequence[Any]) -> None:
+        """Raise InputError if a record has several messages in it: they would be one dead letter."""
+        for record in records:
+            if record["Data"].startswith(_AGGREGATED):
+                raise InputError(
+                    "E0886",
+                    f"record {record['SequenceNumber']} of `{self._log.origin(place)}` holds several "
+                    "messages that the Kinesis Producer Library has aggregated; these are not read",
+                    "let the producer send without aggregation (`AggregationEnabled=false`)",
+                )
+
+    def count(self, place: Place, start: int, end: int) -> int:
+        """Return how many messages lie between two positions."""
+        shard = self._shards[place]
+        return shard.index(end) - shard.index(start)
+
+    def behind(self, place: Place, start: int, n: int) -> int:
+        """Return the position behind `n` messages more."""
+        shard = self._shards[place]
+        return shard.sequences[shard.index(start) + n - 1] if n else start
+
+    def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
+        """Return the first message behind `start`, and what lies behind the last one up to `end`."""
+        shard = self._shards.get(place)
+        if shard is not None and shard.start is not None and shard.start <= start:
+            at = shard.index(start)
+            if at < len(shard.sequences):
+                return shard.sequences[at], end + 1
+        iterator: str | None = self._iterator(place, start)
+        while iterator is not None:
+            answer = self._page(place, iterator, 1)
+            if answer["Records"]:
+                return int(answer["Records"][0]["SequenceNumber"]), end + 1
+            iterator = answer.get("NextShardIterator") if answer.get("MillisBehindLatest") else None
+        return end, end + 1  # it is gone; who reads it finds out
+
+    def forget(self, positions: Mapping[Place, int]) -> None:
+        """Forget what was seen up to these positions."""
+        for place, position in positions.items():
+            if place in self._shards and self._shards[place].start is not None:
+                self._shards[place].forget(position)
+
+    def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:
+        """Return the shards that are closed and read to their end, those that came of them being known."""
+        return [place for place in positions if place in self._ended or place not in self._shards]
+
+    def peek(
+        self, ranges: Mapping[Place, tuple[int, int]], columns: Sequence[str]
+    ) -> Mapping[Place, Portion | None]:
+        """Return the first messages between two positions of each shard, of what was read ahead."""
+        found: dict[Place, Portion | None] = {}
+        for place, (start, end) in ranges.items():
+            shard = self._shards.get(place)
+            if shard is None or shard.start is None or start < shard.start:
+                found[place] = None
+                continue
+            at = shard.index(start)
+            records = shard.records[at : min(at + PEEK_MESSAGES, shard.index(end))]
+            found[place] = _portion(place, records, columns)
+        return found
+
+    # ------------------------------------------------------------ in a worker
+
+    def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
+        """Yield the messages from one sequence number, which is there, to another one."""
+        place = part.place
+        iterator: str | None = self._iterator(place, part.start, "AT_SEQUENCE_NUMBER")
+        at = part.start  # what is known to come next, then: what has come
+        is_first = True
+        while iterator is not None:
+            try:
+                answer = self._page(place, iterator, PAGE)
+            except ExpiredIteratorError:
+                iterator = self._iterator(place, at, "AFTER_SEQUENCE_NUMBER")
+                continue
+            records = answer["Records"]
+            if is_first and records:
+                first = int(records[0]["SequenceNumber"])
+                if first != part.start:
+                    raise RemovedError(part.start, first)
+                is_first = False
+            kept = [record for record in records if int(record["SequenceNumber"]) < part.end]
+            if kept:
+                yield _portion(place, kept, columns)
+                at = int(kept[-1]["SequenceNumber"])
+            if at == part.end - 1 and not is_first:
+                return
+            if len(kept) < len(records) or (not records and not answer.get("MillisBehindLatest")):
+                break
+            iterator = answer.get("NextShardIterator")
+        raise RemovedError(part.start if is_first else at + 1, part.end)
+
+    # ------------------------------------------------------------ the service
+
+    def _iterator(self, place: Place, position: int, how: str = "AFTER_SEQUENCE_NUMBER") -> str:
+        stream, shard = place
+        if position == BEGINNING:
+            start: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
+        elif position < 0:
+            at = _EPOCH + timedelta(microseconds=-position)
+            start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": at}
+        else:
+            start = {"ShardIteratorType": how, "StartingSequenceNumber": str(position)}
+        answer = self._calls(
+            "get_shard_iterator", f"shard `{place_text(*place)}`", StreamName=stream, ShardId=shard, **start
+        )
+        found: str = answer["ShardIterator"]
+        return found
+
+    def _page(self, place: Place, iterator: str, most: int) -> Any:
+        return self._calls("get_records", f"shard `{place_text(*place)}`", ShardIterator=iterator, Limit=most)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._calls.close()
+
+
+def _us(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _portion(place: Place, records: Sequence[Any], columns: Sequence[str]) -> Portion:
+    """Return records; their positions are their times of arrival, in milliseconds since 1970."""
+    times_us = [_us(record["ApproximateArrivalTimestamp"]) for record in records]
+    return Portion(
+        [record["Data"] for record in records],
+        np.array(times_us, np.int64) // 1000,
+        {what: _column(what, place, records, times_us) for what in columns},
+    )
+
+
+def _column(what: str, place: Place, records: Sequence[Any], times_us: Sequence[int]) -> pa.Array:
+    """Return something of records besides their values: texts, or times in microseconds since 1970."""
+    match what:
+        case "key":
+            return pa.array([record["PartitionKey"] for record in records], pa.string())
+        case "shard":
+            return pa.array([place[1]] * len(records), pa.string())
+        case "sequence":
+            return pa.array([record["SequenceNumber"] for record in records], pa.string())
+        case _:
+            return pa.array(times_us, pa.int64())

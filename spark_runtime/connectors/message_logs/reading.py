@@ -1,0 +1,95 @@
+"""How the messages of a log become events: the settings that all logs share.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from cep.formats.payloads.registry import payload_format
+from cep.formats.protocol import RecordFormat
+from cep.formats.text.lines import Lines
+from cep.formats.text.messages import MessageReader, Messages
+from cep.schema.stream import Stream
+from spark_runtime.connectors.message_logs.log import MessageLog, Place, Portion
+
+EARLIEST, LATEST = "earliest", "latest"
+
+Begin = str | int | Mapping[str, int]
+"""Where a stream begins: `EARLIEST`, `LATEST`, microseconds since 1970, or positions by partition, such as
+``{"orders[0]": 17}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReading:
+    """How the messages of a log become events of `stream`.
+
+    Parameters
+    ----------
+    log
+        Where the messages are.
+    begin
+        Where a stream begins.
+    value_format
+        The format of the values.
+    keys
+        Keys of the rules: an event with a NULL in each of them is a dead letter.
+    columns
+        What is a column besides the value, by the name of the column.
+    max_events
+        Messages of one micro-batch.
+    goes_on_without
+        Whether messages that were removed before they were read are counted and passed over.
+    has_dead_tombstones
+        Whether a message without a value is a dead letter. Else it is only counted.
+    deletes
+        Whether a message without a value deletes a row of the table.
+    start_file
+        The file in which a stream writes down where it began.
+    """
+
+    stream: Stream
+    log: MessageLog
+    begin: Begin = EARLIEST
+    value_format: RecordFormat = field(default_factory=lambda: payload_format("json"))
+    keys: tuple[tuple[str, ...], ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    max_events: int | None = None
+    goes_on_without: bool = False
+    has_dead_tombstones: bool = False
+    deletes: bool = False
+    start_file: str = ""
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """What a client is asked for besides the values (`Portion.columns`)."""
+        return tuple(dict.fromkeys(self.columns.values()))
+
+    def message_reader(self) -> MessageReader:
+        """Return what decodes values."""
+        return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
+
+    def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, Messages | None]:
+        """Return the messages that have a value, and the others; None: there are none."""
+        origin, values, positions = self.log.origin(place), portion.values, portion.positions
+        columns = {name: portion.columns[what] for name, what in self.columns.items()}
+        full: Sequence[bytes]
+        if isinstance(values, Lines):
+            if portion.is_none is None:
+                return Messages(origin, values, positions, columns), None
+            is_full = ~portion.is_none
+            full = Lines(values.data, values.starts[is_full], values.ends[is_full])
+        else:
+            if None not in values:
+                return Messages(origin, values, positions, columns), None  # type: ignore[arg-type]
+            is_full = np.array([value is not None for value in values], bool)
+            full = [value for value in values if value is not None]
+        kept = {name: column.filter(pa.array(is_full)) for name, column in columns.items()}
+        others = {name: column.filter(pa.array(~is_full)) for name, column in columns.items()}
+        empty = Messages(origin, [b""] * (len(values) - len(full)), positions[~is_full], others)
+        return Messages(origin, full, positions[is_full], kept), empty

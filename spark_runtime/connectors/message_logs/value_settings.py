@@ -1,0 +1,80 @@
+"""The setting `value` of a source of messages: the format of the values. On the driver only."""
+
+from __future__ import annotations
+
+import yaml
+
+from cep.errors import CepError
+from cep.formats.payloads.registry import PAYLOADS, payload_format, payload_names
+from cep.formats.protocol import RecordFormat
+from cep.settings.settings import Settings, one_of, path_of
+from spark_runtime.sources.schema_registry import SchemaRegistry, is_address
+
+_DEFAULT = "json"
+_SECRETS = ("user", "password")
+_REGISTRY = ("registry", *_SECRETS)
+
+
+def value_format(settings: Settings) -> RecordFormat | None:
+    """Return the format that `value` says; None if a problem was noted.
+
+    `value` is a name, or a mapping with `format` and the settings of the format::
+
+        value: {format: avro, registry: "http://localhost:8081"}
+    """
+    node = settings.found.get("value")
+    document = settings.document
+    try:
+        if node is None:
+            return payload_format(_DEFAULT)
+        if not isinstance(node, yaml.MappingNode):
+            name = one_of(document, node, "`value`", payload_names())
+            return None if name is None else payload_format(name)
+        return _with_settings(settings, node)
+    except CepError as error:
+        assert node is not None
+        document.problem(error.code, str(error.args[0]), node, "cannot be used", error.help)
+        return None
+
+
+def _with_settings(settings: Settings, node: yaml.MappingNode) -> RecordFormat | None:
+    document = settings.document
+    before = len(document.diagnostics)
+    entries = {entry.name: entry.value for entry in document.mapping(node, "`value`") or []}
+    if "format" not in entries:
+        document.problem("E0404", "`value` has no `format`", node, "`format` is missing", "add: format: avro")
+        return None
+    name = one_of(document, entries.pop("format"), "`format` of `value`", payload_names())
+    if name is None:
+        return None
+    files = PAYLOADS.get(name).files if name in PAYLOADS.names else ()
+    given: dict[str, str] = {}
+    for key, value in entries.items():
+        text: str | None
+        if key in files:
+            text = path_of(document, value, f"`{key}`", settings.folder)
+        elif key in _SECRETS and isinstance(value, yaml.ScalarNode):
+            text = str(value.value)  # may be a variable of the environment
+        else:
+            text = document.text(value, f"`{key}`")
+        if text is not None:
+            given[key] = text
+    texts = {key: given.pop(key) for key in _REGISTRY if key in given}
+    registry = None
+    if "registry" in texts:
+        registry = SchemaRegistry(texts["registry"], texts.get("user", ""), texts.get("password", ""))
+        if not is_address(registry.url):
+            document.problem(
+                "E0841",
+                "`registry` is no address",
+                entries["registry"],
+                "not known",
+                'for example: registry: "https://registry:8081"; name and password are `user` and `password`',
+            )
+    elif texts:
+        document.problem(
+            "E0843", f"`{next(iter(texts))}` without `registry`", node, "has no effect", "remove it"
+        )
+    if len(document.diagnostics) > before:
+        return None
+    return payload_format(name, given, registry)

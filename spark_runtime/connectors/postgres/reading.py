@@ -1,0 +1,143 @@
+"""How tables are read: settings, as the driver and the workers have them.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from cep.schema.stream import Stream
+from spark_runtime.connectors.postgres.connection import Connection
+
+COPY, NOW = "copy", "now"
+"""Where a stream begins: with the rows that are there, or with what changes from now on."""
+
+BEFORE = "before."
+OP, COMMIT_TIME, LSN, TABLE, TRANSACTION, NUMBER = (
+    *("op", "commit_time", "lsn", "table"),
+    *("transaction", "number"),
+)
+METADATA = (OP, COMMIT_TIME, LSN, TABLE, TRANSACTION, NUMBER)
+"""What may be a column besides those of the row; also `BEFORE` and the name of a column."""
+
+MOST_MESSAGES = 500_000
+"""Messages of one micro-batch where the pipeline does not say: the server keeps them in its own files."""
+
+SESSION = {
+    # How values are written depends on these, and each user may have other ones.
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+
+
+class LogRange(NamedTuple):
+    """What was committed at or behind `start` and before `end`; both are LSNs."""
+
+    kind: str  # "log"
+    start: int
+    end: int
+
+
+class CopyRange(NamedTuple):
+    """A file of the first copy: its number, and the number of its first row."""
+
+    kind: str  # "copy"
+    number: int
+    first_row: int
+    lsn: int
+    moment_us: int
+
+
+class TableRange(NamedTuple):
+    """All rows, as they are when a batch reads them."""
+
+    kind: str  # "table"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresReading:
+    """How the rows of tables, and their changes, become events of `stream`.
+
+    Parameters
+    ----------
+    tables
+        Schema and name of each.
+    slot, publication
+        Their names; empty in a batch, which reads no changes.
+    begin
+        `COPY` or `NOW`.
+    creates
+        Whether slot and publication are made if they are not there.
+    keys
+        Keys of the rules: an event with a NULL in each of them is a dead letter.
+    columns
+        What is a column besides those of the row (`METADATA`), by the name of the column.
+    max_events, max_bytes
+        Changes, and bytes of messages, of one micro-batch; a transaction is not cut.
+    nulls_unchanged
+        Whether a value that the log leaves out is NULL. Else its change is a dead letter.
+    log
+        The file in which a stream writes down where it began.
+    """
+
+    stream: Stream
+    connection: Connection
+    tables: tuple[str, ...]
+    slot: str = ""
+    publication: str = ""
+    begin: str = COPY
+    creates: bool = True
+    keys: tuple[tuple[str, ...], ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    max_events: int | None = None
+    max_bytes: int | None = None
+    nulls_unchanged: bool = False
+    log: str = ""
+
+    def connect(self, **more: Any) -> Any:
+        """Return a connection that writes values as the reader of rows expects them; raises InputError."""
+        return self.connection.connect(SESSION, **more)
+
+    @property
+    def of_row(self) -> dict[str, str]:
+        """The columns of the stream that are columns of the tables: name in the stream -> in the tables."""
+        estimated = {self.stream.event_time} if self.stream.device_clock is not None else set()
+        return {
+            field.name: field.column
+            for field in self.stream.fields
+            if field.name not in self.columns and field.name not in estimated
+        }
+
+    @property
+    def of_old_row(self) -> dict[str, str]:
+        """The columns of the stream that are columns of rows before a change."""
+        return {
+            name: what.removeprefix(BEFORE) for name, what in self.columns.items() if what.startswith(BEFORE)
+        }
+
+    @property
+    def passed_over(self) -> str:
+        """The file that says up to which LSN the slot has forgotten what was of other tables."""
+        return f"{self.log}.passed_over"
+
+    @property
+    def copy_folder(self) -> str:
+        """Where the files of the first copy lie."""
+        return f"{self.log}.copy"
+
+    def copy_file(self, number: int) -> str:
+        """Return the name of a file of the first copy."""
+        return f"{self.copy_folder}/{number:06}.csv.zst"
+
+
+def lsn_text(lsn: int) -> str:
+    """Return an LSN as PostgreSQL writes it: ``16/B374D848``."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

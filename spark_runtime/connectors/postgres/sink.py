@@ -1,0 +1,292 @@
+"""Writes a table of PostgreSQL: each micro-batch is one transaction, with its number. On the driver only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cep.errors import InputError
+from spark_runtime.connectors.postgres.connection import Connection
+from spark_runtime.connectors.postgres.statements import LEDGER, Target, takes
+from spark_runtime.connectors.postgres.values import csv_parts
+from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
+
+_CHECK_MS = 3_000
+"""How long a statement may wait before anything runs."""
+
+_LOCK_MS = 60_000
+"""How long another transaction may lock the table while the stream runs."""
+
+_MAX_NAME = 63
+"""Bytes of a name in PostgreSQL."""
+
+_NO_INDEX, _LOCKED, _CANCELLED = "42P10", "55P03", "57014"
+
+
+@dataclass(slots=True)
+class PostgresSink:
+    """A table; see `TableSink`.
+
+    Parameters
+    ----------
+    output
+        What it gets.
+    connection
+        Where the server is.
+    target
+        The table.
+    """
+
+    output: Output
+    connection: Connection
+    target: Target
+    _client: Any = field(default=None, repr=False)  # psycopg.Connection
+    _types: dict[str, str] = field(default_factory=dict)  # of the columns that are there
+    _has_index: bool = False  # whether the table has one on the key
+    _has_plan: bool = True  # whether the ledger has a column for plans
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def check(self) -> None:
+        """Make the table and the ledger if they are missing; write no row and take it back."""
+        self._require_names()
+        with self._connected(_CHECK_MS) as client:
+            client.execute(f"SET LOCAL statement_timeout = {_CHECK_MS}")
+            # Two pipelines that start together must not both make a table.
+            client.execute("SELECT pg_advisory_xact_lock(hashtext('spark-cep'))")
+            if not self._exists(LEDGER):
+                client.execute(self.target.make_ledger())
+            self._has_plan = self._extended()
+            if not self._exists(self.target.name):
+                for statement in self.target.make():
+                    client.execute(statement)
+            client.commit()
+            self._types = self._columns()
+            self._has_index = bool(self.target.key) and self._try(has_index=True)
+            if not self._has_index:
+                if self.target.is_current:
+                    names = ", ".join(part.as_string(client) for part in self.target.key)
+                    raise InputError(
+                        "E0870",
+                        f"table `{self.target.shown}` has no unique index on {names}",
+                        f"CREATE UNIQUE INDEX ON {self.target.shown} ({names})",
+                    )
+                self._try(has_index=False)
+
+    def last(self, run: str) -> Mark | None:
+        """Return the micro-batch that the ledger notes."""
+        with self._connected(_CHECK_MS):
+            return self._noted(run)
+
+    def begin(self, batch: Batch) -> None:
+        """Give up what an interrupted micro-batch left."""
+        from psycopg import Error
+
+        if self._client is not None:
+            try:
+                self._client.rollback()
+                self._client.execute("SELECT")
+                self._client.rollback()
+            except Error:  # the server was started anew, and so is the connection
+                with suppress(Error):
+                    self.close()
+        self._open(_LOCK_MS)
+
+    def write_rows(self, batch: Batch, rows: Collected) -> None:
+        """Put the rows into the table, in a transaction; without rows there is none."""
+        if not rows.n_rows:
+            return
+        with self._said():
+            if batch.run is not None:
+                noted = self._client.execute(*self._raising(batch))
+                if not noted.rowcount:
+                    there = self._noted(batch.run)
+                    self._client.rollback()
+                    assert there is not None
+                    assert there.is_of(batch)
+                    return
+            self._put(rows.tables, has_index=self._has_index)
+
+    def commit(self, batch: Batch) -> None:
+        """Commit the transaction, with the number of the micro-batch in it."""
+        with self._said():
+            self._client.commit()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    # ------------------------------------------------------------ the ledger
+
+    @property
+    def _ledger_name(self) -> str:
+        return f"{self.output.kind} in {self.target.name}"
+
+    def _raising(self, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        """Return the statement that notes a micro-batch, and its values."""
+        values = {"run": batch.run, "output": self._ledger_name, "batch": batch.number, "plan": batch.plan}
+        return self.target.raise_ledger(has_plan=self._has_plan), values
+
+    def _noted(self, run: str) -> Mark | None:
+        """Return what the ledger notes of a stream."""
+        said = self.target.noted(has_plan=self._has_plan)
+        found = self._client.execute(said, (run, self._ledger_name)).fetchone()
+        return None if found is None else Mark(f"table `{self.target.shown}`", *found)
+
+    def _extended(self) -> bool:
+        """Give a ledger of an earlier version its column of plans; return whether the ledger has one."""
+        import psycopg
+
+        place = self.target.ledger.as_string(self._client)
+        said = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'plan'"
+        if self._client.execute(said, (place,)).fetchone() is None:
+            try:
+                with self._client.transaction():  # a savepoint
+                    self._client.execute(self.target.extend_ledger())
+            except psycopg.Error:  # it is another user's, or in use: numbers alone are noted then
+                return False
+        return True
+
+    # ------------------------------------------------------------ rows
+
+    def _put(self, rows: Callable[[], Iterator[pa.Table]], *, has_index: bool) -> None:
+        """Put rows into the table; `rows` gives them, again if it is asked again."""
+        from psycopg.errors import UniqueViolation
+
+        if not has_index:
+            self._copy(rows(), is_staged=False)
+            return
+        if not self.target.is_corrected:
+            # Mostly no row is there already, and the way over a table of their own would cost as much again.
+            with suppress(UniqueViolation), self._client.transaction():  # a savepoint
+                self._copy(rows(), is_staged=False)
+                return
+        self._merge(rows())
+
+    def _merge(self, tables: Iterator[pa.Table]) -> None:
+        """Put rows into the table that may be there already, over a table of their own."""
+        self._client.execute(self.target.stage(self._types))
+        self._copy(tables, is_staged=True)
+        for statement in self.target.merge():
+            self._client.execute(statement)
+
+    def _copy(self, tables: Iterator[pa.Table], *, is_staged: bool) -> None:
+        with self._client.cursor() as cursor, cursor.copy(self.target.copy(is_staged=is_staged)) as copy:
+            for table in tables:
+                for part in csv_parts(table):
+                    copy.write(part)
+
+    # ------------------------------------------------------------ before anything runs
+
+    def _require_names(self) -> None:
+        for name in (*self.target.types, self.target.name):
+            if len(name.encode()) > _MAX_NAME:
+                raise InputError(
+                    "E0870",
+                    f"`{name}` is too long for a name in PostgreSQL, which has at most {_MAX_NAME} bytes",
+                    "rename the measure or the table",
+                )
+
+    def _exists(self, name: str) -> bool:
+        place = Target(self.target.schema, name, self.output, False).place.as_string(self._client)
+        (found,) = self._client.execute("SELECT to_regclass(%s)", (place,)).fetchone()
+        return found is not None
+
+    def _columns(self) -> dict[str, str]:
+        """Return the types of the columns that are there; raises InputError if they do not fit."""
+        place = self.target.place.as_string(self._client)
+        rows = self._client.execute(
+            "SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), "
+            "attnotnull AND NOT atthasdef AND attidentity = '' "
+            "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (place,),
+        ).fetchall()
+        there = {name: full for name, _, full, _ in rows}
+        plain = {name: kind for name, kind, _, _ in rows}
+        for name, _, _, needs_value in rows:
+            if needs_value and name not in self.target.types:
+                raise InputError(
+                    "E0870",
+                    f"table `{self.target.shown}` has a column `{name}` that must have a value, "
+                    "and gets none",
+                    "give the column a default, or name another table",
+                )
+        for name, ours in self.target.types.items():
+            if name not in there:
+                raise InputError(
+                    "E0870",
+                    f"table `{self.target.shown}` has no column `{name}`",
+                    f'ALTER TABLE {self.target.shown} ADD COLUMN "{name}" {ours}; or name another table',
+                )
+            if not (takes(there[name], ours) or (ours == "text" and takes(plain[name], ours))):
+                raise InputError(
+                    "E0870",
+                    f"column `{name}` of table `{self.target.shown}` is of type {there[name]}, "
+                    f"its values are of type {ours}",
+                    "change the type of the column, or name another table",
+                )
+        return there
+
+    def _try(self, *, has_index: bool) -> bool:
+        """Write no row, and take it back; return whether the table has the index that this needs."""
+        from psycopg import errors
+
+        try:
+            self._client.execute(*self._raising(Batch("", 0)))
+            self._copy(iter(()), is_staged=False)
+            if has_index:
+                self._merge(iter(()))
+        except errors.InvalidColumnReference:
+            return False
+        finally:
+            with suppress(Exception):
+                self._client.rollback()
+        return has_index
+
+    # ------------------------------------------------------------ the connection
+
+    def _open(self, lock_ms: int) -> None:
+        if self._client is None:
+            session = {"timezone": "UTC", "lock_timeout": str(lock_ms)}
+            self._client = self.connection.connect(session, autocommit=False)
+
+    @contextmanager
+    def _connected(self, lock_ms: int) -> Iterator[Any]:
+        """Yield a connection, which ends with the block."""
+        self._open(lock_ms)
+        try:
+            with self._said():
+                yield self._client
+        finally:
+            self.close()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Turn an error of PostgreSQL into one that a user can act on."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            with suppress(psycopg.Error):
+                self.close()
+            doing = f"table `{self.target.shown}`"
+            if error.sqlstate in (_LOCKED, _CANCELLED):
+                raise InputError(
+                    "E0871",
+                    f"another transaction locks {doing} of `{self.connection.address}`",
+                    "end it; one run at a time works on a checkpoint",
+                ) from error
+            if (error.sqlstate or "").startswith(("22", "23", "42")) and error.sqlstate != "42501":
+                raise InputError(
+                    "E0870",
+                    f"{doing} does not take the rows: {self.connection.shown(error)}",
+                    "change the table, or name another one",
+                ) from error
+            raise self.connection.failure(error, doing) from error

@@ -1,0 +1,1 @@
+"""Spark's generator of rows as a source."""

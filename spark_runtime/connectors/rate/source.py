@@ -1,0 +1,40 @@
+"""Spark's generator of rows as a source, for trying a pipeline. On the driver only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cep.formats.files import Reading
+from cep.settings.settings import Settings
+from spark_runtime.sources.protocol import SparkSource
+from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
+
+
+class _RateType:
+    """See `SourceType`."""
+
+    settings = ("rows_per_second",)
+
+    def spec(self, settings: Settings) -> SourceSpec | None:
+        return Rate(settings.positive("rows_per_second") or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many rows a second, of columns `timestamp` and `value`."""
+
+    rows_per_second: int
+
+    @property
+    def place(self) -> str:
+        """There is only one."""
+        return ""
+
+    def open(self, context: SourceContext) -> SparkSource:
+        """Return the source."""
+        from spark_runtime.dataflow.by_spark import RateSource
+
+        return RateSource(context.stream, Reading(context.keys, in_worker=True), self.rows_per_second)
+
+
+RATE: SourceType = _RateType()

@@ -1,0 +1,176 @@
+"""The address that rows are posted to, and one connection to it."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from cep.errors import InputError
+from spark_runtime.connectors.secrets import replaced, without_secrets
+
+_CHECK_SECONDS = 5.0
+_MOST_READ = 4 * 1024 * 1024
+"""Bytes of an answer that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address.
+
+    Parameters
+    ----------
+    url
+        In it and in the values of headers `${NAME}` stands for a variable of the environment.
+    headers
+        Name and value of headers.
+    timeout_s
+        How long the server may take to accept a connection, and to answer a request.
+    ca_file
+        Certificates of those whom a server may be certified by; empty: those of the system.
+    is_verified
+        Whether the server's certificate is looked at.
+    other_texts
+        Texts besides these in which variables stand; no message shows what they are.
+    """
+
+    url: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    timeout_s: float = 10.0
+    ca_file: str = ""
+    is_verified: bool = True
+    other_texts: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def shown(self) -> str:
+        """Scheme, host and port, for messages: a path may be a secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def told(self, said: object) -> str:
+        """Return what something said, without secrets."""
+        return without_secrets(said, (self.url, *(value for _, value in self.headers), *self.other_texts))
+
+    def replaced_headers(self) -> dict[str, str]:
+        """Return the headers; raises InputError if a variable is missing or no header can have its value."""
+        found = {name: replaced(name, value) for name, value in self.headers}
+        for name, value in found.items():
+            # The library would say so with the value, which may be a secret.
+            if not (value.isprintable() and value.isascii() and name.isascii()):
+                raise InputError(
+                    "E0853",
+                    f"the header `{name}` has a line feed or another character that no header can have",
+                    "look at the end of the variable of the environment; secrets from files often have one",
+                )
+        return found
+
+    def check(self) -> None:
+        """Connect, and send nothing; raises InputError."""
+        self.replaced_headers()
+        connection = self.connection(min(self.timeout_s, _CHECK_SECONDS))
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            raise self.unreachable(error) from error
+        finally:
+            connection.close()
+
+    def connection(self, timeout_s: float | None = None) -> http.client.HTTPConnection:
+        """Return a connection that is not open yet."""
+        parts = urlsplit(replaced("url", self.url))
+        host, port = parts.hostname or "", parts.port
+        seconds = self.timeout_s if timeout_s is None else timeout_s
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=seconds)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError("E0874", f"`ca_file` cannot be read: {self.ca_file}: {error}") from error
+        if not self.is_verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+
+    @property
+    def target(self) -> str:
+        """Path and query of the address, with secrets."""
+        parts = urlsplit(replaced("url", self.url))
+        return f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+
+    def unreachable(self, error: object) -> InputError:
+        """Return the error for a server that does not answer."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return InputError(
+                "E0874",
+                f"the certificate of `{self.shown}` is refused: {self.told(error.verify_message)}",
+                "name the file of its authority in `ca_file`",
+            )
+        why = "no answer in time" if isinstance(error, socket.timeout) else self.told(error)
+        return InputError(
+            "E0874",
+            f"the webhook `{self.shown}` does not answer: {why}",
+            "start it, or correct `url`; the next run goes on with this micro-batch",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said: the status, headers by name in small letters, and the beginning of the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the request was accepted."""
+        return 200 <= self.status < 300
+
+    @property
+    def reason(self) -> str:
+        """The status in words, and what the body says."""
+        word = http.client.responses.get(self.status, "")
+        text = " ".join(self.body[:500].decode(errors="replace").split())
+        return f"{self.status} {word}{': ' if text else ''}{text}".strip()
+
+
+class Client:
+    """A connection that is kept, and made again when the server has ended it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._headers = endpoint.replaced_headers()
+        self._target = endpoint.target
+        self._connection = endpoint.connection()
+        self._is_used = False  # the server may have ended a connection that was used
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Return the answer to a request; raises OSError or HTTPException."""
+        if self._is_used:
+            try:
+                return self._post(body, headers)
+            except (ConnectionError, http.client.HTTPException):
+                self.close()
+        return self._post(body, headers)
+
+    def _post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        try:
+            self._connection.request("POST", self._target, body, {**self._headers, **headers})
+            response = self._connection.getresponse()
+            found = response.read(_MOST_READ)
+            if response.read(1):
+                self._connection.close()
+        except BaseException:
+            self.close()
+            raise
+        self._is_used = True
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, names, found)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+        self._is_used = False

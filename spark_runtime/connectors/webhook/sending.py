@@ -1,0 +1,207 @@
+"""Messages -> requests, some at a time, each again until it is accepted or refused for good.
+
+One connection sends all rows of a document, one after the other. So no row that withdraws another one is sent
+before it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from zlib import crc32
+
+from cep.errors import CepError, InputError
+from spark_runtime.connectors.webhook.bodies import Body, BulkBody, Verdict
+from spark_runtime.connectors.webhook.endpoint import Answer, Client, Endpoint
+from spark_runtime.sinks.messages import Message
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that was refused for good, and why."""
+
+    message: Message
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What time it is, and how to let it pass.
+
+    Parameters
+    ----------
+    now_s
+        Seconds since any moment.
+    wait
+        Waits so many seconds, or until an event is set.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    wait: Callable[[threading.Event, float], object] = threading.Event.wait
+
+
+@dataclass(slots=True)
+class Sending:
+    """Sends messages to an address.
+
+    Parameters
+    ----------
+    endpoint
+        The address.
+    body
+        What a request says.
+    n_together
+        The most messages of a request.
+    n_parallel
+        The most requests at a time.
+    retry_s
+        How long a request is sent again before the run ends.
+    clock
+        The clock.
+    """
+
+    endpoint: Endpoint
+    body: Body
+    n_together: int = 1
+    n_parallel: int = 4
+    retry_s: float = 300.0
+    clock: Clock = field(default_factory=Clock)
+    _clients: list[Client] = field(default_factory=list)
+
+    def send(self, messages: Sequence[Message]) -> list[Refused]:
+        """Send messages; return those that were refused for good.
+
+        Raises
+        ------
+        InputError
+            The server does not take them (E0874), or refuses everything (E0875).
+        """
+        shares: list[list[Message]] = [[] for _ in range(self.n_parallel)]
+        for message in messages:
+            shares[crc32(message.document.encode()) % self.n_parallel].append(message)
+        while len(self._clients) < self.n_parallel:
+            self._clients.append(Client(self.endpoint))
+        job = _Job(self)
+        # They end with the process, whatever they wait for.
+        threads = [
+            threading.Thread(target=job.run, args=(client, share), daemon=True)
+            for client, share in zip(self._clients, shares, strict=True)
+            if share
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if job.errors:
+            self.close()
+            raise job.errors[0]
+        return job.refused
+
+    def close(self) -> None:
+        """End the connections."""
+        for client in self._clients:
+            client.close()
+        self._clients = []
+
+
+class _Job:
+    """The messages of one micro-batch on their way."""
+
+    def __init__(self, sending: Sending) -> None:
+        self.sending = sending
+        self.ends = threading.Event()  # something went wrong, and nothing more is to be sent
+        self.errors: list[BaseException] = []
+        self.refused: list[Refused] = []
+
+    def run(self, client: Client, messages: list[Message]) -> None:
+        """Send some of them, over one connection."""
+        try:
+            for some in _chunks(messages, self.sending.n_together):
+                if self.ends.is_set():
+                    return
+                self._send(client, some)
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for this one
+            self.errors.append(error)
+            self.ends.set()
+
+    def _send(self, client: Client, messages: list[Message]) -> None:
+        clock, pause_s = self.sending.clock, FIRST_PAUSE_S
+        deadline_s: float | None = None
+        while messages and not self.ends.is_set():
+            failure, wanted_s, rest = self._try(client, messages)
+            if failure is None:
+                return
+            now_s = clock.now_s()
+            if deadline_s is None or len(rest) < len(messages):
+                deadline_s = now_s + self.sending.retry_s
+            if now_s >= deadline_s:
+                raise failure
+            messages = rest
+            # Not all at the same moment: a server that comes back has enough to do.
+            pause = wanted_s if wanted_s is not None else pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+            clock.wait(self.ends, max(0.0, min(pause, deadline_s - now_s)))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _try(
+        self, client: Client, messages: list[Message]
+    ) -> tuple[CepError | None, float | None, list[Message]]:
+        """Send a request; return why something must be sent again, after how long, and what."""
+        sending = self.sending
+        try:
+            answer = client.post(sending.body.text(messages).encode(), sending.body.headers(messages))
+        except (OSError, http.client.HTTPException) as error:
+            return sending.endpoint.unreachable(error), None, messages
+        verdicts = sending.body.verdicts(messages, answer)
+        told = next((why for verdict, why in verdicts if verdict is Verdict.STOP), None)
+        if told is not None:
+            raise InputError(
+                "E0875",
+                f"the webhook `{sending.endpoint.shown}` refuses everything: {sending.endpoint.told(told)}",
+                "look at `url` and `headers`; the next run goes on with this micro-batch",
+            )
+        is_one = isinstance(sending.body, BulkBody) or len(messages) == 1
+        if not is_one and verdicts[0][0] is Verdict.REFUSED:
+            # Only one of them may be to blame.
+            for message in messages:
+                self._send(client, [message])
+            return None, None, []
+        again = []
+        for message, (verdict, why) in zip(messages, verdicts, strict=True):
+            if verdict is Verdict.REFUSED:
+                self.refused.append(Refused(message, sending.endpoint.told(why)))
+            elif verdict is Verdict.AGAIN:
+                again.append((message, why))
+        if not again:
+            return None, None, []
+        failure = InputError(
+            "E0874",
+            f"the webhook `{sending.endpoint.shown}` takes nothing: {sending.endpoint.told(again[0][1])}",
+            "the next run goes on with this micro-batch",
+        )
+        return failure, _retry_after(answer), [message for message, _ in again]
+
+
+def _retry_after(answer: Answer) -> float | None:
+    """Return the seconds that a server asks for; None: it does not say."""
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _chunks(messages: list[Message], n: int) -> Iterator[list[Message]]:
+    rest = iter(messages)
+    while some := list(islice(rest, n)):
+        yield some

@@ -1,0 +1,353 @@
+"""The plan on the driver: events -> prepared rows -> parcels -> the operator's output.
+
+Predicates, filter and projection run before the only shuffle, which moves parcels; the source is read once
+whatever the number of rules and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, partial, reduce
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
+from cep.program.tables import VERSION_COLUMN
+from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
+from spark_runtime.dataflow.frame_readers import TypedReader
+from spark_runtime.dataflow.message_frames import MessageFrame
+from spark_runtime.dataflow.placement import Placement, placements
+from spark_runtime.dataflow.predicates import predicate_bits
+from spark_runtime.dataflow.schema import SPARK_TYPES, quoted, spark_schema, spark_type
+from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
+from spark_runtime.operator.operator import KeyGroups
+from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
+from spark_runtime.tables.content import Content
+from spark_runtime.wire.key_groups import labels
+from spark_runtime.wire.layout import HEARTBEAT, PROGRAM, TEXT, Layout, slot_column
+from spark_runtime.wire.output import (
+    DEAD,
+    KIND,
+    LATE,
+    MATCH,
+    MATCHES_COLUMN,
+    OUTPUT_SCHEMA,
+    carried_schema,
+    is_carried_as_text,
+)
+from spark_runtime.wire.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
+
+MAX_PLANNED_WORDS = 3
+"""Words of predicates (`cep.program.program.MAX_BITS` each) up to which Spark SQL evaluates them."""
+
+_TIME = "_time"
+_FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas can hold
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """The plan for rules that run together.
+
+    Parameters
+    ----------
+    rules
+        The rules.
+    n_groups
+        Number of key groups, and of shuffle partitions. Fixed for the life of a checkpoint.
+    delivery
+        What becomes of the operator's output.
+    has_watermark
+        The events of all streams have a watermark already, and Spark takes no second one.
+    by_own_events
+        Whether the events of a key group show how far it is. Without it each stream has a watermark of its
+        own, and Spark says which of them counts, by default the one that is furthest behind.
+    is_batch
+        Whether the input is complete, so that rules over rules by another key run in stages.
+    tables
+        What static tables hold, unless each micro-batch says it.
+    """
+
+    rules: RuleSet
+    n_groups: int
+    delivery: Delivery = ALL_AS_ROWS
+    has_watermark: bool = False
+    by_own_events: bool = True
+    is_batch: bool = False
+    tables: Mapping[str, Content] = field(default_factory=dict)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Columns of the rows."""
+        return Layout(self.rules)
+
+    @cached_property
+    def labels(self) -> tuple[int, ...]:
+        """Label of each key group."""
+        return labels(self.n_groups, self.n_groups)
+
+    @property
+    def operator(self) -> KeyGroups:
+        """The function that runs on the executors."""
+        return KeyGroups(
+            layout=self.layout,
+            n_groups=self.n_groups,
+            delivery=self.delivery,
+            by_own_events=self.by_own_events,
+            tables=self.tables,
+            first_group=self.labels[0],
+        )
+
+    @property
+    def packer(self) -> Packer:
+        """The function that makes parcels of rows, in the workers."""
+        kinds = self.delivery.kinds | {sink.output.kind for sink in self.delivery.sinks}
+        late = [LATE] if any(kind.startswith(LATE) for kind in kinds) else []
+        return Packer(
+            self.layout, self.labels, frozenset((*late, *(kinds & {DEAD}))), gathers=not self.is_batch
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def rows(self, events: DataFrame, stream: Stream | None = None) -> DataFrame:
+        """Return typed events of `stream` (by default the only one) as rows (`Layout.row_schema`).
+
+        An event has a row for every program and partition that it is of use to; one of no use to any rule is
+        a heartbeat.
+        """
+        stream = stream or self.rules.only_stream()
+        candidates = [
+            row
+            for number, program in enumerate(self.rules.programs)
+            if stream in program.streams
+            for row in self._rows(number, stream)
+        ]
+        if len(candidates) == 1:
+            return events.select(*candidates[0])
+        structs = F.array(*(F.struct(*row) for row in candidates))
+        useful = F.filter(structs, lambda row: row[PROGRAM] >= 0)
+        first = F.slice(structs, 1, 1)  # a heartbeat
+        return events.select(
+            F.explode(F.when(F.size(useful) > 0, useful).otherwise(first)).alias("row")
+        ).select("row.*")
+
+    def _rows(self, number: int, stream: Stream) -> list[list[SparkColumn]]:
+        """Return the columns of a typed event's rows for one program, a row for each role of the stream."""
+        program = self.rules.programs[number]
+        rows = []
+        useful: list[SparkColumn] = []
+        for placement in placements(program, stream):
+            is_useful = placement.is_placed
+            words = [predicate_bits(predicates) for predicates in placement.predicates]
+            if not program.needs_every_event:
+                is_useful = is_useful & reduce(
+                    lambda a, b: a | b, [word != 0 for word in words], F.lit(False)
+                )
+            code = F.when(is_useful, number).otherwise(HEARTBEAT)
+            is_counted = ~reduce(lambda a, b: a | b, useful, F.lit(False))
+            useful.append(is_useful)
+            names = {slot: name for name, slot in self.layout.slots_of[number].items()}
+            row = [code.cast("int").alias(PROGRAM), quoted(stream.event_time).alias(TIME_COLUMN)]
+            for word in range(self.layout.n_words):
+                bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
+                row.append(bits.alias(bits_column(word)))
+            for slot, kind in enumerate(self.layout.slot_types):
+                name = names.get(slot)
+                value = F.lit(None)
+                if name is not None:
+                    value = is_counted if name == COUNTED_COLUMN else _value(program, placement, name)
+                row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
+            rows.append(row)
+        return rows
+
+    # ------------------------------------------------------------ parcels
+
+    def packed(self, *rows: DataFrame) -> DataFrame:
+        """Return the rows of each stream as parcels (`parcels.PARCEL_SCHEMA`)."""
+        if self.by_own_events:
+            rows = (reduce(DataFrame.unionByName, rows),)
+        # Heartbeats are for the watermark.
+        useful = [self._marked(part, TIME_COLUMN, F.col(PROGRAM) != HEARTBEAT) for part in rows]
+        return (
+            reduce(DataFrame.unionByName, useful)
+            .select(*self.layout.row_schema.names)
+            .mapInArrow(self.packer, spark_schema(PARCEL_SCHEMA))
+        )
+
+    @property
+    def has_many_predicates(self) -> bool:
+        """Whether the predicates are too many for the plan.
+
+        Spark rewrites and compiles a plan as a whole: at a thousand predicates that takes many minutes, while
+        the engine evaluates them at a nanosecond each.
+        """
+        n_words = max(len(program.predicates) for program in self.rules.programs)
+        return n_words > MAX_PLANNED_WORDS
+
+    def prepared(
+        self, events: Mapping[Stream, DataFrame | MessageFrame], *, of_all: bool = False
+    ) -> DataFrame:
+        """Return typed events, or messages, of streams as parcels.
+
+        `of_all`: dead letters and what may be late, too.
+        """
+        typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
+        in_python = self.has_many_predicates or of_all or self.rules.has_silent_windows
+        if len(typed) == len(events) and not in_python:
+            rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
+            tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
+            versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]
+            events_packed = [self.packed(*rows)] if rows else []  # views read tables only
+            return reduce(DataFrame.unionByName, [*events_packed, *versions])
+        parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
+        if self.by_own_events:
+            return self.marked(reduce(DataFrame.unionByName, parcels))
+        return reduce(DataFrame.unionByName, map(self.marked, parcels))
+
+    def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
+        if isinstance(events, MessageFrame):
+            decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
+            return events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA))
+        may_be_late = of_all and events.isStreaming
+        reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
+        return events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+
+    def read(
+        self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ) -> DataFrame:
+        """Return as parcels what `reader` makes of `rows` in the workers."""
+        if rows.isStreaming:
+            # Spark gives each file a task, and starts a Python function in it: with a dozen small files in a
+            # micro-batch more time than all the rest. A task for each core takes its share of the files.
+            rows = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
+        return self.marked(rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+
+    def marked(self, parcels: DataFrame) -> DataFrame:
+        """Return parcels; the watermark of a stream follows their times."""
+        return self._marked(parcels, LATEST, F.lit(True)).select(*PARCEL_SCHEMA.names)
+
+    def _marked(self, frame: DataFrame, time_us: str, is_useful: SparkColumn) -> DataFrame:
+        """Return the useful rows. The watermark follows the times of all rows."""
+        if not frame.isStreaming:
+            return frame.where(is_useful)
+        marked = frame.withColumn(_TIME, F.timestamp_micros(time_us))
+        if not self.has_watermark:
+            marked = marked.withWatermark(_TIME, self._delay)
+        # The condition reads the watermarked column, else Spark would move it below the watermark, which
+        # would then stand still while only irrelevant events come.
+        return marked.where(F.col(_TIME).isNull() | is_useful)
+
+    @property
+    def _delay(self) -> str:
+        return f"{self._delay_ms} milliseconds"
+
+    @property
+    def _delay_ms(self) -> int:
+        return -(-self.rules.lateness_us // 1000)
+
+    # ------------------------------------------------------------ operator
+
+    def output(self, parcels: DataFrame) -> DataFrame:
+        """Return what the operator makes of parcels: `operator.OUTPUT_SCHEMA`, several kinds of rows."""
+        return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
+
+    def _batch_output(self, parcels: DataFrame) -> DataFrame:
+        n_stages = self.rules.chains.n_stages
+        if n_stages == 1 or not self.is_batch:
+            return self._grouped(parcels).mapInArrow(self.operator.batch, spark_schema(OUTPUT_SCHEMA))
+        for stage in range(n_stages):
+            is_last = stage == n_stages - 1
+            run = partial(self.operator.batch_stage, packer=self.packer, stage=stage, is_last=is_last)
+            schema = spark_schema(OUTPUT_SCHEMA if is_last else PARCEL_SCHEMA)
+            parcels = self._grouped(parcels).mapInArrow(run, schema)
+        return parcels
+
+    def _grouped(self, parcels: DataFrame) -> DataFrame:
+        """Return the parcels of a batch with each key group in one partition."""
+        # Spark's 200 partitions are too many for small input. It puts small ones together where nobody says
+        # how many there are to be.
+        is_usual = parcels.sparkSession.conf.get("spark.sql.shuffle.partitions") == str(self.n_groups)
+        return parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
+
+    def _stream_output(self, parcels: DataFrame) -> DataFrame:
+        # Spark drops late rows and allows event-time timeouts by the watermarked column that it finds here.
+        # This one is never late, so that the engine sees late rows and can report them.
+        never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": self._delay_ms})
+        return (
+            parcels.select(GROUP, PROGRAM, TEXT, EVENTS, never_late)
+            .groupBy(GROUP)
+            .applyInPandasWithState(
+                self.operator,
+                spark_schema(OUTPUT_SCHEMA),
+                T.StructType([T.StructField("state", T.BinaryType())]),
+                "append",
+                "EventTimeTimeout",
+            )
+        )
+
+    def matches(self, output: DataFrame) -> DataFrame:
+        """Return the matches in the operator's output, with times as timestamps."""
+        schema = self.rules.match_schema
+        columns = [_as_reported(quoted(field.name), field.type).alias(field.name) for field in schema]
+        carried = spark_schema(carried_schema(schema))
+        packed = output.where(F.col(KIND) == MATCH).select(MATCHES_COLUMN)
+        return packed.mapInArrow(self.operator.unpack, carried).select(*columns)
+
+    def findings(self, output: DataFrame) -> DataFrame:
+        """Return all of the operator's output: `kind`, and a column for each kind (`findings.COLUMNS`)."""
+        unpacker = Unpacker(self.rules.match_schema)
+        rows = output.mapInArrow(unpacker, spark_schema(unpacker.schema))
+        match = [
+            _as_reported(F.col(match_column(number)), field.type).alias(field.name)
+            for number, field in enumerate(self.rules.match_schema)
+        ]
+        parts = [F.when(F.col(KIND) == MATCH, F.struct(*match)).alias(MATCH)]
+        for kind, columns in COLUMNS.items():
+            struct = F.struct(*(F.col(column).alias(name) for name, column in columns.items()))
+            parts.append(F.when(F.col(KIND) == kind, struct).alias(kind))
+        return rows.select(F.col(KIND).alias("kind"), *parts)
+
+    def objects(self, output: DataFrame, kind: str, schema: pa.Schema) -> DataFrame:
+        """Return the rows of `kind` in the operator's output whose texts are JSON objects."""
+        parsed = F.from_json(TEXT, spark_schema(schema)).alias("object")
+        return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
+
+
+def _value(program: Program, placement: Placement, name: str) -> SparkColumn:
+    """Return a column of an event's row; what only versions of tables have is NULL."""
+    if name == VERSION_COLUMN:
+        return F.lit(0)
+    return F.lit(None) if name in program.joins.version_types else placement.value(name)
+
+
+def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """Return a column of the operator's output (`operator.carried_type`) in the type that matches have."""
+    if pa.types.is_timestamp(kind):
+        return F.timestamp_micros(column)
+    if pa.types.is_date(kind):
+        return F.date_from_unix_date(column)
+    if pa.types.is_list(kind):
+        if not is_carried_as_text(kind.value_type):
+            return column
+        return F.transform(column, lambda item: _from_inside(item, kind.value_type))
+    if pa.types.is_struct(kind):
+        fields = [_from_inside(column.getField(field.name), field.type).alias(field.name) for field in kind]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return column
+
+
+def _from_inside(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
+    """Return part of a list or an event in the type that matches have."""
+    return column.cast(spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
+
+
+def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:
+    """Return typed events of `stream` without those whose time is NULL or out of its bounds."""
+    time = quoted(stream.event_time)
+    return events.where((time >= stream.min_valid_us) & (time < stream.max_valid_us))

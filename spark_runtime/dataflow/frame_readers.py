@@ -1,0 +1,191 @@
+"""Rows of Spark's -> parcels, in the workers: read by the same code as without Spark, and prepared.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.errors import InputError
+from cep.formats import dead_letter
+from cep.formats.ahead import AheadGuard
+from cep.formats.chunks import Chunk, Piece, checked, with_columns, without
+from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
+from cep.formats.files import BadFile, Reading, refused_chunk, text_reader, values_in_path
+from cep.formats.text.lines import Lines, lines_of_column, without_returns
+from cep.formats.text.text_files import lines_as_utf8
+from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
+from spark_runtime.dataflow.message_frames import NOWHERE
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.wire.loaded import freeze_loaded
+from spark_runtime.wire.parcels import Packer
+from spark_runtime.wire.plan import Plan
+
+PATH, POSITION, MISFIT = "_path", "_position", "_misfit"
+"""Columns of typed events: where each came from; as JSON the values that are not of their declared form."""
+
+
+@dataclass(frozen=True)
+class LineReader:
+    """Lines of text files that only Spark can read as parcels.
+
+    A partition holds whole files, one after another, each from its first line on.
+    """
+
+    packer: Packer
+    stream: Stream
+    file_format: str
+    reading: Reading
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of lines, each with the path of its file; yield parcels."""
+        freeze_loaded()
+        plan = Plan.of_task()
+        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
+
+    def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
+        ahead = reached.guard(self.stream)
+        for path, portions in groupby(_portions(batches), key=itemgetter(0)):
+            for chunk in self._chunks(path, (lines for _, lines in portions), ahead):
+                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us)
+
+    def _chunks(self, path: str, portions: Iterable[Lines], ahead: AheadGuard) -> Iterator[Chunk]:
+        name, position = local_name(path), 1
+        try:
+            for piece in self._pieces(name, portions):
+                position = piece.next_position
+                yield checked(piece, self.stream, self.reading.keys, ahead)
+        except InputError as error:
+            if self.reading.on_bad_file is BadFile.FAIL:
+                raise
+            yield refused_chunk(name, position, self.stream, error)
+
+    def _pieces(self, name: str, portions: Iterable[Lines]) -> Iterator[Piece]:
+        named = values_in_path(name, self.stream, self.reading.pattern)
+        reader = text_reader(name, self.stream, self.file_format, named)
+        for lines in portions:
+            yield from reader.read(lines_as_utf8(lines, reader.encoding))
+        yield from reader.read([], is_last=True)
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Rows of a source that only Spark can read as parcels."""
+
+    packer: Packer
+    stream: Stream
+    reading: Reading
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of typed events with `PATH`, `POSITION` and `MISFIT`; yield parcels."""
+        freeze_loaded()
+        plan = Plan.of_task()
+        yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
+
+    def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
+        ahead = reached.guard(self.stream)
+        for batch in batches:
+            for path in pc.unique(batch.column(PATH)).to_pylist():
+                rows = pa.Table.from_batches([batch])
+                rows = rows.filter(pc.equal(rows.column(PATH), path)).combine_chunks()
+                chunk = self._chunk(local_name(path), rows, ahead)
+                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us)
+
+    def _chunk(self, name: str, rows: pa.Table, ahead: AheadGuard) -> Chunk:
+        named = values_in_path(name, self.stream, self.reading.pattern)
+        schema = event_table_schema(without(self.stream, named))
+        bad = rows.filter(pc.is_valid(rows.column(MISFIT)))
+        rows = rows.filter(pc.is_null(rows.column(MISFIT)))
+        positions = rows.column(POSITION).to_numpy()
+        piece = Piece(name, rows.select(schema.names).cast(schema), positions, (), 1, ())
+        chunk = checked(with_columns(piece, self.stream, named), self.stream, self.reading.keys, ahead)
+        if bad.num_rows == 0:
+            return chunk
+        texts = bad.column(MISFIT).to_pylist()
+        columns = [
+            [_misfit_reason(text, self.stream) for text in texts],
+            [dead_letter.printable(name)] * len(texts),
+            bad.column(POSITION),
+            texts,
+        ]
+        more = pa.table(columns, schema=DEAD_LETTER_SCHEMA)
+        return replace(chunk, dead_letters=pa.concat_tables([chunk.dead_letters, more]))
+
+
+def _misfit_reason(text: str, stream: Stream) -> str:
+    """Return why a row, as JSON of what its misfits have, is no event."""
+    name, value = next(iter(json.loads(text).items()))
+    field = stream.field(name)
+    assert field is not None, name
+    return dead_letter.wrong_type(field, dead_letter.json_text(value))
+
+
+@dataclass(frozen=True)
+class TypedReader:
+    """Typed events of a DataFrame (`spark_runtime.dataflow.schema.typed_events`) as parcels.
+
+    Parameters
+    ----------
+    is_checked
+        Whether there are events that no rule can use, which become dead letters.
+    may_be_late
+        Whether the operator gets the events whole, too, and gives back those that came too late.
+    """
+
+    packer: Packer
+    stream: Stream
+    is_checked: bool = False
+    may_be_late: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of events; yield parcels."""
+        freeze_loaded()
+        keys = self.packer.layout.rules.keys_of(self.stream)
+        for batch in batches:
+            events = pa.Table.from_batches([batch])
+            chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
+            if self.is_checked or self.stream.table is not None:
+                nowhere = np.full(batch.num_rows, NOWHERE, np.int64)  # a row of a DataFrame has no number
+                piece = Piece(self.stream.name, events, nowhere, (), 0, ())
+                # A DataFrame has its event times; nothing is estimated.
+                timed = replace(self.stream, device_clock=None)
+                chunk = checked(piece, timed, keys, AheadGuard(_ANY_TIME_US))
+            yield from self.packer.chunk(chunk, self.stream, None, may_be_late=self.may_be_late)
+
+
+_ANY_TIME_US = 1 << 62
+"""In a DataFrame, events may be ahead of each other by any time. `max_ahead` is for pipelines."""
+
+
+def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Lines]]:
+    """Yield lines of one file each, and before them its path."""
+    for batch in batches:
+        lines, paths = batch.columns
+        start = 0
+        while start < batch.num_rows:
+            path = paths[start].as_py()
+            stop = batch.num_rows
+            if paths[stop - 1].as_py() != path:
+                stop = start + int(np.argmin(np.asarray(pc.equal(paths.slice(start), path))))
+            part = lines.slice(start, stop - start)
+            yield path, without_returns(lines_of_column(part))
+            start = stop
+
+
+def local_name(path: str) -> str:
+    """Return a file's path as a user writes it: without ``file:`` and percent signs."""
+    for scheme in ("file://", "file:"):
+        if path.startswith(scheme):
+            return unquote(path.removeprefix(scheme))
+    return path

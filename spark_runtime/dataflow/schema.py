@@ -1,0 +1,329 @@
+"""Spark's types and ours: a DataFrame's columns as the typed events of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
+
+from cep.errors import InputError
+from cep.expression import Type
+from cep.schema.column_types import ColumnType
+from cep.schema.stream import DDL_TYPES, UNITS, Field, Stream, canonical_ddl
+from cep.schema.text_values import column_from_text
+from cep.schema.time_values import END_US, FIRST_US, times_of_timestamps
+from spark_runtime.dataflow.functions import floor_div
+
+_DDL_OF: dict[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "tinyint",
+    T.ShortType: "smallint",
+    T.IntegerType: "int",
+    T.LongType: "bigint",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.StringType: "string",
+    T.TimestampType: "timestamp",
+    T.TimestampNTZType: "timestamp",
+    T.DateType: "date",
+    T.DecimalType: "decimal",
+    T.BinaryType: "binary",
+    T.ArrayType: "array",
+    T.MapType: "map",
+    T.StructType: "struct",
+}
+
+_WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+_OUR_OWN = "_#"
+"""Columns that begin with these are not a stream's."""
+
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timeZone": "UTC",
+}
+"""How JSON is written: as `cep.schema.column_types` does."""
+
+SPARK_TYPES: dict[pa.DataType, T.DataType] = {
+    pa.bool_(): T.BooleanType(),
+    pa.int64(): T.LongType(),
+    pa.float64(): T.DoubleType(),
+    pa.string(): T.StringType(),
+}
+"""Spark's type for each Arrow type of a prepared batch."""
+
+_WORD_OF: dict[Type, str] = {
+    Type.BOOLEAN: "a boolean",
+    Type.BIGINT: "an integer",
+    Type.DOUBLE: "a floating-point number",
+    Type.STRING: "a string",
+    Type.TIMESTAMP: "a timestamp",
+}
+
+
+def quoted(name: str) -> SparkColumn:
+    """Return the column called exactly `name`, dots and all."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def stream_of_frame(
+    frame: DataFrame,
+    name: str,
+    event_time: str,
+    *,
+    tie_break: Sequence[str] = (),
+    lateness_us: int = 0,
+    deduplicate: bool = False,
+) -> Stream:
+    """Return the stream that `frame` is: every column whose type rules can use."""
+    fields = [
+        Field(column.name, ddl)
+        for column in frame.schema
+        if (ddl := declared_ddl(column.dataType)) is not None and column.name[0] not in _OUR_OWN
+    ]
+    stream = Stream(name, tuple(fields), event_time, tuple(tie_break), lateness_us, deduplicate)
+    for column in (event_time, *tie_break):
+        if column not in frame.columns:
+            raise missing_columns(frame, stream, [column])
+    field = stream.field(event_time)
+    if field is None or field.type is not Type.TIMESTAMP:
+        kind = frame.schema[event_time].dataType.simpleString()
+        raise InputError(
+            "E0605",
+            f"event time `{event_time}` is {kind}, it must be a timestamp",
+            "cast it first: events.withColumn(...)",
+        )
+    return stream
+
+
+def declared_ddl(kind: T.DataType) -> str | None:
+    """Return the type that a stream declares for columns of a Spark type, or None."""
+    found = _column_type(kind)
+    return None if found is None else canonical_ddl(str(found))
+
+
+def _column_type(kind: T.DataType) -> ColumnType | None:
+    name = _DDL_OF.get(type(kind), "")
+    parts: tuple[T.DataType, ...] = ()
+    names: tuple[str, ...] = ()
+    match kind:
+        case T.DecimalType():
+            return ColumnType(name, digits=(kind.precision, kind.scale))
+        case T.ArrayType():
+            parts = (kind.elementType,)
+        case T.MapType():
+            parts = (kind.keyType, kind.valueType)
+        case T.StructType():
+            parts, names = tuple(field.dataType for field in kind), tuple(kind.names)
+    inside = tuple(found for part in parts if (found := _column_type(part)) is not None)
+    return ColumnType(name, inside, names) if name and len(inside) == len(parts) else None
+
+
+def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
+    """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
+
+    A timestamp without a zone is taken in the session's time zone, as Spark does everywhere.
+
+    Raises
+    ------
+    InputError
+        A declared column is missing, or its type cannot be taken as declared.
+    """
+    kinds = {field: _kind_of(frame.schema, field) for field in stream.fields}
+    missing = [field.column for field, kind in kinds.items() if kind is None]
+    if missing:
+        raise missing_columns(frame, stream, missing)
+    columns = []
+    for field, kind in kinds.items():
+        assert kind is not None
+        _require_type(field, kind)
+        columns.append(_typed(field, kind).alias(field.name))
+    return frame.select(*columns, *extra)
+
+
+def misfits(frame: DataFrame, stream: Stream) -> dict[Field, SparkColumn]:
+    """Return for each field that may have them whether a row of `frame` has a value that is not of its form.
+
+    `typed_events` has NULL there.
+    """
+    found = {}
+    for field in stream.fields:
+        kind = _kind_of(frame.schema, field)
+        if kind is not None and (field.unit or field.format or field.zone):
+            found[field] = value_at(field).isNotNull() & _typed(field, kind).isNull()
+    return found
+
+
+def _kind_at(schema: T.StructType, place: Sequence[str]) -> T.DataType | None:
+    """Return the type of a column, or of a field inside structs; None: there is none."""
+    kind: T.DataType = schema
+    for name in place:
+        if not isinstance(kind, T.StructType) or name not in kind.names:
+            return None
+        kind = kind[name].dataType
+    return kind
+
+
+def _kind_of(schema: T.StructType, field: Field) -> T.DataType | None:
+    """Return the type of the value of a field; None: there is none."""
+    kind = _kind_at(schema, field.place)
+    for part in field.element:
+        if isinstance(part, int):
+            kind = kind.elementType if isinstance(kind, T.ArrayType) else None
+        else:
+            kind = _kind_at(kind, (part,)) if isinstance(kind, T.StructType) else None
+    return kind
+
+
+def value_at(field: Field) -> SparkColumn:
+    """Return the column that a field is read from; NULL where a struct or an element on the way is."""
+    column = F.col(".".join("`" + name.replace("`", "``") + "`" for name in field.place))
+    for part in field.element:
+        column = F.get(column, F.lit(part)) if isinstance(part, int) else column.getField(part)
+    return column
+
+
+def missing_columns(frame: DataFrame, stream: Stream, names: Sequence[str]) -> InputError:
+    """Return the error for columns that a DataFrame lacks."""
+    word = "column" if len(names) == 1 else "columns"
+    return InputError(
+        "E0604",
+        f"the events have no {word} {', '.join(f'`{name}`' for name in names)}, "
+        f"which stream `{stream.name}` declares",
+        f"columns of the events: {', '.join(frame.columns)}",
+    )
+
+
+def _require_type(field: Field, kind: T.DataType) -> None:
+    ddl = _DDL_OF.get(type(kind))
+    match field.type:
+        case Type.OPAQUE:
+            fits = declared_ddl(kind) == field.ddl
+        case Type.BIGINT:
+            fits = _WIDTH.get(ddl or "", 65) <= _WIDTH[field.ddl]
+        case Type.DOUBLE if field.is_decimal:
+            fits = ddl == "decimal"
+        case Type.TIMESTAMP:
+            in_form = (field.unit and ddl in ("double", *_WIDTH)) or (field.format and ddl == "string")
+            fits = ddl == field.ddl or bool(in_form)
+        case Type.DOUBLE:
+            fits = ddl in ("float", "double", "tinyint", "smallint", "int", "decimal")
+        case declared:
+            fits = DDL_TYPES.get(ddl or "") is declared
+    if not fits:
+        special = {"decimal": "a decimal", "date": "a date"}.get(field.ddl.partition("(")[0])
+        word = special or _WORD_OF.get(field.type, field.ddl)
+        others = "an integer, a double or " if field.unit else "a string or " if field.format else ""
+        raise InputError(
+            "E0605",
+            f"column `{field.column}` of the events is {kind.simpleString()}, "
+            f"the stream declares {field.declared}",
+            f"the column must be {others}{word} that fits; cast it, or change the declaration",
+        )
+
+
+def _typed(field: Field, kind: T.DataType) -> SparkColumn:
+    column = value_at(field)
+    match field.type:
+        case Type.OPAQUE if field.ddl == "binary":
+            return F.base64(column)
+        case Type.OPAQUE:
+            return F.to_json(column, _JSON)
+        case Type.BIGINT:
+            return column.cast("bigint")
+        case Type.DOUBLE:
+            # A `float` has the nearest 32-bit value, however it came; a decimal is a double first.
+            column = column.cast("double") if isinstance(kind, T.DecimalType) else column
+            return (column.cast("float") if field.ddl == "float" else column).cast("double")
+        case Type.TIMESTAMP if isinstance(kind, T.StringType):
+            return _times_of_texts(field)(column)
+        case Type.TIMESTAMP if isinstance(kind, T.DoubleType):
+            return _times_of_doubles(column, field.unit)
+        case Type.TIMESTAMP if isinstance(kind, T.IntegralType):
+            return _times_of_integers(column.cast("bigint"), field.unit)
+        case Type.TIMESTAMP if field.zone and isinstance(kind, T.TimestampNTZType):
+            return _times_of_local(field.zone)(column)
+        case Type.TIMESTAMP if field.ddl == "date":
+            return F.unix_date(column).cast("bigint") * F.lit(86_400_000_000).cast("bigint")
+        case Type.TIMESTAMP:
+            return F.unix_micros(column.cast("timestamp") if isinstance(kind, T.TimestampNTZType) else column)
+        case _:
+            return column
+
+
+def _times_of_integers(column: SparkColumn, unit: str) -> SparkColumn:
+    """Return counts of a unit as microseconds, as `cep.schema.time_values.times_of_numbers`."""
+    factor, divisor = UNITS[unit]
+    if divisor > 1:
+        return floor_div(column, divisor)
+    return _in_years(F.try_multiply(column, F.lit(factor).cast("bigint")))
+
+
+def _in_years(us: SparkColumn) -> SparkColumn:
+    return F.when((us >= F.lit(FIRST_US)) & (us < F.lit(END_US)), us)
+
+
+def _times_of_doubles(column: SparkColumn, unit: str) -> SparkColumn:
+    factor, divisor = UNITS[unit]
+    scaled = column * F.lit(float(factor)) / F.lit(float(divisor))
+    rounded = F.floor(scaled) if divisor > 1 else F.rint(scaled)
+    of_fraction = _in_years(F.when(_has_64_bits(scaled), rounded.try_cast("bigint")))
+    of_whole = _times_of_integers(column.try_cast("bigint"), unit)
+    return F.when(_has_64_bits(column), F.when(column == F.rint(column), of_whole).otherwise(of_fraction))
+
+
+def _has_64_bits(number: SparkColumn) -> SparkColumn:
+    return (number >= F.lit(-_TWO_63)) & (number < F.lit(_TWO_63))  # in Spark NaN is the largest number
+
+
+_TWO_63 = 2.0**63
+
+
+def _times_of_texts(field: Field) -> Callable[[SparkColumn], SparkColumn]:
+    """Return the reading of texts as times of a form: in the workers, by the code that reads files."""
+
+    def times(texts: pa.Array) -> pa.Array:
+        return column_from_text(texts, field)[0]
+
+    # By its annotations: the stubs know only the form that Spark warns of.
+    return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
+
+
+def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
+    """Return the reading of timestamps without a zone as times of `zone`."""
+
+    def times(values: pa.Array) -> pa.Array:
+        return times_of_timestamps(values, zone)[0]
+
+    return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
+
+
+def spark_schema(schema: pa.Schema) -> T.StructType:
+    """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
+    return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in schema])
+
+
+def spark_type(kind: pa.DataType) -> T.DataType:
+    """Return an Arrow type of `SPARK_TYPES`, or made of them, as Spark's."""
+    if pa.types.is_list(kind):
+        return T.ArrayType(spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return T.MapType(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_decimal(kind):
+        return T.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_date(kind):
+        return T.DateType()
+    if pa.types.is_timestamp(kind):
+        return T.TimestampType()
+    if pa.types.is_binary(kind):
+        return T.BinaryType()
+    narrow = {pa.int8(): T.ByteType(), pa.int16(): T.ShortType(), pa.float32(): T.FloatType()}
+    return {**SPARK_TYPES, **narrow}.get(kind, T.IntegerType())

@@ -1,0 +1,84 @@
+"""Shares of a plan -> parcels, in the workers: the way of every event that we read ourselves.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cep.counts import Counts
+from cep.engine.prepare.device_clocks import DeviceClocks
+from cep.formats.ahead import AheadGuard
+from cep.formats.intake import partition_name
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.sources.protocol import Source, SplitByEvents
+from spark_runtime.wire.loaded import freeze_loaded
+from spark_runtime.wire.parcels import Packer
+from spark_runtime.wire.plan import Plan, Share
+
+TICKS = 1024
+"""Rows of the Spark source that gives each micro-batch of a stream its tasks. Share n belongs to tick n.
+
+It stands in each checkpoint, in Spark's offsets: it must not change.
+"""
+
+
+@dataclass(frozen=True)
+class ShareReader:
+    """Reads shares, by their numbers.
+
+    Parameters
+    ----------
+    sources
+        By stream.
+    batch
+        The shares of a batch; None: of a stream, whose micro-batches have a plan each.
+    """
+
+    sources: Mapping[str, Source]
+    packer: Packer
+    batch: Sequence[Share] | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take batches of numbers; yield the parcels of the shares that belong to them."""
+        freeze_loaded()
+        plan = Plan.of_task() if self.batch is None else Plan(self.batch)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                tick = number % TICKS
+                if tick < len(plan.shares):
+                    parcels = self._share(plan.shares[tick], plan.reached)
+                    yield from self.packer.held_back(parcels, plan.told_us)
+                if tick == 0 and plan.told_us is not None:
+                    yield self.packer.time(plan.told_us)
+                if tick == 0 and plan.asks:
+                    yield self.packer.ask()
+                if tick == 0 and plan.ends:
+                    yield self.packer.end()
+
+    def _share(self, share: Share, reached: Reached) -> Iterator[pa.RecordBatch]:
+        guards: dict[tuple[str, str], AheadGuard] = {}
+        for name, part in share:
+            source = self.sources[name]
+            partition = source.partition(part)
+            guard = guards.get((name, partition))
+            if guard is None:
+                guard = guards[name, partition] = reached.guard(source.stream, partition)
+            counts = Counts()
+            for chunk in source.read(part, guard, counts):
+                place = source.position_text(chunk.source, chunk.latest)
+                placed = replace(chunk, partition=partition, place=place)
+                if isinstance(source, SplitByEvents) and source.splits_by_events:
+                    counts.add(Counts(partitions=source.latest(chunk)))
+                yield from self.packer.chunk(placed, source.stream, reached.watermark_us)
+            yield from self.packer.counted(counts)
+        clocks = {
+            partition_name(self.sources[name].stream, partition): guard.clocks.to_text()
+            for (name, partition), guard in guards.items()
+            if isinstance(guard.clocks, DeviceClocks)
+        }
+        yield from self.packer.counted(Counts(clocks=clocks))

@@ -1,0 +1,38 @@
+"""Static tables that are DataFrames: their rows, collected once."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from cep.errors import InputError
+from cep.schema.stream import Stream
+from cep.schema.text_values import event_table_schema
+from spark_runtime.dataflow.message_frames import MessageFrame
+from spark_runtime.dataflow.schema import typed_events
+from spark_runtime.tables.content import Content
+from spark_runtime.tables.rows import require_few, require_keys
+
+
+def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
+    """Return what a static table holds, as `frame` has it now.
+
+    Raises
+    ------
+    InputError
+        It is a stream or messages (E0826), has too many rows (E0619), rows without a key (E0712), or columns
+        that are not those of the table.
+    """
+    if isinstance(frame, MessageFrame) or frame.isStreaming:
+        raise InputError(
+            "E0826",
+            f"table `{table.name}` is static, and its DataFrame is a stream",
+            "read it with read; or declare the table with an `event_time`, and leave `static` out",
+        )
+    assert table.table is not None
+    typed = typed_events(frame, table)
+    most = table.table.max_rows
+    found = (typed if most is None else typed.limit(most + 1)).toArrow()
+    rows = found.cast(event_table_schema(table))
+    require_few(table, rows.num_rows)
+    require_keys(table, rows, "its DataFrame")
+    return Content.of(rows)

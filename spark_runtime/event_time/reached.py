@@ -1,0 +1,74 @@
+"""How far event time has got when a micro-batch starts: the same in all of its tasks.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cep.counts import Highest, highest_of_json
+from cep.engine.prepare.device_clocks import DeviceClocks
+from cep.formats.ahead import AheadGuard
+from cep.formats.intake import partition_name
+from cep.schema.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What the micro-batches before have reached.
+
+    Parameters
+    ----------
+    watermark_us
+        An event at or before it is late; None: there has been no event yet, or the input is complete.
+    latest
+        By partition (`cep.formats.intake.partition_name`), the latest event time and its place in the input.
+    is_live
+        Whether the stream waits for what comes, so that a wall clock can judge it.
+    clocks
+        By partition, what is known of the clocks of devices (`DeviceClocks.to_text`), where a stream declares
+        them.
+    """
+
+    watermark_us: int | None = None
+    latest: Highest = field(default_factory=dict)
+    is_live: bool = False
+    clocks: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps([self.watermark_us, self.latest, self.is_live, dict(self.clocks)])
+
+    @classmethod
+    def of_json(cls, text: str) -> Reached:
+        """Return what `to_json` wrote."""
+        watermark_us, latest, is_live, clocks = json.loads(text)
+        return cls(watermark_us, highest_of_json(latest), is_live, clocks)
+
+    def guard(self, stream: Stream, partition: str = "") -> AheadGuard:
+        """Return what refuses events of a partition that are too far ahead of the others in it."""
+        now_us = int(time.time() * 1e6) if self.is_live else None
+        name = partition_name(stream, partition)
+        latest_us, _ = self.latest.get(name, (None, ""))
+        clocks = None
+        if stream.device_clock is not None:
+            known = self.clocks.get(name)
+            clocks = DeviceClocks(stream) if known is None else DeviceClocks.of_text(stream, known)
+        return AheadGuard(stream.max_ahead_us, latest_us, now_us, clocks)
+
+    def after(
+        self, latest: Highest, watermark_us: int | None, clocks: Mapping[str, str] | None = None
+    ) -> Reached:
+        """Return what is reached with a micro-batch whose latest events are `latest`.
+
+        `clocks` takes the place of what was known of the same partitions. The watermark goes forward only.
+        """
+        highest = dict(self.latest)
+        for name, seen in latest.items():
+            highest[name] = max(highest.get(name, seen), seen)
+        reached = [us for us in (self.watermark_us, watermark_us) if us is not None]
+        return Reached(max(reached, default=None), highest, self.is_live, {**self.clocks, **(clocks or {})})

@@ -1,0 +1,164 @@
+"""One watermark for each partition of a source; that of the pipeline is the smallest.
+
+A *source partition* is input whose events come in about the order of their times: a source as a whole, each
+of its files, or the events with one value of a column. A partition that falls behind holds the watermark
+back, so that none of its events is late because another partition is ahead (Akidau et al., The Dataflow
+Model, VLDB 2015, section 2.3; per partition as in Flink's and Kafka's consumers). What is known and not yet
+read holds it back too: a folder of many files is caught up without a loss, in whatever order the files are
+read.
+
+All of this is decided on the driver, between two micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from spark_runtime.event_time.partitions import Partition, Partitions, Unread
+
+_MS = 1000
+"""Microseconds in a millisecond."""
+
+
+class Follows(StrEnum):
+    """Which partition the watermark of a pipeline follows."""
+
+    SLOWEST = "slowest"
+    FASTEST = "fastest"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A watermark, and the partition that keeps it there; "": none, it follows the fastest."""
+
+    watermark_us: int | None
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLimit:
+    """How many events may wait for a slow partition, and what happens beyond.
+
+    Parameters
+    ----------
+    events
+        Prepared events in the state of all key groups, after a micro-batch.
+    goes_on
+        False: only what holds the watermark back is read until fewer wait. True: the watermark goes on
+        without the slow partition, whose events are late then.
+    n_bytes
+        Bytes of the events that lie in memory at a time; None: the events alone are counted. A key group's
+        state is one value, and each task holds one.
+    """
+
+    events: int = 1_000_000
+    goes_on: bool = False
+    n_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkRule:
+    """How the watermark of a pipeline follows from its partitions.
+
+    Parameters
+    ----------
+    lateness_us
+        How far the watermark of a partition stays behind its latest event, in microseconds.
+    follows
+        Whether the slowest or the fastest partition decides.
+    idle_after_s
+        By stream: a partition that has given no event for so many seconds of the wall clock, and has none
+        waiting, holds nothing back until it gives one again. A stream that is not named never does so.
+    end_waits_after_us
+        When no partition has given an event for so many microseconds of the wall clock, event time goes on
+        by the wall clock, in steps of that size; None: it waits for events.
+    """
+
+    lateness_us: int
+    follows: Follows = Follows.SLOWEST
+    idle_after_s: Mapping[str, float] = field(default_factory=dict)
+    end_waits_after_us: int | None = None
+
+    def watermark(
+        self,
+        partitions: Partitions,
+        unread: Mapping[str, Unread],
+        now_s: float,
+        given_up: Collection[str] = (),
+    ) -> Held:
+        """Return the watermark of the pipeline; None: it cannot be told yet.
+
+        Partitions that are `given_up` hold nothing back, whatever is known of them; nor do those that have
+        been read to their end.
+
+        The caller lets it go forward only: with a partition that wakes up it may lie further back.
+        """
+        read = {name: p.latest_us for name, p in partitions.items() if p.latest_us is not None}
+        if self.follows is Follows.FASTEST:
+            return Held(max(read.values()) - self.lateness_us) if read else Held(None)
+        awake = {name for name, p in partitions.items() if name in unread or not self.is_idle(p, now_s)}
+        bounds = self.bounds({*awake, *unread}.difference(given_up), partitions, unread)
+        if not bounds:  # all are silent: nothing is behind that could still come
+            return Held(max(read.values()) - self.lateness_us) if read else Held(None)
+        unknown = [name for name, us in bounds.items() if us is None]
+        if unknown:
+            return Held(None, unknown[0])
+        known = {name: us for name, us in bounds.items() if us is not None}
+        holder = min(known, key=lambda name: known[name])
+        is_behind = bool(read) and known[holder] < max(read.values()) - self.lateness_us
+        return Held(known[holder], holder if is_behind else "")
+
+    def bounds(
+        self, names: Collection[str], partitions: Partitions, unread: Mapping[str, Unread]
+    ) -> dict[str, int | None]:
+        """Return the watermark of each of these partitions; None: it cannot be told yet."""
+        bounds: dict[str, int | None] = {}
+        for name in (name for name in (*partitions, *unread) if name in names):
+            partition = partitions.get(name)
+            latest_us = None if partition is None else partition.latest_us
+            reached_us = None if latest_us is None else latest_us - self.lateness_us
+            bounds[name] = self._before_unread(reached_us, unread[name]) if name in unread else reached_us
+        return bounds
+
+    def by_clock(self, partitions: Partitions, now_s: float, since_s: float) -> int | None:
+        """Return the watermark that the wall clock shows; None: some partition gave an event not long ago.
+
+        It is as far behind the clock as the lateness says, and not before the latest event. Spark counts
+        whole milliseconds, so it is one: what waits for the time of the latest event would else wait longer.
+
+        Parameters
+        ----------
+        partitions
+            What was read; the caller knows that nothing is left to read.
+        now_s, since_s
+            The wall clock now, and when this run began: time in which nobody looked does not count.
+        """
+        read = [(p.latest_us, p.seen_s) for p in partitions.values() if p.latest_us is not None]
+        step_us = self.end_waits_after_us
+        if step_us is None or not read:
+            return None
+        silent_us = int((now_s - max(since_s, *(seen_s for _, seen_s in read))) * 1e6)
+        n_steps = silent_us // step_us
+        if n_steps < 1:
+            return None
+        us = max(latest_us for latest_us, _ in read) + max(n_steps * step_us - self.lateness_us, 0)
+        # The lateness that Spark takes off is rounded up.
+        return -(-us // _MS) * _MS + (_MS if self.lateness_us % _MS else 0)
+
+    def is_idle(self, partition: Partition, now_s: float) -> bool:
+        """Return whether a partition without unread input has been silent for long enough."""
+        after_s = self.idle_after_s.get(partition.stream)
+        return after_s is not None and now_s - partition.seen_s >= after_s
+
+    def _before_unread(self, reached_us: int | None, part: Unread) -> int | None:
+        """Return the latest watermark at which no event of a partition's unread input is late.
+
+        The first event of the input may be followed by events that lie nearly `lateness_us` before it, and
+        an event at the watermark is late.
+        """
+        if part.first_us is None:
+            return None
+        first_us = part.first_us - max(self.lateness_us, 1)
+        return first_us if reached_us is None else min(reached_us, first_us)

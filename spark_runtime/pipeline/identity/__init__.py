@@ -1,1 +1,0 @@
-"""What a checkpoint belongs to: its rules, and the history that its sinks know."""

@@ -1,0 +1,45 @@
+"""Python workers that have loaded the engine before the first events come, and are soon free again.
+
+A worker takes seconds to import what it needs and to load the compiled kernels. That can go on while the
+driver plans; otherwise the first micro-batch waits for it.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from spark_runtime.wire.loaded import freeze_loaded
+
+_started: set[str] = set()  # applications
+
+
+def start_warming(spark: SparkSession) -> threading.Thread:
+    """Have a worker for each core load the engine; join the thread to wait for them."""
+
+    def warm() -> None:
+        n = spark.sparkContext.defaultParallelism
+        frame = spark.range(0, n, 1, n).mapInArrow(_load, "id bigint")
+        frame.write.format("noop").mode("overwrite").save()
+
+    application = str(spark.sparkContext.applicationId)
+    # As a daemon: Ctrl-C does not wait for it.
+    thread = threading.Thread(target=(lambda: None) if application in _started else warm, daemon=True)
+    _started.add(application)
+    thread.start()
+    return thread
+
+
+def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pandas  # noqa: F401
+
+    from cep.engine.warm import warm_up
+
+    warm_up()
+    freeze_loaded()
+    yield from batches

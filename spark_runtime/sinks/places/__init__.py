@@ -1,1 +1,0 @@
-"""Where outputs go, and who has written there before."""

@@ -1,1 +1,0 @@
-"""An exchange or a queue of RabbitMQ as a sink."""

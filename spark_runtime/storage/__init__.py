@@ -1,0 +1,1 @@
+"""Files that a run keeps: of a checkpoint on any file system, and the lock of a folder."""

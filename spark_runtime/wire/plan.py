@@ -1,0 +1,161 @@
+"""The plan of a micro-batch: what each task reads, and how far event time had got before.
+
+The driver writes it into the checkpoint before anything of the micro-batch is computed. A micro-batch that is
+repeated after a crash has the same plan, so it reads the same bytes and calls the same events late.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+
+from spark_runtime.event_time.reached import Reached
+from spark_runtime.sources.protocol import Offset, Range, Source
+
+PROPERTY = "cep.plan"
+"""The property of a task that holds the plan of its micro-batch, or the name of the file that does."""
+
+CAP_PROPERTY = "cep.cap"
+"""The property of a task that holds `Plan.cap_us`; empty or missing: None."""
+
+CLOCK_PROPERTY = "cep.clock"
+"""The property of a task that holds `Plan.clock_us`; empty or missing: None."""
+
+MAX_INLINE = 1 << 14
+"""Characters of a plan that is told as it is."""
+
+IDENTITY_DIGITS = 15
+"""Hexadecimal digits of `Plan.identity`: some sinks keep it as a whole number of 64 bits with a sign."""
+
+Share = list[tuple[str, Range]]
+"""What one task reads: ranges, each with the name of its stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a micro-batch reads.
+
+    Parameters
+    ----------
+    shares
+        At most one for each task.
+    offsets
+        By stream, where its source is when they have been read.
+    reached
+        How far event time had got before.
+    ends
+        Whether the input is complete then.
+    cap_us
+        The watermark behind the micro-batch, at most and at least; None: key groups find it out themselves,
+        by the latest of their events.
+    clock_us
+        The watermark behind the micro-batch as the wall clock moves it, beyond `cap_us`, which then is not
+        None and what events show; None: events alone move it.
+    asks
+        Whether every key group is called, also without events, so that it tells its deadline.
+    tables
+        By static table, the digest of what it holds in this micro-batch.
+    identity
+        Follows from the plan and from all plans before it. So it differs from that of every other micro-batch
+        of this number, which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
+    """
+
+    shares: Sequence[Share]
+    offsets: Mapping[str, Offset] = field(default_factory=dict)
+    reached: Reached = field(default_factory=Reached)
+    ends: bool = False
+    cap_us: int | None = None
+    clock_us: int | None = None
+    asks: bool = False
+    tables: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
+
+    def following(self, identity: str) -> Plan:
+        """Return the plan with its own identity, after a plan of this one."""
+        text = f"{identity}{dataclasses.replace(self, identity='').to_json()}"
+        return dataclasses.replace(self, identity=sha256(text.encode()).hexdigest()[:IDENTITY_DIGITS])
+
+    @property
+    def told_us(self) -> int | None:
+        """The watermark that Spark is told; None: it follows the events that are read."""
+        return self.cap_us if self.clock_us is None else self.clock_us
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        reached = self.reached.to_json()
+        members = [f.name for f in dataclasses.fields(self) if f.name not in ("reached", "tables")]
+        members += ["tables"] if self.tables else []
+        return json.dumps({**{name: getattr(self, name) for name in members}, "reached": reached})
+
+    @classmethod
+    def of_json(cls, text: str) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        found = json.loads(text)
+        shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
+        reached = Reached.of_json(found["reached"])
+        # Plans of before have no more than that.
+        more = (
+            found.get("clock_us"),
+            found.get("asks", False),
+            found.get("tables", {}),
+            found.get("identity", ""),
+        )
+        return cls(shares, found["offsets"], reached, found["ends"], found["cap_us"], *more)
+
+    @classmethod
+    def of_task(cls) -> Plan:
+        """Return the plan of the micro-batch that the running task belongs to."""
+        context = TaskContext.get()
+        told = None if context is None else context.getLocalProperty(PROPERTY)
+        if told is None:
+            return cls(())
+        return cls.of_json(told if told.startswith("{") else Path(told).read_text())
+
+
+def cap_of_task() -> int | None:
+    """Return `Plan.cap_us` of the micro-batch that the running task belongs to."""
+    return _time_of_task(CAP_PROPERTY)
+
+
+def clock_of_task() -> int | None:
+    """Return `Plan.clock_us` of the micro-batch that the running task belongs to."""
+    return _time_of_task(CLOCK_PROPERTY)
+
+
+def _time_of_task(name: str) -> int | None:
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty(name)
+    return int(told) if told else None
+
+
+def shares(
+    ranges: Sequence[tuple[str, int, Range]], n_tasks: int, sources: Mapping[str, Source]
+) -> list[Share]:
+    """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size.
+
+    Where devices have clocks of their own, the ranges of a source partition stay together, in their order.
+    """
+    together: dict[Any, tuple[int, Share]] = {}
+    for number, (stream, n_bytes, part) in enumerate(ranges):
+        source = sources[stream]
+        is_ordered = source.stream.device_clock is not None
+        key = (stream, source.partition(part)) if is_ordered else number
+        size, share = together.setdefault(key, (0, []))
+        share.append((stream, part))
+        together[key] = size + n_bytes, share
+    parts: list[Share] = [[] for _ in range(min(n_tasks, len(together)))]
+    sizes = [0] * len(parts)
+    for n_bytes, share in sorted(together.values(), key=lambda item: -item[0]):
+        smallest = sizes.index(min(sizes))
+        parts[smallest] += share
+        sizes[smallest] += n_bytes
+    return parts
