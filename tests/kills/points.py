@@ -41,8 +41,7 @@ class File:
     pattern: str
 
 
-_SINKS = "spark_runtime.sinks"
-_SOURCES = "spark_runtime.sources"
+_CONNECTORS = "spark_runtime.connectors"
 _BATCHES = "spark_runtime.pipeline.micro_batches"
 
 OF_THE_RUN: Mapping[str, Call | File] = {
@@ -66,7 +65,7 @@ def _around(says: str, module: str, name: str) -> dict[str, Call | File]:
 
 def _of_rows(name: str, module: str, kind: str) -> dict[str, Call | File]:
     """Return the points of a sink that is written on the driver."""
-    where = f"{_SINKS}.{module}"
+    where = f"{_CONNECTORS}.{module}"
     return {
         **_around(f"the write of {name}", where, f"{kind}.write_rows"),
         **_around(f"the commit of {name}", where, f"{kind}.commit"),
@@ -74,17 +73,19 @@ def _of_rows(name: str, module: str, kind: str) -> dict[str, Call | File]:
 
 
 _OF_FOLDERS: Mapping[str, Call | File] = {
-    **_around("the commit of a folder", f"{_SINKS}.folder", "FolderSink.commit"),
-    "a folder is removed": Call(f"{_SINKS}.folder", "shutil.rmtree", AFTER),
+    **_around("the commit of a folder", f"{_CONNECTORS}.files.sink", "FolderSink.commit"),
+    "a folder is removed": Call(f"{_CONNECTORS}.files.sink", "shutil.rmtree", AFTER),
 }
 
 OF_SINKS: Mapping[str, Mapping[str, Call | File]] = {
-    "json": {"after the write of json": Call(f"{_SINKS}.folder", "FolderSinkOfSpark.write_batch", AFTER)},
+    "json": {
+        "after the write of json": Call(f"{_CONNECTORS}.files.sink", "FolderSinkOfSpark.write_batch", AFTER)
+    },
     "parquet": _OF_FOLDERS,
     "csv": _OF_FOLDERS,
     "kafka": {
-        **_of_rows("kafka", "topic", "TopicSink"),
-        "in the commit of kafka": Call(f"{_SINKS}.topic", "TopicSink._repeated", AFTER),
+        **_of_rows("kafka", "kafka.sink", "TopicSink"),
+        "in the commit of kafka": Call(f"{_CONNECTORS}.kafka.sink", "TopicSink._repeated", AFTER),
     },
     "postgres": _of_rows("postgres", "postgres.sink", "PostgresSink"),
     "delta": _of_rows("delta", "delta.sink", "DeltaSink"),
@@ -92,21 +93,21 @@ OF_SINKS: Mapping[str, Mapping[str, Call | File]] = {
     "rabbitmq": _of_rows("rabbitmq", "rabbitmq.sink", "RabbitSink"),
 }
 
-_OF_LOGS = _around("the commit of the source", f"{_SOURCES}.messages.planner", "MessagePlanner.commit")
+_OF_LOGS = _around("the commit of the source", f"{_CONNECTORS}.message_logs.planner", "MessagePlanner.commit")
 
 OF_SOURCES: Mapping[str, Mapping[str, Call | File]] = {
-    "files": _around("the commit of the source", f"{_SOURCES}.folders.folder", "FolderPlanner.commit"),
+    "files": _around("the commit of the source", f"{_CONNECTORS}.files.source", "FolderPlanner.commit"),
     "kafka": _OF_LOGS,
     "nats": _OF_LOGS,
     "kinesis": _OF_LOGS,
     "rabbitmq_stream": _OF_LOGS,
     "postgres": {
-        **_around("the commit of the source", f"{_SOURCES}.postgres.planner", "PostgresPlanner.commit"),
-        "in the first copy": Call(f"{_SOURCES}.postgres.first_copy", "onto_disk", AFTER),
-        "before the slot is noted": Call(f"{_SOURCES}.postgres.planner", "_write", BEFORE),
-        **_around("the slot moves on", f"{_SOURCES}.postgres.server", "advance"),
+        **_around("the commit of the source", f"{_CONNECTORS}.postgres.planner", "PostgresPlanner.commit"),
+        "in the first copy": Call(f"{_CONNECTORS}.postgres.first_copy", "onto_disk", AFTER),
+        "before the slot is noted": Call(f"{_CONNECTORS}.postgres.planner", "_write", BEFORE),
+        **_around("the slot moves on", f"{_CONNECTORS}.postgres.server", "advance"),
     },
-    "spool": _around("the commit of the source", f"{_SOURCES}.spool.planner", "SpoolPlanner.commit"),
+    "spool": _around("the commit of the source", f"{_CONNECTORS}.spool.planner", "SpoolPlanner.commit"),
 }
 
 MOMENT = "any moment"

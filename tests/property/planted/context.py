@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from tests.property.planted.fault import Fault
 
-_CONTEXT = "cep/engine/context"
-_WINDOWS = f"{_CONTEXT}/kernels"
+_ENGINE = "cep/engine"
+_WINDOWS = f"{_ENGINE}/windows/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
 _SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
 _PANES, _SLIDING = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/sliding.py"
-_ENDS = f"{_CONTEXT}/ends.py"
+_ENDS = f"{_ENGINE}/window_rules/ends.py"
 _PACKING = "cep/engine/kernels/columns/packing.py"
-_SILENT, _WINDOW_RULES = f"{_CONTEXT}/silent_windows.py", f"{_CONTEXT}/window_rules.py"
-_CHANGES, _TABLES, _KEPT = f"{_CONTEXT}/changes.py", f"{_CONTEXT}/tables.py", f"{_CONTEXT}/kept_rows.py"
+_SILENT, _WINDOW_RULES = (
+    f"{_ENGINE}/window_rules/silent_windows.py",
+    f"{_ENGINE}/window_rules/window_rules.py",
+)
+_CHANGES, _TABLES, _KEPT = (
+    f"{_ENGINE}/tables/changes.py",
+    f"{_ENGINE}/tables/tables.py",
+    f"{_ENGINE}/keys/kept_rows.py",
+)
 _VIEWS, _VIEW_ROWS = "cep/compiler/analysis/views.py", "cep/compiler/analysis/view_rows.py"
 
 FAULTS = (
@@ -242,14 +249,14 @@ FAULTS = (
     ),
     Fault(
         "a deleted version stays valid",
-        f"{_CONTEXT}/kept_rows.py",
+        f"{_ENGINE}/keys/kept_rows.py",
         "self._is_there[places] = ~is_deleted",
         "self._is_there[places] = True",
         only="tables",
     ),
     Fault(
         "versions of different times collapse before their time",
-        f"{_CONTEXT}/tables.py",
+        f"{_ENGINE}/tables/tables.py",
         "is_same = (places[1:] == places[:-1]) & (times_us[1:] == times_us[:-1])",
         "is_same = places[1:] == places[:-1]",
         only="tables",

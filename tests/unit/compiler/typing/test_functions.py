@@ -83,7 +83,7 @@ def test_engine_and_oracle_compute_each_function(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.isidentifier()])
 def test_spark_has_a_line_for_each_function(name: str) -> None:
     plan = "".join(
-        (ROOT / "spark_runtime/plan" / file).read_text() for file in ("predicates.py", "functions.py")
+        (ROOT / "spark_runtime/dataflow" / file).read_text() for file in ("predicates.py", "functions.py")
     )
     of_dates = re.search(r"DATE_PARTS = \((.*?)\)", (ROOT / "cep/program/opcodes.py").read_text(), re.DOTALL)
     assert of_dates is not None
