@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def umask(bits: int) -> Iterator[None]:
-    """Take `bits` away from new files and folders of this process, and of processes that it starts meanwhile."""
+    """Take `bits` away from the mode of files that this process, or one that it starts, creates meanwhile."""
     before = os.umask(bits)
     try:
         yield

@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "a version is valid an instant late",
-        f"{_CONTEXT}/kernels/rows.py",
+        f"{_ENGINE}/keys/kernel.py",
         "if due_us[middle] <= time_us[event]:",
         "if due_us[middle] < time_us[event]:",
         only="tables",
@@ -263,14 +263,14 @@ FAULTS = (
     ),
     Fault(
         "of versions of one time the first counts",
-        f"{_CONTEXT}/versions.py",
+        f"{_ENGINE}/tables/versions.py",
         'columns["arrival"] = order[places]',
         'columns["arrival"] = -order[places]',
         only="tables",
     ),
     Fault(
         "what a condition says of tables is not asked",
-        f"{_CONTEXT}/columns.py",
+        f"{_ENGINE}/windows/context_columns.py",
         "return _refined(joins.refined, events)",
         "return _refined((), events)",
         only="tables",
