@@ -217,7 +217,7 @@ def messages(
         What becomes of rows without a value: ``pass_over``, or ``dead_letter``.
     settings
         Those of the format: ``schema``, ``descriptor``, ``message``, ``framing``, ``registry``, ``user``,
-        ``password``; see docs/payloads.md.
+        ``password``; see docs/connectors/payloads.md.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Typed rules -> typed rules that say more of the same: what follows a loop is told to the loop.
 
-An absence behind a loop holds between its repetitions as well (docs/semantics.md, "Absence"). The automaton
-is built fragment by fragment, and the fragment of a loop does not see what follows the loop. So each loop
-gets to know the absences behind it before anything is built.
+An absence after a loop holds between its repetitions as well (docs/language/semantics.md, "Absence").
+The automaton is built fragment by fragment, and the fragment of a loop does not see what follows the loop.
+So each loop gets to know the absences after it before anything is built.
 """
 
 from __future__ import annotations

@@ -347,11 +347,11 @@ SPOOL: dict[str, str] = {
 """E095. The spool: `cep spool`, and pipelines that read one."""
 
 PAGES: dict[str, dict[str, str]] = {
-    "docs/errors.md": SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS,
-    "docs/input.md": FILES,
-    "docs/cli.md": LIBRARY,
-    "docs/spool.md": SPOOL,
-    "docs/pipeline.md": PLUG_INS | STATE | SPARK,
+    "docs/reference/errors.md": SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS,
+    "docs/reference/input.md": FILES,
+    "docs/reference/cli.md": LIBRARY,
+    "docs/connectors/spool.md": SPOOL,
+    "docs/reference/pipeline.md": PLUG_INS | STATE | SPARK,
 }
 """Page -> the codes that it explains."""
 

@@ -22,7 +22,7 @@ FORMATS: Registry[AnyFormat] = Registry(
         ("name", "suffixes", "name_in_spark", "read"),  # FileFormat
     ),
 )
-"""Other packages register theirs in the group ``cep.formats`` (docs/pipeline.md, "Plug-ins")."""
+"""Other packages register theirs in the group ``cep.formats`` (docs/reference/pipeline.md, "Plug-ins")."""
 
 
 def format_of_name(file: str) -> str | None:

@@ -1,6 +1,6 @@
 """How kernels are compiled: once, for every rule, without two things that numba adds for safety.
 
-These two would multiply the run time of the loops (docs/decisions/0007):
+These two would multiply the run time of the loops (docs/design/decisions/0007):
 
 - *Counts of references.* Kernels make no arrays, so numba need not count references to those they are given.
   It would do so with two atomic operations for each array and each part, inlined or not.
@@ -67,7 +67,7 @@ def _unsigned(index: types.Type) -> types.Type:
 class _PartCode(JITCodeLibrary):
     """The code of a part. It becomes machine code in the kernels that use it, and nowhere else.
 
-    numba would do that for each part as well, together with all parts that it calls (docs/decisions/0015).
+    numba would do that for each part as well, together with all parts that it calls (decision 15).
     """
 
     @property
@@ -181,7 +181,7 @@ def inlined(function: _F) -> _F:
 def outlined(function: _F) -> _F:
     """Compile a part that is rarely needed. LLVM may still inline it, and does where its caller is inlined.
 
-    Loops without these parts inside are half as large, and up to three times slower (docs/decisions/0015).
+    Loops without these parts inside are half as large, and up to three times slower (decision 15).
     """
     return _part(function, {})
 

@@ -40,7 +40,7 @@ class FrontEnd(Protocol):
 
 
 class _RuleText:
-    """The language of docs/grammar.md."""
+    """The language of docs/language/grammar.md."""
 
     suffixes = (".cep",)
 

@@ -27,6 +27,7 @@ def require_pipeline(source: Source) -> None:
     problem = Diagnostic(
         "E0831",
         f"`{source.name}` is {what}, not a pipeline",
-        help=f"{instead}; a pipeline is a YAML file with `rules`, `source` and `sinks` (docs/pipeline.md)",
+        help=f"{instead}; a pipeline is a YAML file with `rules`, `source` and `sinks` "
+        "(docs/reference/pipeline.md)",
     )
     raise RuleError([problem])

@@ -59,7 +59,7 @@ _POLL_SECONDS = 0.25
 _HEAP_FOR_WAITING = 11
 """Java's heap is to be so many times the bytes of the waiting events that tasks hold at a time.
 
-Each value of the state store is in the heap several times (docs/decisions/0023-a-limit-of-what-waits.md).
+Each value of the state store is in the heap several times (docs/design/decisions, 23).
 """
 
 

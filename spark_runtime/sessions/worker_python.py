@@ -38,7 +38,7 @@ _PACKAGES = {
 
 _HELP = (
     "set PYSPARK_PYTHON to a Python {version} that has spark-cep[spark], on every machine; "
-    "see docs/running.md"
+    "see docs/operate/running.md"
 )
 
 _checked: set[str] = set()
@@ -171,7 +171,7 @@ def _require_ours(answer: dict[str, Any]) -> None:
             "E0807",
             f"Spark's workers have another spark-cep ({answer['file'] or python}) "
             f"than this process ({Path(__file__)})",
-            "install the same version on every machine; see docs/running.md",
+            "install the same version on every machine; see docs/operate/running.md",
         )
 
 

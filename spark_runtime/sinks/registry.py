@@ -104,7 +104,7 @@ SINKS: Registry[SinkType] = Registry(
     },
     (("settings", "kinds", "spec"),),
 )
-"""Other packages register theirs in the group ``cep.sinks`` (docs/pipeline.md, "Plug-ins")."""
+"""Other packages register theirs in the group ``cep.sinks`` (docs/reference/pipeline.md, "Plug-ins")."""
 
 
 def sink_names(kind: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ SOURCES: Registry[SourceType] = Registry(
     },
     (("settings", "spec"),),
 )
-"""Other packages register theirs in the group ``cep.sources`` (docs/pipeline.md, "Plug-ins")."""
+"""Other packages register theirs in the group ``cep.sources`` (docs/reference/pipeline.md, "Plug-ins")."""
 
 _FILES: Registry[Callable[[str], SourceType]] = Registry(
     "source",

@@ -1,4 +1,4 @@
-"""Intended differences from Flink. This module names the patterns; docs/flink.md gives the reasons.
+"""Intended differences from Flink. This module names the patterns; docs/start/flink.md gives the reasons.
 
 Whether a difference can occur is decided from the pattern alone. Some differences can change only a part of
 the answer (`Part`).
@@ -39,7 +39,7 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference: its name in docs/flink.md, and a test for the patterns that it concerns.
+    """One difference: its name in docs/start/flink.md, and a test for the patterns that it concerns.
 
     The test sees the pattern as Flink reads it, or the pattern as it was built (`as_built`).
     """

@@ -168,7 +168,7 @@ class _Writer:
             if stage.gap_ms:
                 raise UntranslatableError(
                     f"a limit on the gap before {stage.name}: the event that a strict absence looks at may "
-                    "come at any time, since only events that are taken have a gap (docs/flink.md)"
+                    "come at any time, since only events that are taken have a gap (docs/start/flink.md)"
                 )
             return [negated]
         # The limit of a notFollowedBy applies only to a state at the end of the pattern.

@@ -1,4 +1,4 @@
-"""Each answer agrees with the recorded answer of Flink, or docs/flink.md says why it differs."""
+"""Each answer agrees with the recorded answer of Flink, or docs/start/flink.md says why it differs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.compare import AGREES, NOT_COMPARED, Verdict, judge
 from tests.conformance.differences import DIFFERENCES, differences_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "flink.md"
+PAGE = ROOT / "docs" / "start" / "flink.md"
 DRAWN = ("flink_suite.jsonl.gz", "flink_random.jsonl.gz")
 FILES = (*DRAWN, "flink_rare.jsonl.gz")  # the last file shows differences that the others do not show
 

@@ -2,8 +2,8 @@
 
 A pipeline has one source and several sinks, so a kill tries a pair with each of them. It is killed at a point
 (`tests.kills.points`), gets more events, goes on and is killed again. In the end each sink must have the
-matches of a local run over all events: none is lost, and none is there twice where docs/guarantees.md says
-exactly once. Elsewhere only the same row may be there again.
+matches of a local run over all events: none is lost, and none comes twice where
+docs/operate/guarantees.md says exactly once. Elsewhere only the same row may come again.
 """
 
 from __future__ import annotations

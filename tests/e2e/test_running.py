@@ -1,4 +1,4 @@
-"""The code and the commands of `docs/running.md` do what it says, in processes of their own."""
+"""The code and the commands of `docs/operate/running.md` do what it says, in processes of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-RUNNING = (ROOT / "docs/running.md").read_text()
+RUNNING = (ROOT / "docs/operate/running.md").read_text()
 
 
 def blocks(text: str, kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`docs/tutorial.md`: its files and commands, one after another in one folder, print what stands there."""
+"""`docs/start/tutorial.md`: its files and commands, one after another in one folder, print what it shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "start" / "tutorial.md").read_text()
 
 # A file has its name in the line before it; a console has commands, each with its output.
 _BLOCK = re.compile(r"([^\n]*)\n\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

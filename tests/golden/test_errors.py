@@ -11,7 +11,7 @@ from cep.diagnostics.codes import PAGES
 from tests.golden.errors_cases import golden_path, names, said_about
 
 _ROOT = Path(__file__).parents[2]
-CODES = PAGES["docs/errors.md"]
+CODES = PAGES["docs/reference/errors.md"]
 _OF_RULES = ("language", "compiler", "settings", "diagnostics")
 _OF_PIPELINES = "settings.py"  # what pipeline files share; their codes are on another page
 
@@ -33,7 +33,8 @@ def test_every_code_has_an_example(code):
 
 
 def test_every_code_has_an_entry_in_the_documentation_under_its_meaning():
-    headings = re.findall(r"^### ([EW]\d{4}): (.+)$", (_ROOT / "docs/errors.md").read_text(), re.MULTILINE)
+    page = (_ROOT / "docs/reference/errors.md").read_text()
+    headings = re.findall(r"^### ([EW]\d{4}): (.+)$", page, re.MULTILINE)
     assert {code: meaning for code, meaning in headings if code in CODES} == CODES
     assert len(headings) == len(dict(headings))
 

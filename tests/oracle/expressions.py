@@ -1,4 +1,4 @@
-"""Evaluation of expressions for one event at a time (docs/semantics.md, "Predicates" and "Expressions")."""
+"""Expressions of one event at a time (docs/language/semantics.md, "Predicates" and "Expressions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windowed aggregates, computed anew for each event (docs/semantics.md, "Windowed values")."""
+"""Windowed aggregates, computed anew for each event (docs/language/semantics.md, "Windowed values")."""
 
 from __future__ import annotations
 

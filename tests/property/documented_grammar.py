@@ -1,4 +1,4 @@
-"""Random texts of the documented grammar (docs/grammar.md). They keep the grammar and the parser in step."""
+"""Random texts of the grammar of docs/language/grammar.md. They keep the grammar and the parser in step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-_PAGE = Path(__file__).parents[2] / "docs/grammar.md"
+_PAGE = Path(__file__).parents[2] / "docs/language/grammar.md"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def seeds(*, rules: bool) -> tuple[str, ...]:
     files = [path for folder in folders for path in (_ROOT / folder).rglob("*") if path.suffix in suffixes]
     texts = [path.read_text() for path in sorted(files)]
     language = "cep" if rules else "yaml"
-    for page in [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]:
+    for page in [_ROOT / "README.md", *sorted((_ROOT / "docs").rglob("*.md"))]:
         texts += re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return tuple(text for text in texts if len(text) < 20_000)
 

@@ -31,7 +31,7 @@ from cep.settings.source_file import source_of
 from cep.settings.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from tests.property.hostile_text import Text, draw, every_bomb
 
-CODES = PAGES["docs/errors.md"]
+CODES = PAGES["docs/reference/errors.md"]
 
 MAX_SECONDS = 0.2
 """Limit on a machine that does `_effort` in `USUAL_EFFORT`. A slower or busy machine may take longer."""

@@ -1,4 +1,4 @@
-"""The example of `docs/kafka.md` does what the page says."""
+"""The example of `docs/connectors/kafka.md` does what the page says."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ def test_the_example_gives_the_output_that_the_page_shows(
     (tmp_path / "card_testing.cep").write_text(blocks("README.md", "cep")[0])
     (tmp_path / "events.jsonl").write_text(blocks("README.md", "json")[0])
     sending, reading = (
-        code.replace("localhost:9092", broker.address) for code in blocks("docs/kafka.md", "python")
+        code.replace("localhost:9092", broker.address)
+        for code in blocks("docs/connectors/kafka.md", "python")
     )
     file = tmp_path / "pipeline.yaml"
-    file.write_text(blocks("docs/kafka.md", "yaml")[0].replace("localhost:9092", broker.address))
+    file.write_text(blocks("docs/connectors/kafka.md", "yaml")[0].replace("localhost:9092", broker.address))
     names: dict[str, Any] = {}
     exec(sending, names)
     run_pipeline(file, console=Console(file=StringIO()), quiet=True)
@@ -48,11 +49,11 @@ def test_the_example_gives_the_output_that_the_page_shows(
     with redirect_stdout(shown):
         exec(reading, names)
     names.clear()  # its clients end before the broker does
-    assert shown.getvalue() == blocks("docs/kafka.md", "text")[0]
+    assert shown.getvalue() == blocks("docs/connectors/kafka.md", "text")[0]
 
 
 def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
-    example, columns, sinks, options, tls, via_spark = blocks("docs/kafka.md", "yaml")
+    example, columns, sinks, options, tls, via_spark = blocks("docs/connectors/kafka.md", "yaml")
     stream = "schema: {id: bigint, ts: timestamp, card_id: string, received_at: timestamp, trace_id: string}"
     (tmp_path / "streams.yaml").write_text(f"streams: {{transactions: {{event_time: ts, {stream}}}}}")
     (tmp_path / "r.cep").write_text("RULE r FROM transactions PARTITION BY id PATTERN a DEFINE a AS id > 0")
@@ -74,4 +75,4 @@ def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
     assert spec.place == "transactions via spark"
     jars = dict(pipeline.spark)["spark.jars"].split(",")
     assert [f"{jar.split(':')[1]}-{jar.split(':')[2]}.jar" for jar in JARS] == jars
-    assert [jar for jar in JARS if f"`{jar}`" not in (ROOT / "docs/kafka.md").read_text()] == []
+    assert [jar for jar in JARS if f"`{jar}`" not in (ROOT / "docs/connectors/kafka.md").read_text()] == []

@@ -50,7 +50,8 @@ def test_the_example_of_nats_gives_the_output_that_the_page_shows(
     spark: SparkSession, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    require_shown("docs/nats.md", tmp_path, lambda text: text.replace("localhost:4222", nats_server.address))
+    page, address = "docs/connectors/nats.md", nats_server.address
+    require_shown(page, tmp_path, lambda text: text.replace("localhost:4222", address))
 
 
 def test_the_example_of_kinesis_gives_the_output_that_the_page_shows(
@@ -58,7 +59,8 @@ def test_the_example_of_kinesis_gives_the_output_that_the_page_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     address = kinesis_server.address
-    require_shown("docs/kinesis.md", tmp_path, lambda text: text.replace("http://localhost:5000", address))
+    page = "docs/connectors/kinesis.md"
+    require_shown(page, tmp_path, lambda text: text.replace("http://localhost:5000", address))
 
 
 def test_the_example_of_rabbitmq_gives_the_output_that_the_page_shows(
@@ -70,11 +72,11 @@ def test_the_example_of_rabbitmq_gives_the_output_that_the_page_shows(
         sent = text.replace('"localhost", 5552', f'"127.0.0.1", {rabbit.stream_port}')
         return sent.replace("localhost:5552", f"127.0.0.1:{rabbit.stream_port}")
 
-    require_shown("docs/rabbitmq_streams.md", tmp_path, at)
+    require_shown("docs/connectors/rabbitmq_streams.md", tmp_path, at)
 
 
 def test_the_settings_of_the_common_page_are_read(tmp_path: Path) -> None:
-    (columns,) = blocks("docs/message_sources.md", "yaml")
+    (columns,) = blocks("docs/connectors/message_sources.md", "yaml")
     stream = "schema: {id: bigint, ts: timestamp, received_at: timestamp, trace_id: string}"
     (tmp_path / "streams.yaml").write_text(f"streams: {{s: {{event_time: ts, {stream}}}}}")
     (tmp_path / "r.cep").write_text("RULE r FROM s PARTITION BY id PATTERN a DEFINE a AS id > 0")

@@ -1,4 +1,4 @@
-"""The example of `docs/postgres.md` does what the page says."""
+"""The example of `docs/connectors/postgres.md` does what the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_runtime.pipeline.pipeline_file import load_pipeline
 from tests.servers.postgres_server import PostgresServer
 from tests.servers.test_kafka_page import blocks
 
-PAGE = "docs/postgres.md"
+PAGE = "docs/connectors/postgres.md"
 SERVER = "postgresql://postgres@localhost:5432/shop"
 
 

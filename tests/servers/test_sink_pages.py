@@ -62,7 +62,7 @@ def printed(code: str, names: dict[str, Any]) -> str:
 
 
 def test_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -> None:
-    page, database = "docs/postgres_sink.md", postgres.database()
+    page, database = "docs/connectors/postgres_sink.md", postgres.database()
     place = {"host: localhost, database: shop, user: cep": postgres.yaml(database)}
     run_page(folder, page, **place)
     (code,) = blocks(page, "python")
@@ -71,7 +71,7 @@ def test_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -
 
 
 def test_a_view_in_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -> None:
-    page, database = "docs/joins.md", postgres.database()
+    page, database = "docs/guides/joins.md", postgres.database()
     write_view(folder)
     text = blocks(page, "yaml pipeline")[0]
     place = "host: localhost, database: shop, user: cep"
@@ -84,13 +84,13 @@ def test_a_view_in_postgres(spark: SparkSession, postgres: PostgresServer, folde
 
 
 def test_delta(spark: SparkSession, folder: Path) -> None:
-    run_page(folder, "docs/delta.md")
-    (code,) = blocks("docs/delta.md", "python")
-    assert printed(code, {}) == blocks("docs/delta.md", "text")[0]
+    run_page(folder, "docs/connectors/delta.md")
+    (code,) = blocks("docs/connectors/delta.md", "python")
+    assert printed(code, {}) == blocks("docs/connectors/delta.md", "text")[0]
 
 
 def test_rabbitmq(spark: SparkSession, rabbit: Rabbit, folder: Path) -> None:
-    page = "docs/rabbitmq.md"
+    page = "docs/connectors/rabbitmq.md"
     making, reading = (code.replace("5672", str(rabbit.port)) for code in blocks(page, "python"))
     names: dict[str, Any] = {}
     exec(making, names)
@@ -99,7 +99,7 @@ def test_rabbitmq(spark: SparkSession, rabbit: Rabbit, folder: Path) -> None:
 
 
 def test_webhook(spark: SparkSession, folder: Path) -> None:
-    page = "docs/webhook.md"
+    page = "docs/connectors/webhook.md"
     (port,) = free_ports(1)
     (code,) = blocks(page, "python")
     shown = StringIO()
@@ -124,7 +124,7 @@ def web() -> Iterator[WebServer]:
 
 
 def test_a_body_of_ones_own(spark: SparkSession, folder: Path, web: WebServer) -> None:
-    page = "docs/webhook.md"
+    page = "docs/connectors/webhook.md"
     example, _, body, *_ = blocks(page, "yaml")
     place = '  - {format: webhook, url: "http://127.0.0.1:8000/alerts"}\n'
     assert place in example
@@ -178,7 +178,9 @@ def pagerduty(request: Request) -> Reply:
 def test_slack(spark: SparkSession, folder: Path, web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACK_HOOK", "T0/B0/x")
     web.answering = slack
-    run_page(folder, "docs/webhook.md", 3, **{"https://hooks.slack.com": web.url.removesuffix("/hook")})
+    run_page(
+        folder, "docs/connectors/webhook.md", 3, **{"https://hooks.slack.com": web.url.removesuffix("/hook")}
+    )
     [request] = web.requests
     assert json.loads(request.body) == {"text": "*card_testing*: card `c1` lost 949.0"}
 
@@ -188,7 +190,7 @@ def test_pagerduty(
 ) -> None:
     monkeypatch.setenv("PAGERDUTY_KEY", "k" * 32)
     web.answering = pagerduty
-    run_page(folder, "docs/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
+    run_page(folder, "docs/connectors/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
     [triggered] = [json.loads(request.body) for request in web.requests]
     assert triggered["payload"]["summary"] == "card_testing: card c1 lost 949.0"
     assert triggered["payload"]["custom_details"]["probes"] == 3
@@ -209,7 +211,9 @@ def test_what_pagerduty_refuses_is_told_without_the_key(
     monkeypatch.setenv("PAGERDUTY_KEY", "s3cret")
     web.answering = lambda request: (400, {}, f"no such key: {json.loads(request.body)['routing_key']}")
     with pytest.raises(InputError) as raised:
-        run_page(folder, "docs/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
+        run_page(
+            folder, "docs/connectors/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url}
+        )
     assert raised.value.code == "E0875"
     assert "no such key: ***" in str(raised.value)
 
@@ -220,13 +224,13 @@ def test_the_other_settings_of_a_page_are_read(tmp_path: Path, page: str) -> Non
     (tmp_path / "streams.yaml").write_text(f"streams: {{s: {{event_time: ts, {stream}}}}}")
     (tmp_path / "r.cep").write_text("RULE r FROM s PARTITION BY id PATTERN a DEFINE a AS id > 0")
     head = "rules: [r.cep]\nsource: {stream: s, format: json, path: in}\ncheckpoint: c\n"
-    (tmp_path / "p.yaml").write_text(head + blocks(f"docs/{page}.md", "yaml")[1])
+    (tmp_path / "p.yaml").write_text(head + blocks(f"docs/connectors/{page}.md", "yaml")[1])
     assert len(load_pipeline(tmp_path / "p.yaml").sinks) == 1
 
 
-# ---------------------------------------------------------------- docs/current_state.md
+# ---------------------------------------------------------------- docs/guides/current_state.md
 
-STATE = "docs/current_state.md"
+STATE = "docs/guides/current_state.md"
 
 
 @contextmanager

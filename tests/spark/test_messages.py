@@ -219,8 +219,8 @@ def test_the_examples_of_the_page_give_the_output_that_it_shows(
     (tmp_path / "events.jsonl").write_text(blocks("README.md", "json")[0])
     shown = io.StringIO()
     with redirect_stdout(shown):
-        exec(blocks("docs/payloads.md", "python")[number], {"spark": spark})
-    assert shown.getvalue() == blocks("docs/payloads.md", "text")[number]
+        exec(blocks("docs/connectors/payloads.md", "python")[number], {"spark": spark})
+    assert shown.getvalue() == blocks("docs/connectors/payloads.md", "text")[number]
 
 
 def test_the_example_of_messages_on_the_page_of_running(
@@ -231,7 +231,7 @@ def test_the_example_of_messages_on_the_page_of_running(
     (tmp_path / "card_testing.cep").write_text(blocks("README.md", "cep")[0])
     values = blocks("README.md", "json")[0].encode().splitlines()
     frame = spark.createDataFrame(rows_of([*values, b"not an event"]), MESSAGES)
-    (code,) = (code for code in blocks("docs/running.md", "python") if "messages(" in code)
+    (code,) = (code for code in blocks("docs/operate/running.md", "python") if "messages(" in code)
     names: dict[str, Any] = {"topic": frame, "spark": spark}
     exec(code, names)
     assert [row["card_id"] for row in names["alerts"].collect()] == ["c1"]

@@ -23,7 +23,7 @@ runpy.run_module("tests.spark.own_session", run_name="__main__")
 """
 HELP = (
     f"help: set PYSPARK_PYTHON to a Python {VERSION} that has spark-cep[spark], on every machine; "
-    "see docs/running.md"
+    "see docs/operate/running.md"
 )
 
 
@@ -97,7 +97,7 @@ def test_another_version_of_ours_is_named(found: dict[str, Any], folder: Path) -
         f"error[E0807]: Spark's workers have another spark-cep "
         f"({folder}/changed/spark_runtime/sessions/worker_python.py) than this process "
         f"({ROOT}/spark_runtime/sessions/worker_python.py)\n"
-        "help: install the same version on every machine; see docs/running.md"
+        "help: install the same version on every machine; see docs/operate/running.md"
     )
 
 

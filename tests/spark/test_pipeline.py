@@ -356,7 +356,9 @@ def test_the_console_shows_the_first_matches_and_how_many_there_are(
 
 def test_the_example_over_the_rule_library_runs(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "rules").symlink_to(DOCS.parent / "rules")
-    (file := tmp_path / "pipeline.yaml").write_text(blocks((DOCS / "pipeline.md").read_text(), "yaml")[0])
+    (file := tmp_path / "pipeline.yaml").write_text(
+        blocks((DOCS / "reference/pipeline.md").read_text(), "yaml")[0]
+    )
     for name in ("logins", "transactions"):
         (tmp_path / "in" / name).mkdir(parents=True)
     failed = [(number, f"2024-05-01T09:00:{number:02}Z", False) for number in range(5)]

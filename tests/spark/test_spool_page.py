@@ -1,4 +1,4 @@
-"""The example of `docs/spool.md` does what the page says, and pipelines read what a spool has."""
+"""The example of `docs/connectors/spool.md` does what the page says, and pipelines read what a spool has."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def test_the_example_gives_the_output_that_the_page_shows(
     (tmp_path / "streams.yaml").write_text(blocks("README.md", "yaml")[0])
     (tmp_path / "card_testing.cep").write_text(blocks("README.md", "cep")[0])
     (tmp_path / "events.jsonl").write_text(blocks("README.md", "json")[0])
-    sending, reading, _ = blocks("docs/spool.md", "python")
+    sending, reading, _ = blocks("docs/connectors/spool.md", "python")
     names: dict[str, Any] = {}
     shown = StringIO()
     with spool() as address, redirect_stdout(shown):
         exec(sending.replace("http://localhost:8085", address), names)
-    (tmp_path / "pipeline.yaml").write_text(blocks("docs/spool.md", "yaml")[0])
+    (tmp_path / "pipeline.yaml").write_text(blocks("docs/connectors/spool.md", "yaml")[0])
     quiet_run(tmp_path / "pipeline.yaml")
     with redirect_stdout(shown):
         exec(reading, names)
-    assert shown.getvalue() == "".join(blocks("docs/spool.md", "text"))
+    assert shown.getvalue() == "".join(blocks("docs/connectors/spool.md", "text"))
 
 
 def test_the_loop_of_pub_sub_acknowledges_what_is_on_disk_and_nothing_else(
@@ -79,7 +79,7 @@ def test_the_loop_of_pub_sub_acknowledges_what_is_on_disk_and_nothing_else(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(blocks("docs/spool.md", "python")[2], names)
+    exec(blocks("docs/connectors/spool.md", "python")[2], names)
     told: list[str] = []
 
     def message(name: str) -> SimpleNamespace:
@@ -100,7 +100,7 @@ def test_the_loop_of_pub_sub_acknowledges_what_is_on_disk_and_nothing_else(
 
 
 def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
-    _, deduplicated, columns = blocks("docs/spool.md", "yaml")
+    _, deduplicated, columns = blocks("docs/connectors/spool.md", "yaml")
     fields = "path: string, trace_id: string, received_at: timestamp"
     (tmp_path / "streams.yaml").write_text(deduplicated.replace("boolean}", f"boolean, {fields}}}"))
     (tmp_path / "r.cep").write_text(

@@ -1,4 +1,4 @@
-"""docs/notebooks.md: its code does what it says."""
+"""docs/guides/notebooks.md: its code does what it says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.pages import DOCS, blocks
 
-PAGE = (DOCS / "notebooks.md").read_text()
+PAGE = (DOCS / "guides/notebooks.md").read_text()
 
 
 def test_the_code_of_the_page_does_what_it_says(

@@ -16,7 +16,7 @@ from cep import RuleError, Stream, load_rules, load_streams
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_public_names_are_these() -> None:

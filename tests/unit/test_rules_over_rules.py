@@ -1,4 +1,4 @@
-"""Rules over rules: the examples of docs/semantics.md, and what docs/rules_over_rules.md shows."""
+"""Rules over rules: the examples of their semantics, and what docs/guides/rules_over_rules.md shows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.oracle import Match
 from tests.oracle.chains import find_chained
 
 ROOT = Path(__file__).parents[2]
-SEMANTICS = (ROOT / "docs" / "semantics.md").read_text()
-PAGE = (ROOT / "docs" / "rules_over_rules.md").read_text()
+SEMANTICS = (ROOT / "docs" / "language" / "semantics.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "rules_over_rules.md").read_text()
 CASES = list(read_chains("semantics.md", SEMANTICS))
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

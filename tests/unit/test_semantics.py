@@ -22,11 +22,11 @@ from tests.oracle import find_matches as find_matches_slowly
 from tests.oracle.partitions import event_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "semantics.md"
-SUBTLETIES = ROOT / "docs" / "subtleties.md"
-FLINK = ROOT / "docs" / "flink.md"
-WINDOWS = ROOT / "docs" / "windows.md"
-WINDOW_RULES = ROOT / "docs" / "window_rules.md"
+PAGE = ROOT / "docs" / "language" / "semantics.md"
+SUBTLETIES = ROOT / "docs" / "language" / "subtleties.md"
+FLINK = ROOT / "docs" / "start" / "flink.md"
+WINDOWS = ROOT / "docs" / "guides" / "windows.md"
+WINDOW_RULES = ROOT / "docs" / "guides" / "window_rules.md"
 REGRESSIONS = ROOT / "tests" / "golden" / "letters" / "regressions.md"
 CASES = [
     case

@@ -1,4 +1,4 @@
-"""The examples of "Tables" in docs/semantics.md, on the oracle and on the engine, in several ways."""
+"""The examples of "Tables" in docs/language/semantics.md, on oracle and engine, in several ways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import find_matches
 from tests.oracle import find_matches as find_matches_slowly
 
-PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "language" / "semantics.md").read_text()
 SECOND_US = 1_000_000
 RULE = """RULE r FROM events JOIN rows ON key PARTITION BY key PATTERN a
 DEFINE a AS TRUE MEASURES a.rows.x AS x, a.at AS at MATCH ALL"""

@@ -1,4 +1,4 @@
-"""The examples of "Views" in docs/semantics.md, and what views are beside other rules."""
+"""The examples of "Views" in docs/language/semantics.md, and what views are beside other rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import find_matches
 from tests.oracle.views import Joined, Row, View, changes
 
-PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "language" / "semantics.md").read_text()
 SECOND_US = 1_000_000
 
 

@@ -454,7 +454,7 @@ def _near_functions(name: str) -> str:
     for group, names in FUNCTION_GROUPS.items():
         if near is None or near in names:
             lines += textwrap.wrap(f"functions {group}: {', '.join(names)}", 100, subsequent_indent="  ")
-    return "\n".join([*lines, "docs/grammar.md has a table of all functions"])
+    return "\n".join([*lines, "docs/language/grammar.md has a table of all functions"])
 
 
 def _counts(least: int, most: int | None) -> str:

@@ -1,8 +1,8 @@
 r"""The regular expressions that RLIKE accepts: those with one meaning in every common dialect.
 
 Arrow's RE2 searches with the pattern as it is written, in time that grows with the text and never with the
-ways to match it. It is the only engine that does (see docs/decisions/0005-regular-expressions.md), so what is
-accepted here is a part of its syntax:
+ways to match it. It is the only engine that does (docs/design/decisions, 5), so what is accepted here is a
+part of its syntax:
 
 =====================================  ============================================================
 ``abc`` ``\.`` ``\t \n \r \f`` ``\x41``  a character

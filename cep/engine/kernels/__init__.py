@@ -7,7 +7,7 @@ nothing costs one test of its state's predicate bits.
 
 A rule is one packed array, a run a row of `runs`, an event a column of `events`: few plain matrices of int64.
 Floats are stored by their bits (`functions.as_f`). A table for each field reads better and was 5 to 8 times
-slower (docs/decisions/0001). The other rejected way, a function compiled for each rule, is faster by a fifth
+slower (decision 1). The other rejected way, a function compiled for each rule, is faster by a fifth
 where every event is offered (R3), and takes 20 s of compiling for each rule and process.
 
 Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before*

@@ -1,7 +1,7 @@
 """The memory that kernels share: the arrays, and names for their columns and for the fields of a packed rule.
 
 Kernels import it as `at`: ``runs[run, at.STATE]``, ``rule[place + at.STATE_MODE]``. numba reads attributes of
-a module as constants, as it does global names (docs/decisions/0016).
+a module as constants, as it does global names (docs/design/decisions/0016).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from cep.language.other_languages.sql import (
 
 _BLANKS = re.compile(r"\s*")
 
-PAGE = "docs/coming_from.md"
+PAGE = "docs/start/coming_from.md"
 
 MAX_LOOKED_AT = 20_000
 """Characters of a text that tell its language."""
@@ -93,17 +93,17 @@ _PIPED = _pattern(
 _LANGUAGES: tuple[_Language, ...] = (
     _Language(
         "this is a streams file",
-        "docs/input.md",
+        "docs/reference/input.md",
         lambda first, whole: bool(re.match(r"(?:streams|tables):[ \t]*(?:#.*)?\n[ \t]+\w+:", whole)),
     ),
     _Language(
         "this is a pipeline file",
-        "docs/pipeline.md",
+        "docs/reference/pipeline.md",
         _all_of(r"^rules:", r"^(?:sources?|sinks):"),
     ),
     _Language(
         "these are events in JSON",
-        "docs/input.md",
+        "docs/reference/input.md",
         lambda first, whole: bool(re.match(r"\{\s*\"[^\"\n]{1,99}\"\s*:", whole)),
     ),
     _Language(

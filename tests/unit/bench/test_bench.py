@@ -85,6 +85,6 @@ def test_what_benchmarks_replace_is_there() -> None:
 def test_every_benchmark_is_run_and_is_on_the_page() -> None:
     folder = Path(__file__).parents[2] / "bench"
     there = {file.stem for file in folder.glob("[a-z]*.py") if '__name__ == "__main__"' in file.read_text()}
-    page = (folder.parents[1] / "docs" / "benchmarks.md").read_text()
+    page = (folder.parents[1] / "docs" / "design" / "benchmarks.md").read_text()
     assert there == set(BENCHMARKS)
     assert set(re.findall(r"^\| `python -m tests\.bench\.(\w+)` \|", page, re.MULTILINE)) == there

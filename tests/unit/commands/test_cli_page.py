@@ -1,4 +1,4 @@
-"""docs/cli.md: every example does what the page shows."""
+"""docs/reference/cli.md: every example does what the page shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cep.commands.spool.verbs
 from cep.diagnostics.codes import LIBRARY
 from tests.unit.test_readme import folder as folder
 
-PAGE = (Path(__file__).parents[3] / "docs/cli.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 EXAMPLES = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/spool.md: every option of `cep spool` is explained, and every option of the page is there."""
+"""docs/connectors/spool.md: every option of `cep spool` is explained, and every option of the page exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import cep.commands.cli
 from cep.commands.spool.verbs import spool
 
-PAGE = (Path(__file__).parents[3] / "docs/spool.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/connectors/spool.md").read_text()
 EVERYWHERE = {"--into", "--quiet", "-q", "--progress", "--no-progress"}
 
 

@@ -1,4 +1,4 @@
-"""docs/tables.md and docs/joins.md: their rules find what the pages show; `explain` says what is shown."""
+"""The pages of tables and joins (docs/guides): their rules find what is shown, and so does `explain`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cep.rulebook import check_rules
 from cep.schema.table_rows import DELETES, UPSERTS
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
-TABLES, JOINS = ((DOCS / name).read_text() for name in ("tables.md", "joins.md"))
+TABLES, JOINS = ((DOCS / name).read_text() for name in ("guides/tables.md", "guides/joins.md"))
 
 
 @pytest.fixture

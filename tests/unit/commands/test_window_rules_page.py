@@ -1,4 +1,4 @@
-"""docs/window_rules.md: its rules find what the page shows."""
+"""docs/guides/window_rules.md: its rules find what the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cep.settings.schema_file import parse_streams
 from cep.testing import find_matches
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
-PAGE = (DOCS / "window_rules.md").read_text()
+PAGE = (DOCS / "guides/window_rules.md").read_text()
 SECOND_US = 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""docs/windows.md: its rules find what the page shows, and `cep explain` says what it says there."""
+"""docs/guides/windows.md: its rules find what the page shows, and `cep explain` says what it says there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cep.language.ast import OverKind
 from cep.rulebook import check_rules
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 
-PAGE = (DOCS / "windows.md").read_text()
+PAGE = (DOCS / "guides/windows.md").read_text()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The examples of docs/input.md give the events and the reasons that stand below them."""
+"""The examples of docs/reference/input.md give the events and the reasons that stand below them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cep.schema.stream import Stream
 from cep.schema.time_formats import read_format
 from cep.settings.schema_file import parse_streams
 
-PAGE = (Path(__file__).parents[3] / "docs" / "input.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "input.md").read_text()
 
 
 @dataclass

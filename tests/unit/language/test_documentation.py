@@ -63,7 +63,7 @@ def test_the_grammar_has_examples_of_each_kind():
 
 
 def test_the_grammar_names_every_reserved_word():
-    text = (_ROOT / "docs/grammar.md").read_text()
+    text = (_ROOT / "docs/language/grammar.md").read_text()
     listed = re.search(r"only in backticks, or after a dot: `([^`]+)`", text)
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
@@ -71,7 +71,7 @@ def test_the_grammar_names_every_reserved_word():
 
 
 def test_the_grammar_has_a_table_of_all_functions_that_can_be_called():
-    text = (_ROOT / "docs/grammar.md").read_text()
+    text = (_ROOT / "docs/language/grammar.md").read_text()
     tables = text[text.index("| Function |") : text.index("### Regular expressions")]
     named = set(re.findall(r"\b([A-Z][A-Z0-9_]+)\b(?=\(|`)", tables))
     assert named - {"CAST", "TRY_CAST", "BIGINT", "LONG", "STRING"} == set(FUNCTION_NAMES)

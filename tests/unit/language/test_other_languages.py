@@ -1,4 +1,4 @@
-"""Texts in other languages: which it is, the rule that is proposed, and docs/coming_from.md."""
+"""Texts in other languages: which it is, the rule that is proposed, and docs/start/coming_from.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cep.settings.schema_file import parse_streams
 from tests.pages import DOCS, blocks
 from tests.property.hostile_text import seeds
 
-PAGE = (DOCS / "coming_from.md").read_text()
+PAGE = (DOCS / "start/coming_from.md").read_text()
 GOLDEN = Path(__file__).parents[2] / "golden/errors"
 PAIRS = re.findall(r"^```sql\n(.*?)^```\n\n```cep\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 

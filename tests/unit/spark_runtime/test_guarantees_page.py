@@ -1,4 +1,4 @@
-"""docs/guarantees.md says what the code says, and cites tests that are there."""
+"""docs/operate/guarantees.md says what the code says, and cites tests that are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_runtime.sinks.registry import SINKS
 from spark_runtime.sources.registry import SOURCES
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "guarantees.md").read_text()
 CODE = {
     "json": FolderSink,
     "parquet": FolderSink,

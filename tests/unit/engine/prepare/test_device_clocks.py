@@ -59,7 +59,7 @@ def test_the_first_hour_ends_when_the_page_says(drift_ppm: float, retried: float
         assert np.abs(found[after(table, minutes / 60)]).max() <= 0.1
         if drift_ppm < 0:  # the clock falls behind what is known of it
             assert found[after(table, 0.5)].min() < -0.1
-    page = (Path(__file__).parents[4] / "docs" / "time.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "operate" / "time.md").read_text()
     assert f"until minute {minutes} at most" in page
 
 
@@ -98,7 +98,7 @@ def test_how_long_a_clock_set_back_is_not_known_is_what_the_page_says(retried: f
     device = Device("d", drift_ppm=50, retried=retried, hours=8, jumps=[(4 * 3600, -3600)])
     wrong = [int((np.abs(errors(device, seed)[0]) > 1).sum()) for seed in range(40)]
     assert 4 <= max(wrong) <= most
-    page = (Path(__file__).parents[4] / "docs" / "time.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "operate" / "time.md").read_text()
     assert f"up to {most} " in page
 
 

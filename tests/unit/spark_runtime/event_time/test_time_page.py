@@ -1,4 +1,4 @@
-"""docs/time.md: its settings are accepted, its lines are those that a run prints, its example holds."""
+"""docs/operate/time.md: its settings are accepted, a run prints its lines, its example holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cep.schema.stream import Field, Stream
 from spark_runtime.event_time.time_status import ByClock, PartitionStatus, TimeStatus
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 
-PAGE = (Path(__file__).parents[4] / "docs" / "time.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "operate" / "time.md").read_text()
 MINUTE_US = 60_000_000
 
 

@@ -55,7 +55,7 @@ def test_beside_corrections_it_stands_behind_their_columns(tmp_path: Path) -> No
 
 
 def test_the_example_of_the_page_is_a_pipeline(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[4] / "docs/time.md").read_text()
+    page = (Path(__file__).parents[4] / "docs/operate/time.md").read_text()
     (example,) = [
         text for text in re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S) if "end_waits" in text
     ]

@@ -1,4 +1,4 @@
-"""docs/pipeline.md: its example over the rule library is a sound pipeline; rules are chosen by name."""
+"""docs/reference/pipeline.md: its example over the rule library is sound; rules are chosen by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.pages import DOCS
 
 (EXAMPLE,) = re.findall(
     r"^```yaml\n(rules: \[rules/security\].*?)^```$",
-    (DOCS / "pipeline.md").read_text(),
+    (DOCS / "reference/pipeline.md").read_text(),
     re.MULTILINE | re.DOTALL,
 )
 
