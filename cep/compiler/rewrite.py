@@ -1,6 +1,6 @@
 """Typed rules -> typed rules that say more of the same: what follows a loop is told to the loop.
 
-An absence after a loop holds between its repetitions as well (docs/language/semantics.md, "Absence").
+An absence after a loop holds between its repetitions as well (docs/language/semantics/absence.md).
 The automaton is built fragment by fragment, and the fragment of a loop does not see what follows the loop.
 So each loop gets to know the absences after it before anything is built.
 """

@@ -1,8 +1,8 @@
 """The meaning of a rule, executed in a slow and obvious way.
 
-`find_matches` does what docs/language/semantics.md says, by recursion over the pattern and one event after
+`find_matches` does what docs/language/semantics says, by recursion over the pattern and one event after
 another. It has no automaton, no registers and no columns. The engine must report the same matches. If a
-function carries out a paragraph of docs/language/semantics.md, its docstring names the paragraph.
+function carries out a paragraph of docs/language/semantics, its docstring names the paragraph.
 """
 
 from tests.oracle.derivations import TooManyRunsError

@@ -1,4 +1,4 @@
-"""Expressions of one event at a time (docs/language/semantics.md, "Predicates" and "Expressions")."""
+"""Expressions of one event at a time (docs/language/semantics/conditions.md)."""
 
 from __future__ import annotations
 

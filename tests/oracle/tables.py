@@ -1,4 +1,4 @@
-"""Columns of joined tables: all versions, for each event (docs/language/semantics.md, "Tables")."""
+"""Columns of joined tables: all versions, for each event (docs/language/semantics/tables.md, "Tables")."""
 
 from __future__ import annotations
 

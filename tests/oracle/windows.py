@@ -1,4 +1,4 @@
-"""Windowed aggregates, computed anew for each event (docs/language/semantics.md, "Windowed values")."""
+"""Windowed values, computed anew for each event (docs/language/semantics/windows.md)."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ from tests.oracle import Match
 from tests.oracle.chains import find_chained
 
 ROOT = Path(__file__).parents[2]
-SEMANTICS = (ROOT / "docs" / "language" / "semantics.md").read_text()
+SEMANTICS = (ROOT / "docs/language/semantics/rules_over_rules.md").read_text()
 PAGE = (ROOT / "docs" / "guides" / "rules_over_rules.md").read_text()
-CASES = list(read_chains("semantics.md", SEMANTICS))
+CASES = list(read_chains("semantics/rules_over_rules.md", SEMANTICS))
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 STREAMS = {LETTERS.name: LETTERS}

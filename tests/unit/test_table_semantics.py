@@ -1,10 +1,9 @@
-"""The examples of "Tables" in docs/language/semantics.md, on oracle and engine, in several ways."""
+"""The examples of "Tables" in docs/language/semantics/tables.md, on oracle and engine, in several ways."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +18,9 @@ from cep.local.given_events import event_table
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import find_matches
 from tests.oracle import find_matches as find_matches_slowly
+from tests.pages import DOCS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "language" / "semantics.md").read_text()
+PAGE = (DOCS / "language/semantics/tables.md").read_text()
 SECOND_US = 1_000_000
 RULE = """RULE r FROM events JOIN rows ON key PARTITION BY key PATTERN a
 DEFINE a AS TRUE MEASURES a.rows.x AS x, a.at AS at MATCH ALL"""

@@ -1,10 +1,9 @@
-"""The examples of "Views" in docs/language/semantics.md, and what views are beside other rules."""
+"""The examples of "Views" in docs/language/semantics/tables.md, and what views are beside other rules."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,9 @@ from cep.rulebook import compile_texts, texts_of
 from cep.schema.stream import Field, Stream, TableKind, TableSettings
 from cep.testing import find_matches
 from tests.oracle.views import Joined, Row, View, changes
+from tests.pages import DOCS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "language" / "semantics.md").read_text()
+PAGE = (DOCS / "language/semantics/tables.md").read_text()
 SECOND_US = 1_000_000
 
 

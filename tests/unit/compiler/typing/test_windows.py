@@ -42,7 +42,7 @@ NUMBERS = {N: D, D: D}
 ITSELF = {kind: kind for kind in OF_TYPE if kind is not Type.OPAQUE}
 ORDERED = {kind: kind for kind in (N, D, Type.TIMESTAMP, Type.INTERVAL)}
 
-# What docs/language/semantics.md says, once more: the type of each function by the type of its argument.
+# What docs/language/semantics/windows.md says, once more: the type of each function by that of its argument.
 GIVES: dict[str, dict[Type, Type]] = {
     "COUNT({})": dict.fromkeys(OF_TYPE, N),
     "COUNT(DISTINCT {})": dict.fromkeys(ITSELF, N),
