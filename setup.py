@@ -1,0 +1,13 @@
+"""Which folders the package has: `rules` becomes `cep.library`. pyproject.toml has all the rest."""
+
+from setuptools import find_namespace_packages, setup
+
+setup(
+    packages=[
+        *find_namespace_packages(include=["cep*", "spark_runtime*"]),
+        "cep.library",
+        *(f"cep.library.{folder}" for folder in find_namespace_packages("rules")),
+    ],
+    package_dir={"cep.library": "rules"},
+    package_data={"": ["py.typed", "*.cep", "streams.yaml"]},
+)
