@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Generic, TypeVar
 
 from cep.errors import CepError, InputError, SetupError
+from cep.packages import not_installed
 
 _PACKAGE = "spark-cep"
 
@@ -123,11 +124,7 @@ class Registry(Generic[T]):
         except ModuleNotFoundError as error:
             if point.extras:
                 wanted = f"{package}[{','.join(point.extras)}]"
-                raise SetupError(
-                    "E0683",
-                    f"{what} needs the package `{error.name}`, which is not installed",
-                    f"pip install '{wanted}'",
-                ) from error
+                raise not_installed(what, str(error.name), wanted) from error
             raise _broken(what, point, error) from error
         except Exception as error:
             raise _broken(what, point, error) from error

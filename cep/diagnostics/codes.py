@@ -317,7 +317,7 @@ SPARK: dict[str, str] = {
     "E0880": "no server of a log of messages answers",
     "E0881": "a stream, a subject or a partition that is not there",
     "E0882": "a server of a log of messages refuses access",
-    "E0883": "an option of a client that is wrong, or a variable that the environment does not have",
+    "E0883": "an option of a client that is wrong",
     "E0884": "messages of a stream that were removed before they were read",
     "E0885": "a server of a log of messages failed",
     "E0886": "messages that are not kept, or not kept one by one",
@@ -327,7 +327,6 @@ SPARK: dict[str, str] = {
     "E0892": "no registry of schemas answers",
     "E0893": "a registry of schemas refuses access",
     "E0894": "a registry of schemas failed",
-    "E0895": "a variable for a registry of schemas that the environment does not have",
     "E0896": "corrections of the rows of a view",
     "E0897": "a rule is chosen that is not there",
 }

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from cep.errors import SetupError
+from cep.packages import require_package
 from cep.schema.time_literals import parse_duration
 from cep.settings.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from cep.settings.yaml_document import Document
@@ -57,6 +59,16 @@ class Settings:
         if isinstance(node, yaml.ScalarNode) and _VARIABLE.search(node.value):
             return str(node.value)
         return self.text(name)
+
+    def require_package(self, package: str, extra: str) -> bool:
+        """Return whether a package of the format is installed; that it is missing is a problem."""
+        node = self.found["format"]
+        try:
+            require_package(f"{self.what} of format {node.value}", package, extra)
+        except SetupError as error:
+            self.document.problem(error.code, error.args[0], node, "cannot be used", error.help)
+            return False
+        return True
 
     def path(self, name: str) -> str | None:
         """Return a path: as it is if it has a scheme, else absolute. It is a problem if it is missing."""

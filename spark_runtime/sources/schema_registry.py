@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
-import re
 import ssl
 import time
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode, urlsplit
 
 from cep.errors import InputError
+from spark_runtime.sources.secrets import replaced
 
 SECONDS = 5.0
 """How long a registry may take for an answer."""
@@ -32,7 +31,6 @@ _MOST_BYTES = 16 << 20
 
 _NOT_FOUND = 404
 _PASSING = frozenset((429, 500, 502, 503, 504))
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class SchemaRegistry:
         """Return what a path has, None if there is nothing."""
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.user:
-            access = f"{_of_environment(self.user)}:{_of_environment(self.password)}"
+            access = f"{replaced('user', self.user)}:{replaced('password', self.password)}"
             headers["Authorization"] = "Basic " + base64.b64encode(access.encode()).decode()
         for left in reversed(range(_TRIES)):
             try:
@@ -144,17 +142,3 @@ def is_address(url: str) -> bool:
         )
     except ValueError:
         return False
-
-
-def _of_environment(text: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        try:
-            return os.environ[found[1]]
-        except KeyError:
-            raise InputError(
-                "E0895",
-                f"a registry of schemas needs the variable `{found[1]}`, which the environment does not have",
-                f"set it where the pipeline is started: export {found[1]}=...",
-            ) from None
-
-    return _VARIABLE.sub(value, text)

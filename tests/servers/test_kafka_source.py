@@ -394,8 +394,7 @@ def test_access_is_asked_for_with_secrets_of_the_environment(
 
     monkeypatch.delenv("CEP_TEST_PASSWORD", raising=False)
     assert code_of(MessageSource(what(topic)).check) == (
-        "E0853 option `sasl.password` needs the variable `CEP_TEST_PASSWORD`, "
-        "which the environment does not have"
+        "E0853 `sasl.password` needs the variable `CEP_TEST_PASSWORD`, which the environment does not have"
     )
     monkeypatch.setenv("CEP_TEST_PASSWORD", "a-wrong-password")
     said = code_of(MessageSource(what(topic)).check)

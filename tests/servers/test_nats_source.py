@@ -214,7 +214,7 @@ def test_what_is_wrong_is_told_before_anything_runs(nats_server: NatsServer, tmp
 def test_access_is_asked_for_with_secrets_of_the_environment(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options((("user", USER), ("password", "${CEP_TEST_PASSWORD}")), ("password",))
+    options = Options((("user", USER), ("password", "${CEP_TEST_PASSWORD}")))
     allowed, closed = nats_server.stream(ALLOWED), nats_server.stream("closed")
     nats_server.send(allowed, values(1))
 
@@ -223,7 +223,7 @@ def test_access_is_asked_for_with_secrets_of_the_environment(
 
     monkeypatch.delenv("CEP_TEST_PASSWORD", raising=False)
     assert code_of(MessageSource(what(allowed)).check) == (
-        "E0883 option `password` needs the variable `CEP_TEST_PASSWORD`, which the environment does not have"
+        "E0853 `password` needs the variable `CEP_TEST_PASSWORD`, which the environment does not have"
     )
     monkeypatch.setenv("CEP_TEST_PASSWORD", "a-wrong-password")
     said = code_of(MessageSource(what(allowed)).check)

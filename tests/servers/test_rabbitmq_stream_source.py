@@ -194,11 +194,11 @@ def test_what_is_wrong_is_told_before_anything_runs(rabbit: Rabbit, monkeypatch:
     stream = rabbit.stream()
     said_of_host = said(RabbitLog((where,), (stream,), "/nowhere"))
     assert said_of_host == f"E0882 `{where}` refuses access to stream `{stream}`: VirtualHostAccessFailure"
-    options = Options((("username", "guest"), ("password", "${CEP_TEST_PASSWORD}")), ("password",))
+    options = Options((("username", "guest"), ("password", "${CEP_TEST_PASSWORD}")))
     with_password = RabbitLog((where,), (stream,), options=options)
     monkeypatch.delenv("CEP_TEST_PASSWORD", raising=False)
     assert said(with_password) == (
-        "E0883 option `password` needs the variable `CEP_TEST_PASSWORD`, which the environment does not have"
+        "E0853 `password` needs the variable `CEP_TEST_PASSWORD`, which the environment does not have"
     )
     monkeypatch.setenv("CEP_TEST_PASSWORD", "a-wrong-password")
     text = said(with_password)

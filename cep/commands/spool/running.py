@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cep.commands.progress_line import progress_line
-from cep.errors import InputError, SetupError
+from cep.errors import InputError
 from cep.settings.file_mode import HELP, FileMode, parse_file_mode
 from cep.spool.new_files import umask
 
@@ -231,18 +231,6 @@ def secret(variable: str | None) -> str:
             "set it before you start the spool",
         )
     return found
-
-
-def require_package(package: str, extra: str) -> None:
-    """Raise SetupError unless a package is installed."""
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
-        raise SetupError(
-            "E0683",
-            f"this protocol needs the package `{package}`, which is not installed",
-            f"pip install 'spark-cep[{extra}]'",
-        )
 
 
 def now_us() -> int:

@@ -11,13 +11,13 @@ from cep.commands.spool.running import (
     Server,
     Storage,
     now_us,
-    require_package,
     run_spool,
     secret,
     server_options,
     size,
     storage_options,
 )
+from cep.packages import require_package
 
 
 @click.group()
@@ -136,7 +136,7 @@ def rabbitmq(
     prefetch: int,
 ) -> None:
     """Take the messages of a queue of RabbitMQ."""
-    require_package("pika", "rabbitmq")
+    require_package("this protocol", "pika", "rabbitmq")
     from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
 
     settings = RabbitSettings(
@@ -178,7 +178,7 @@ def mqtt(
     in_flight: int,
 ) -> None:
     """Take the messages of topics of MQTT 5."""
-    require_package("paho", "mqtt")
+    require_package("this protocol", "paho", "mqtt")
     from cep.spool.receivers.mqtt import MqttReceiver, MqttSettings
 
     settings = MqttSettings(
@@ -249,7 +249,7 @@ def zmq(
     high_water: int,
 ) -> None:
     """Take messages of ZeroMQ."""
-    require_package("zmq", "zmq")
+    require_package("this protocol", "zmq", "zmq")
     from cep.spool.receivers.zeromq import ZmqReceiver, ZmqSettings
 
     settings = ZmqSettings(connect, bind, kind, subscribe, sequence, sequence_part, high_water)
@@ -285,7 +285,7 @@ def amqp(
     """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
     if subscription and not container_id:
         raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
-    require_package("proton", "amqp")
+    require_package("this protocol", "proton", "amqp")
     from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 
     settings = AmqpSettings(

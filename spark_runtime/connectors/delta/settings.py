@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 
 import yaml
 
@@ -24,14 +23,7 @@ class _DeltaType:
         """Return the spec, or None if a problem was noted."""
         document = settings.document
         before = len(document.diagnostics)
-        if find_spec("deltalake") is None:
-            document.problem(
-                "E0683",
-                f"{settings.what} of format delta needs the package `deltalake`, which is not installed",
-                settings.found["format"],
-                "cannot be used",
-                "pip install 'spark-cep[delta]'",
-            )
+        settings.require_package("deltalake", "delta")
         path = settings.path("path")
         columns: tuple[str, ...] = ()
         if "partition_by" in settings:

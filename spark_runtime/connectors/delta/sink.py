@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cep.errors import InputError
 from cep.write_errors import writing
-from spark_runtime.connectors.secrets import replaced, without_secrets
 from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
+from spark_runtime.sources.secrets import all_replaced, without_secrets
 from spark_runtime.wire.plan import IDENTITY_DIGITS
 
 
@@ -129,7 +129,7 @@ class DeltaSink:
         """Return the table, None if there is none."""
         from deltalake import DeltaTable
 
-        options = {name: replaced(name, value) for name, value in self.options}
+        options = all_replaced(self.options)
         is_there = DeltaTable.is_deltatable(self.path, options)
         return DeltaTable(self.path, storage_options=options) if is_there else None
 
@@ -142,7 +142,7 @@ class DeltaSink:
                 f"`{self.path}` has files and is no Delta table",
                 "name an empty folder, or the folder of a Delta table",
             )
-        options = {name: replaced(name, value) for name, value in self.options}
+        options = all_replaced(self.options)
         self._table = DeltaTable.create(
             self.path,
             Schema.from_arrow(self.output.schema),

@@ -8,15 +8,13 @@ Executors read this: it imports nothing of the compiler, and librdkafka only whe
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cep.errors import InputError
+from spark_runtime.sources.secrets import all_replaced, without_secrets
 
 _T = TypeVar("_T")
 
@@ -27,10 +25,6 @@ MOVING_SECONDS = 20.0
 """How long a cluster may take to put another broker in the place of one that has died."""
 
 _RETRY_SECONDS = 0.2
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
-_HIDDEN = "***"
 
 _TRANSPORT, _RESOLVE, _TLS, _FATAL = -195, -193, -181, -150
 # Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
@@ -82,38 +76,11 @@ class Connection:
 
     def replaced_options(self) -> dict[str, str]:
         """Return `options` with the variables of the environment; raises InputError (E0853)."""
-        return {name: _replaced(name, value) for name, value in self.options}
-
-    def secrets(self) -> list[str]:
-        """Return the values that no message may show."""
-        found = []
-        for name, value in self.options:
-            if _VARIABLE.search(value) or _SECRET.search(name):
-                with suppress(InputError):
-                    found.append(_replaced(name, value))
-                found += [os.environ.get(variable, "") for variable in _VARIABLE.findall(value)]
-        return sorted(filter(None, found), key=len, reverse=True)
+        return all_replaced(self.options)
 
     def shown(self, error: object) -> str:
         """Return what an error of librdkafka says, without secrets."""
-        text = error.str() if hasattr(error, "str") else str(error)
-        for secret in self.secrets():
-            text = text.replace(secret, _HIDDEN)
-        return " ".join(text.split())
-
-
-def _replaced(option: str, value: str) -> str:
-    def of_environment(found: re.Match[str]) -> str:
-        try:
-            return os.environ[found[1]]
-        except KeyError:
-            raise InputError(
-                "E0853",
-                f"option `{option}` needs the variable `{found[1]}`, which the environment does not have",
-                f"set it where the pipeline is started: export {found[1]}=...",
-            ) from None
-
-    return _VARIABLE.sub(of_environment, value)
+        return without_secrets(error.str() if hasattr(error, "str") else error, named=self.options)
 
 
 class Noted:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import Connection
 
@@ -21,20 +19,6 @@ OURS = frozenset(
     )
 )
 """Settings of librdkafka that a pipeline decides about."""
-
-
-def has_package(settings: Settings) -> bool:
-    """Return whether librdkafka is installed; if not, it is a problem of the pipeline file."""
-    if find_spec("confluent_kafka") is not None:
-        return True
-    settings.document.problem(
-        "E0683",
-        f"{settings.what} of format kafka needs the package `confluent_kafka`, which is not installed",
-        settings.found["format"],
-        "cannot be used",
-        "pip install 'spark-cep[kafka]'",
-    )
-    return False
 
 
 def connection_of(settings: Settings, ours: frozenset[str] = OURS) -> Connection | None:

@@ -10,7 +10,7 @@ from cep.errors import InputError
 from cep.rule_set import REVISION
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import connection_of, has_package
+from spark_runtime.connectors.kafka.connection_settings import connection_of
 from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
@@ -29,7 +29,7 @@ class _KafkaType:
 
     def spec(self, settings: Settings) -> SinkSpec | None:
         """Return the spec, or None if a problem was noted."""
-        is_there = has_package(settings)
+        is_there = settings.require_package("confluent_kafka", "kafka")
         connection, topic = connection_of(settings), settings.text("topic")
         before = len(settings.document.diagnostics)
         key = settings.word("key", (_MATCH_ID, _KEY), "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import connection_of, has_package
+from spark_runtime.connectors.kafka.connection_settings import connection_of
 from spark_runtime.connectors.kafka.log import METADATA, KafkaLog
 from spark_runtime.connectors.message_logs.settings import (
     SHARED,
@@ -88,7 +88,7 @@ class _KafkaType:
         before = len(settings.document.diagnostics)
         is_of_spark = settings.word("via", (_LIBRDKAFKA, _SPARK), _LIBRDKAFKA) == _SPARK
         if not is_of_spark:
-            has_package(settings)
+            settings.require_package("confluent_kafka", "kafka")
         connection = (connection_of_spark if is_of_spark else connection_of)(settings)
         connection = connection or Connection("")
         topics, pattern = _topics(settings)

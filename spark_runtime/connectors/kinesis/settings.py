@@ -10,7 +10,6 @@ from spark_runtime.connectors.kinesis.log import METADATA, KinesisLog
 from spark_runtime.connectors.message_logs.settings import (
     SHARED,
     MessageSpec,
-    has_package,
     message_spec,
     names_of,
 )
@@ -25,7 +24,7 @@ class _KinesisType:
     def spec(self, settings: Settings) -> MessageSpec | None:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
-        has_package(settings, "boto3", "kinesis")
+        settings.require_package("boto3", "kinesis")
         streams = names_of(settings, "stream_name")
         region, endpoint = (
             (settings.text(name) or "") if name in settings else "" for name in ("region", "endpoint_url")

@@ -1,24 +1,15 @@
-"""Options of a client whose values may be secrets of the environment: ``${NAME}``.
-
-They are looked up where a client is made, so neither the checkpoint nor a task that Spark writes down has
-them.
+"""Options of a client, whose values may be secrets of the environment: ``${NAME}``.
 
 Executors read this: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cep.errors import InputError
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_HIDDEN = "***"
+from spark_runtime.sources.secrets import replaced, without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +20,9 @@ class Options:
     ----------
     given
         Name and text. In the text `${NAME}` stands for a variable of the environment.
-    secret
-        The names of options whose values no message may show.
     """
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    secret: tuple[str, ...] = ()
 
     def value(self, name: str) -> str | None:
         """Return the value of an option, None if it is not given.
@@ -42,9 +30,9 @@ class Options:
         Raises
         ------
         InputError
-            A variable of the environment is missing (E0883).
+            A variable of the environment is missing (E0853).
         """
-        return next((_replaced(name, text) for found, text in self.given if found == name), None)
+        return next((replaced(name, text) for found, text in self.given if found == name), None)
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the context of TLS that `tls_ca`, `tls_cert` and `tls_key` make; None: without TLS.
@@ -71,29 +59,4 @@ class Options:
 
     def shown(self, error: object) -> str:
         """Return what an error says, on one line and without secrets."""
-        text = str(error) or type(error).__name__
-        for hidden in sorted(filter(None, self._secrets()), key=len, reverse=True):
-            text = text.replace(hidden, _HIDDEN)
-        return " ".join(text.split())
-
-    def _secrets(self) -> Sequence[str]:
-        found = []
-        for name, text in self.given:
-            if name in self.secret or _VARIABLE.search(text):
-                with suppress(InputError):
-                    found.append(_replaced(name, text))
-        return found
-
-
-def _replaced(option: str, text: str) -> str:
-    def of_environment(found: re.Match[str]) -> str:
-        try:
-            return os.environ[found[1]]
-        except KeyError:
-            raise InputError(
-                "E0883",
-                f"option `{option}` needs the variable `{found[1]}`, which the environment does not have",
-                f"set it where the pipeline is started: export {found[1]}=...",
-            ) from None
-
-    return _VARIABLE.sub(of_environment, text)
+        return without_secrets(str(error) or type(error).__name__, named=self.given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 
 import yaml
 
@@ -163,16 +162,8 @@ def names_of(settings: Settings, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text, _ in settings.document.texts(node, f"`{name}`") or []))
 
 
-def options_of(settings: Settings, names: Sequence[str], secret: Sequence[str]) -> Options:
-    """Return the options of a client. `${NAME}`, a variable of the environment, is not replaced here.
-
-    Parameters
-    ----------
-    names
-        The options that there are.
-    secret
-        Those whose values no message shows.
-    """
+def options_of(settings: Settings, names: Sequence[str]) -> Options:
+    """Return the options of a client, some of `names`. `${NAME}` in them is not replaced here."""
     node = settings.found.get("options")
     entries = [] if node is None else settings.document.mapping(node, "`options`") or []
     found = []
@@ -189,23 +180,7 @@ def options_of(settings: Settings, names: Sequence[str], secret: Sequence[str]) 
             settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
         else:
             found.append((entry.name, str(entry.value.value)))
-    return Options(tuple(sorted(found)), tuple(secret))
-
-
-def has_package(settings: Settings, package: str, extra: str) -> bool:
-    """Return whether a package is installed; if not, it is a problem of the pipeline file."""
-    if find_spec(package) is not None:
-        return True
-    name = settings.found["format"]
-    assert isinstance(name, yaml.ScalarNode)
-    settings.document.problem(
-        "E0683",
-        f"{settings.what} of format {name.value} needs the package `{package}`, which is not installed",
-        name,
-        "cannot be used",
-        f"pip install 'spark-cep[{extra}]'",
-    )
-    return False
+    return Options(tuple(sorted(found)))
 
 
 def _begin(settings: Settings, names: PositionNames | None) -> Begin:

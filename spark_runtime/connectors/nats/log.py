@@ -14,7 +14,6 @@ from collections.abc import Collection, Coroutine, Hashable, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
+from cep.packages import is_installed
 from spark_runtime.connectors.message_logs.event_loop import EventLoop, keep_quiet
 from spark_runtime.connectors.message_logs.log import (
     HEADER,
@@ -362,7 +362,7 @@ async def connected(log: NatsLog, noted: Any) -> Any:
     Raises
     ------
     InputError
-        A variable of the environment is missing (E0883), or a file of TLS is wrong (E0883).
+        A variable of the environment is missing (E0853), or a file of TLS is wrong (E0883).
     """
     from nats.aio.client import Client
 
@@ -397,7 +397,7 @@ def _credentials(options: Options) -> str | None:
     file = options.value("credentials")
     if file is not None and not Path(file).is_file():
         raise InputError("E0883", f"there is no file `{file}`", "correct `credentials`")
-    if file is not None and find_spec("nkeys") is None:
+    if file is not None and not is_installed("nkeys"):
         raise InputError(
             "E0883", "`credentials` needs the package `nkeys`, which is not installed", "pip install nkeys"
         )

@@ -11,7 +11,6 @@ from spark_runtime.connectors.message_logs.settings import (
     SHARED,
     MessageSpec,
     PositionNames,
-    has_package,
     message_spec,
     names_of,
     options_of,
@@ -20,7 +19,6 @@ from spark_runtime.connectors.nats.log import METADATA, NatsLog, overlap
 from spark_runtime.sources.spec import SourceType
 
 _OPTIONS = ("user", "password", "token", "credentials", "tls_ca", "tls_cert", "tls_key")
-_SECRET = ("password", "token")
 
 
 class _NatsType:
@@ -31,11 +29,11 @@ class _NatsType:
     def spec(self, settings: Settings) -> MessageSpec | None:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
-        has_package(settings, "nats", "nats")
+        settings.require_package("nats", "nats")
         streams = names_of(settings, "stream_name")
         subjects = names_of(settings, "subject") if "subject" in settings else ()
         _require_apart(settings, subjects)
-        options = options_of(settings, _OPTIONS, _SECRET)
+        options = options_of(settings, _OPTIONS)
         spec = message_spec(
             settings,
             ",".join(streams) + (f" {','.join(subjects)}" if subjects else ""),

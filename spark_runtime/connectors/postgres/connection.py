@@ -8,21 +8,15 @@ Executors read this: it imports nothing of the compiler, and psycopg only when a
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from cep.errors import InputError
+from spark_runtime.sources.secrets import all_replaced, without_secrets
 
 WAIT_SECONDS = 5
 """How long a server may take to answer a new connection."""
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"password|secret|token")
-_HIDDEN = "***"
 
 _NO_RIGHT = "42501"
 _GONE = ("08", "57P")  # classes of codes: no connection; the server was shut down
@@ -52,22 +46,9 @@ class Connection:
     def __repr__(self) -> str:
         return f"Connection({self.address!r})"
 
-    def secrets(self) -> list[str]:
-        """Return the values that no message may show."""
-        found = []
-        for name, value in self.parameters:
-            if _VARIABLE.search(value) or _SECRET.search(name):
-                with suppress(InputError):
-                    found.append(_replaced(name, value))
-                found += [os.environ.get(variable, "") for variable in _VARIABLE.findall(value)]
-        return sorted(filter(None, found), key=len, reverse=True)
-
     def shown(self, error: object) -> str:
         """Return what an error of psycopg says, on one line and without secrets."""
-        text = str(error)
-        for secret in self.secrets():
-            text = text.replace(secret, _HIDDEN)
-        return " ".join(text.split())
+        return without_secrets(error, named=self.parameters)
 
     def connect(self, session: Mapping[str, str] | None = None, **more: Any) -> Any:
         """Return a `psycopg.Connection` in which each statement commits by itself.
@@ -87,7 +68,7 @@ class Connection:
         """
         import psycopg
 
-        given = {name: _replaced(name, value) for name, value in self.parameters}
+        given = all_replaced(self.parameters)
         flags = " ".join(f"-c {name}={value}" for name, value in (session or {}).items())
         ours = {
             "connect_timeout": str(WAIT_SECONDS),
@@ -117,20 +98,6 @@ class Connection:
                 "start it, or correct `host`, `port` and `database`",
             )
         return InputError("E0867", f"PostgreSQL failed at {doing}: {said}")
-
-
-def _replaced(parameter: str, value: str) -> str:
-    def of_environment(found: re.Match[str]) -> str:
-        try:
-            return os.environ[found[1]]
-        except KeyError:
-            raise InputError(
-                "E0853",
-                f"`{parameter}` needs the variable `{found[1]}`, which the environment does not have",
-                f"set it where the pipeline is started: export {found[1]}=...",
-            ) from None
-
-    return _VARIABLE.sub(of_environment, value)
 
 
 def _is_refusal(said: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 
 import yaml
 
+from cep.packages import is_installed
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
 
@@ -16,20 +16,6 @@ CONNECTION = ("dsn", "host", "port", "database", "user", "password", "options")
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 _OURS = frozenset(("replication", "client_encoding", "application_name", "fallback_application_name"))
-
-
-def has_package(settings: Settings) -> bool:
-    """Return whether psycopg is installed; if not, it is a problem of the pipeline file."""
-    if find_spec("psycopg") is not None:
-        return True
-    settings.document.problem(
-        "E0683",
-        f"{settings.what} of format postgres needs the package `psycopg`, which is not installed",
-        settings.found["format"],
-        "cannot be used",
-        "pip install 'spark-cep[postgres]'",
-    )
-    return False
 
 
 def connection_of(settings: Settings) -> Connection | None:
@@ -72,7 +58,7 @@ def _text(settings: Settings, name: str) -> str:
 
 def _of_dsn(settings: Settings) -> dict[str, str]:
     text = _text(settings, "dsn")
-    if not text or find_spec("psycopg") is None:  # which is a problem that was noted
+    if not text or not is_installed("psycopg"):  # which is a problem that was noted
         return {}
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cep.errors import InputError
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
-from spark_runtime.connectors.postgres.connection_settings import CONNECTION, connection_of, has_package
+from spark_runtime.connectors.postgres.connection_settings import CONNECTION, connection_of
 from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
@@ -25,7 +25,7 @@ class _PostgresType:
 
     def spec(self, settings: Settings) -> SinkSpec | None:
         """Return the spec, or None if a problem was noted."""
-        is_there = has_package(settings)
+        is_there = settings.require_package("psycopg", "postgres")
         before = len(settings.document.diagnostics)
         connection, table = connection_of(settings), settings.text("table")
         mode = settings.word("mode", (APPEND, UPSERT), APPEND)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cep.errors import InputError
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
-from spark_runtime.connectors.postgres.connection_settings import CONNECTION, connection_of, has_package
+from spark_runtime.connectors.postgres.connection_settings import CONNECTION, connection_of
 from spark_runtime.connectors.postgres.reading import (
     BEFORE,
     COMMIT_TIME,
@@ -47,7 +47,7 @@ class _PostgresType:
     def spec(self, settings: Settings) -> SourceSpec | None:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
-        has_package(settings)
+        settings.require_package("psycopg", "postgres")
         connection = connection_of(settings)
         slot = _slot(settings)
         spec = PostgresSpec(

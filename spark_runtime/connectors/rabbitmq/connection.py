@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cep.errors import InputError
-from spark_runtime.connectors.secrets import replaced, without_secrets
+from spark_runtime.sources.secrets import replaced, without_secrets
 
 PORT, TLS_PORT = 5672, 5671
 

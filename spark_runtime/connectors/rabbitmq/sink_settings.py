@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from cep.settings.settings import Settings
 from spark_runtime.connectors.rabbitmq.connection import PORT, TLS_PORT, Address
@@ -25,14 +24,7 @@ class _RabbitType:
         """Return the spec, or None if a problem was noted."""
         document, found = settings.document, settings.found
         before = len(document.diagnostics)
-        if find_spec("pika") is None:
-            document.problem(
-                "E0683",
-                f"{settings.what} of format rabbitmq needs the package `pika`, which is not installed",
-                found["format"],
-                "cannot be used",
-                "pip install 'spark-cep[rabbitmq]'",
-            )
+        settings.require_package("pika", "rabbitmq")
         host = settings.text("host")
         user, password, virtual_host = (
             settings.secret(name) or "" if name in found else default

@@ -8,7 +8,6 @@ from spark_runtime.connectors.message_logs.settings import (
     TOMBSTONES,
     MessageSpec,
     PositionNames,
-    has_package,
     message_spec,
     names_of,
     options_of,
@@ -17,7 +16,6 @@ from spark_runtime.connectors.rabbitmq.log import METADATA, RabbitLog
 from spark_runtime.sources.spec import SourceType
 
 _OPTIONS = ("username", "password", "tls_ca", "tls_cert", "tls_key")
-_SECRET = ("password",)
 
 
 class _RabbitType:
@@ -28,10 +26,10 @@ class _RabbitType:
     def spec(self, settings: Settings) -> MessageSpec | None:
         """Return the spec, or None if a problem was noted."""
         before = len(settings.document.diagnostics)
-        has_package(settings, "rstream", "rabbitmq")
+        settings.require_package("rstream", "rabbitmq")
         streams = names_of(settings, "stream_name")
         host = (settings.text("virtual_host") if "virtual_host" in settings else None) or "/"
-        options = options_of(settings, _OPTIONS, _SECRET)
+        options = options_of(settings, _OPTIONS)
         spec = message_spec(
             settings,
             ",".join(streams) if host == "/" else f"{host} {','.join(streams)}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from cep.errors import InputError
-from spark_runtime.connectors.secrets import replaced, without_secrets
+from spark_runtime.sources.secrets import all_replaced, replaced, without_secrets
 
 _CHECK_SECONDS = 5.0
 _MOST_READ = 4 * 1024 * 1024
@@ -56,7 +56,7 @@ class Endpoint:
 
     def replaced_headers(self) -> dict[str, str]:
         """Return the headers; raises InputError if a variable is missing or no header can have its value."""
-        found = {name: replaced(name, value) for name, value in self.headers}
+        found = all_replaced(self.headers)
         for name, value in found.items():
             # The library would say so with the value, which may be a secret.
             if not (value.isprintable() and value.isascii() and name.isascii()):

@@ -16,7 +16,7 @@ import yaml
 
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.settings.yaml_document import Document
-from spark_runtime.connectors.secrets import replaced, variables_of
+from spark_runtime.sources.secrets import replaced, variables_of
 
 ROW = "*"
 """What stands for the whole row."""

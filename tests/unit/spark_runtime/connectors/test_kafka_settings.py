@@ -12,7 +12,6 @@ import pytest
 
 from cep.errors import InputError, RuleError
 from cep.schema.stream import Field, Stream
-from spark_runtime.connectors.kafka import connection_settings as kafka_settings
 from spark_runtime.connectors.kafka.by_spark import JARS, KafkaOfSpark
 from spark_runtime.connectors.kafka.log import KafkaLog
 from spark_runtime.connectors.kafka.sink_settings import TopicSpec
@@ -168,7 +167,7 @@ def test_a_sink_is_a_topic_and_a_key(tmp_path: Path) -> None:
 def test_a_missing_package_is_told_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_settings, "find_spec", lambda name: None)
+    monkeypatch.setattr("cep.packages.find_spec", lambda name: None)
     assert problems(tmp_path, "brokers: b, topic: x") == [
         f"E0683 {what} of format kafka needs the package `confluent_kafka`, which is not installed: "
         "pip install 'spark-cep[kafka]'"

@@ -11,7 +11,6 @@ import pytest
 from cep.errors import RuleError
 from spark_runtime.connectors.kinesis.connection import KinesisConnection
 from spark_runtime.connectors.kinesis.log import KinesisLog
-from spark_runtime.connectors.message_logs import settings
 from spark_runtime.connectors.message_logs.settings import MessageSpec
 from spark_runtime.connectors.rabbitmq.log import RabbitLog
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -106,7 +105,7 @@ def test_what_is_wrong_is_told_with_what_to_write(tmp_path: Path, source: str, f
 def test_a_missing_package_is_told_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, package: str, extra: str
 ) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr("cep.packages.find_spec", lambda name: None)
     (said,) = problems(tmp_path, source)
     assert said.startswith("E0683 `source` of format ")
     assert f"needs the package `{package}`, which is not installed: pip install 'spark-cep[{extra}]'" in said

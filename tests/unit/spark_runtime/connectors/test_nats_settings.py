@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cep.errors import RuleError
-from spark_runtime.connectors.message_logs import settings
 from spark_runtime.connectors.message_logs.settings import MessageSpec
 from spark_runtime.connectors.nats.log import NatsLog, overlap
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -103,7 +102,7 @@ def test_what_is_wrong_is_told_with_what_to_write(tmp_path: Path, source: str, f
 def test_a_missing_package_is_told_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr("cep.packages.find_spec", lambda name: None)
     assert problems(tmp_path, "servers: a, stream_name: S") == [
         "E0683 `source` of format nats needs the package `nats`, which is not installed: "
         "pip install 'spark-cep[nats]'"

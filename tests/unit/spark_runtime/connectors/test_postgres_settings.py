@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cep.errors import InputError, RuleError
-from spark_runtime.connectors.postgres import connection_settings as postgres_settings
 from spark_runtime.connectors.postgres.connection import Connection
 from spark_runtime.connectors.postgres.source_settings import PostgresSpec
 from spark_runtime.pipeline.pipeline_file import load_pipeline
@@ -132,7 +131,7 @@ def test_columns_must_be_declared_and_a_stream_needs_a_slot(tmp_path: Path) -> N
 
 
 def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_settings, "find_spec", lambda name: None)
+    monkeypatch.setattr("cep.packages.find_spec", lambda name: None)
     assert problems_of(tmp_path, f"{WHERE}, tables: a, slot: s") == [
         "E0683 `source` of format postgres needs the package `psycopg`, which is not installed"
     ]

@@ -77,7 +77,10 @@ def test_name_and_password_come_from_the_environment_and_are_never_shown(
     registry.schemas[1], registry.access = "text", "me:the-right-password"
     client = SchemaRegistry(registry.url, "me", "${CEP_TEST_REGISTRY}")
     monkeypatch.delenv("CEP_TEST_REGISTRY", raising=False)
-    assert refused(client)[0] == "E0895"
+    assert refused(client) == (
+        "E0853",
+        "`password` needs the variable `CEP_TEST_REGISTRY`, which the environment does not have",
+    )
     monkeypatch.setenv("CEP_TEST_REGISTRY", "the-wrong-password")
     code, said = refused(client)
     assert (code, said) == ("E0893", "the registry `URL` refuses access: HTTP status 401")
