@@ -4,7 +4,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check servers versions fuzz fuzz-text fuzz-readers sweep bench lock \
+.PHONY: help demo payments test test-servers check servers versions fuzz fuzz-text fuzz-readers sweep bench docs lock \
 	clean java
 
 help:  ## list the targets
@@ -55,6 +55,13 @@ sweep: java  ## kill pipelines over all pairs of sources and sinks, compare what
 bench: java  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
 
+docs: .venv/.docs  ## build the site of docs/ in out/site, check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.venv/.docs: $(SET_UP) requirements-docs.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
@@ -62,19 +69,15 @@ lock:  ## choose the newest packages pyproject.toml allows and pin them (needs p
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
-	.venv-lock/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		print("\n".join(project["optional-dependencies"]["java"]))' > .venv-lock/java.in
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-header --no-annotate \
-		--no-emit-options --output-file .venv-lock/requirements-java.lock .venv-lock/java.in
-	{ sed -n '/^#/p;/^#/!q' requirements-java.lock; cat .venv-lock/requirements-java.lock; } > .venv-lock/new
-	mv .venv-lock/new requirements-java.lock
-	.venv-lock/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		print("\n".join(project["optional-dependencies"]["servers"]))' > .venv-lock/servers.in
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
-		--no-annotate --no-emit-options --constraint requirements.lock \
-		--output-file .venv-lock/requirements-servers.lock .venv-lock/servers.in
-	{ sed -n '/^#/p;/^#/!q' requirements-servers.lock; cat .venv-lock/requirements-servers.lock; } > .venv-lock/new
-	mv .venv-lock/new requirements-servers.lock
+	for extra in java servers docs; do \
+		.venv-lock/bin/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+			print("\n".join(project["optional-dependencies"][sys.argv[1]]))' $$extra > .venv-lock/$$extra.in && \
+		.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
+			--no-annotate --no-emit-options --constraint requirements.lock \
+			--output-file .venv-lock/requirements-$$extra.lock .venv-lock/$$extra.in && \
+		{ sed -n '/^#/p;/^#/!q' requirements-$$extra.lock; cat .venv-lock/requirements-$$extra.lock; } > .venv-lock/new && \
+		mv .venv-lock/new requirements-$$extra.lock || exit 1; \
+	done
 	rm -rf .venv-lock
 
 clean:  ## remove what was generated; .venv stays
