@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 from click.testing import CliRunner
 
@@ -29,3 +31,13 @@ def cep_prints(command: str) -> str:
     result = CliRunner().invoke(cep.commands.cli.main, shlex.split(command), prog_name="cep")
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def loaded_tool(name: str) -> ModuleType:
+    """Return a script of the folder `tools`, loaded as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS.parent / f"tools/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -104,8 +104,9 @@ def on_page_markdown(text: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return the page with `|` for what must be written as ``\\|`` in a table."""
-    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
+    """Return the page with `|` for what must be written as ``\\|`` in a table, and anchors of codes."""
+    html = re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
+    return re.sub(r'<h3 id="([ew]\d{4})-', r'<a id="\1"></a>\g<0>', html)
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> None:

@@ -1,7 +1,7 @@
 """The code of every problem that a user can meet, with its meaning in one line. This is the only such table.
 
-The first two digits are the family of the problem. Each code is explained on the page of `PAGES` that has its
-family. A code keeps its meaning, and the code of a problem that is gone is not given again.
+The first digits are the family of the problem. docs/reference/errors.md has a section for each family and
+explains each code. A code keeps its meaning, and the code of a problem that is gone is not given again.
 """
 
 from __future__ import annotations
@@ -264,6 +264,10 @@ SPARK: dict[str, str] = {
     "E0806": "the Python of Spark's workers lacks a package",
     "E0807": "Spark's workers have another spark-cep",
     "E0808": "no temporary folder can be made",
+}
+"""E080. What Spark needs."""
+
+CALLS: dict[str, str] = {
     "E0820": "events without a declared event time",
     "E0821": "a lateness that is not a duration",
     "E0822": "a RuleSet together with rule texts",
@@ -274,10 +278,12 @@ SPARK: dict[str, str] = {
     "E0827": "an argument that is not of its type",
     "E0828": "an argument that another one rules out",
     "E0829": "a DataFrame without the event time that records in their order would tell",
-    "E0830": "Spark lacks the connector that a source needs",
-    "E0831": "a rule file or a streams file where a pipeline is needed",
     "E0832": "`find_matches`: rows that do not fit their stream",
-    "E0836": "a body of a webhook that is no template, or names a column that rows do not have",
+}
+"""E082. Calls from Python: `detect`, `find_matches`."""
+
+PIPELINES: dict[str, str] = {
+    "E0831": "a rule file or a streams file where a pipeline is needed",
     "E0840": "the pipeline file cannot be read",
     "E0841": "not one of the words possible here",
     "E0842": "no rule reads a source's stream, or a rule reads one without a source",
@@ -288,6 +294,14 @@ SPARK: dict[str, str] = {
     "E0847": "too many events wait for a source partition, and a pause would not help",
     "E0848": "a source or a sink that does not answer in time",
     "E0849": "a checkpoint that is not the latest of its stream",
+    "E0887": "a batch that would replace the result of another one",
+    "E0896": "corrections of the rows of a view",
+    "E0897": "a rule is chosen that is not there",
+}
+"""E083, E084. Pipeline files, and what they name."""
+
+KAFKA: dict[str, str] = {
+    "E0830": "Spark lacks the connector that a source needs",
     "E0850": "no broker of Kafka answers",
     "E0851": "a topic or a partition that is not there",
     "E0852": "a broker of Kafka refuses access",
@@ -295,6 +309,10 @@ SPARK: dict[str, str] = {
     "E0854": "messages that were removed before they were read",
     "E0855": "two runs that write to one topic of Kafka under one name",
     "E0856": "Kafka failed",
+}
+"""E085. Kafka; a variable of the environment."""
+
+POSTGRES: dict[str, str] = {
     "E0860": "no server of PostgreSQL answers",
     "E0861": "a server of PostgreSQL refuses access",
     "E0862": "a table or a column that is not there, or is not published",
@@ -306,6 +324,11 @@ SPARK: dict[str, str] = {
     "E0868": "a publication, or a table of it, that is not what it was",
     "E0870": "a table of PostgreSQL that does not fit the rows",
     "E0871": "a table of PostgreSQL that another transaction locks",
+}
+"""E086. PostgreSQL: the source and the sink."""
+
+SINKS: dict[str, str] = {
+    "E0836": "a body of a webhook that is no template, or names a column that rows do not have",
     "E0872": "a place that is no Delta table, or cannot be written",
     "E0873": "a Delta table that does not fit the rows",
     "E0874": "a webhook that does not answer, or too late",
@@ -314,6 +337,10 @@ SPARK: dict[str, str] = {
     "E0877": "a broker of RabbitMQ refuses access",
     "E0878": "no such exchange or queue, or a message that reaches no queue",
     "E0879": "Delta or RabbitMQ failed",
+}
+"""E087. Delta, webhooks and RabbitMQ."""
+
+LOGS: dict[str, str] = {
     "E0880": "no server of a log of messages answers",
     "E0881": "a stream, a subject or a partition that is not there",
     "E0882": "a server of a log of messages refuses access",
@@ -321,16 +348,17 @@ SPARK: dict[str, str] = {
     "E0884": "messages of a stream that were removed before they were read",
     "E0885": "a server of a log of messages failed",
     "E0886": "messages that are not kept, or not kept one by one",
-    "E0887": "a batch that would replace the result of another one",
+}
+"""E088. Logs of messages besides Kafka."""
+
+MESSAGES: dict[str, str] = {
     "E0890": "a schema or a descriptor of messages that cannot be used",
     "E0891": "a schema of messages that does not fit the stream",
     "E0892": "no registry of schemas answers",
     "E0893": "a registry of schemas refuses access",
     "E0894": "a registry of schemas failed",
-    "E0896": "corrections of the rows of a view",
-    "E0897": "a rule is chosen that is not there",
 }
-"""E08. Spark: what it needs, calls of `detect`, pipeline files."""
+"""E089. Schemas of messages, and registries of schemas."""
 
 SPOOL: dict[str, str] = {
     "E0950": "a folder that is no spool",
@@ -345,14 +373,31 @@ SPOOL: dict[str, str] = {
 }
 """E095. The spool: `cep spool`, and pipelines that read one."""
 
-PAGES: dict[str, dict[str, str]] = {
-    "docs/reference/errors.md": SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS,
-    "docs/reference/input.md": FILES,
-    "docs/reference/cli.md": LIBRARY,
-    "docs/connectors/spool.md": SPOOL,
-    "docs/reference/pipeline.md": PLUG_INS | STATE | SPARK,
-}
-"""Page -> the codes that it explains."""
+OF_RULES: dict[str, str] = SYNTAX | NAMES_AND_TYPES | PATTERNS | SETTINGS | WARNINGS | LIMITS
+"""What is said about the text of rules and of streams files."""
 
-CODES: dict[str, str] = {code: meaning for table in PAGES.values() for code, meaning in table.items()}
+FAMILIES: dict[str, dict[str, str]] = {
+    "Syntax": SYNTAX,
+    "Names and types": NAMES_AND_TYPES,
+    "Patterns and clauses": PATTERNS,
+    "Streams file": SETTINGS,
+    "Warnings": WARNINGS,
+    "Limits": LIMITS,
+    "Files": FILES,
+    "The rule library": LIBRARY,
+    "Plug-ins": PLUG_INS,
+    "Checkpoints": STATE,
+    "Spark": SPARK,
+    "Calls from Python": CALLS,
+    "Pipelines": PIPELINES,
+    "Kafka": KAFKA,
+    "PostgreSQL": POSTGRES,
+    "Delta, webhooks and RabbitMQ": SINKS,
+    "Logs of messages": LOGS,
+    "Schemas of messages": MESSAGES,
+    "The spool": SPOOL,
+}
+"""Section of docs/reference/errors.md -> its codes. `tools/errors_page.py` writes the headings there."""
+
+CODES: dict[str, str] = {code: meaning for table in FAMILIES.values() for code, meaning in table.items()}
 """Code -> meaning, of all families."""

@@ -21,7 +21,7 @@ from random import Random
 from types import FrameType
 
 from cep.compiler.compile import check_sources, compile_rules
-from cep.diagnostics.codes import PAGES
+from cep.diagnostics.codes import OF_RULES
 from cep.diagnostics.diagnostic import in_order, render, to_json
 from cep.diagnostics.limits import MAX_BYTES
 from cep.errors import Diagnostic, RuleError
@@ -31,7 +31,7 @@ from cep.settings.source_file import source_of
 from cep.settings.yaml_document import MAX_BYTES as MAX_YAML_BYTES
 from tests.property.hostile_text import Text, draw, every_bomb
 
-CODES = PAGES["docs/reference/errors.md"]
+CODES = OF_RULES
 
 MAX_SECONDS = 0.2
 """Limit on a machine that does `_effort` in `USUAL_EFFORT`. A slower or busy machine may take longer."""

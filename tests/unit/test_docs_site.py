@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -10,14 +9,9 @@ import pytest
 
 import cep
 import spark_runtime
-from tests.pages import DOCS
+from tests.pages import DOCS, loaded_tool
 
-ROOT = DOCS.parent
-_spec = importlib.util.spec_from_file_location("docs_site", ROOT / "tools/docs_site.py")
-assert _spec is not None
-assert _spec.loader is not None
-site = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(site)
+site = loaded_tool("docs_site")
 
 
 @pytest.fixture
@@ -59,9 +53,10 @@ def test_a_page_is_summed_up_by_its_first_sentence(text: str, expected: str) -> 
     assert site.summary(text) == expected
 
 
-def test_a_bar_in_a_table_is_a_bar() -> None:
-    html = r"<td><code>a \| b</code></td><p><code>a \| b</code></p>"
-    assert site.on_page_content(html) == r"<td><code>a | b</code></td><p><code>a \| b</code></p>"
+def test_a_bar_in_a_table_is_a_bar_and_a_code_has_an_address() -> None:
+    html = r'<td><code>a \| b</code></td><p><code>a \| b</code></p><h3 id="e0101-text">'
+    shown = r'<td><code>a | b</code></td><p><code>a \| b</code></p><a id="e0101"></a><h3 id="e0101-text">'
+    assert site.on_page_content(html) == shown
 
 
 def test_what_a_page_would_load_from_another_host_is_found() -> None:

@@ -13,7 +13,6 @@ import cep.commands.cli
 import cep.commands.group
 import cep.commands.rules
 import cep.commands.spool.verbs
-from cep.diagnostics.codes import LIBRARY
 from tests.unit.test_readme import folder as folder
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
@@ -59,8 +58,3 @@ def test_every_option_that_the_page_names_is_there() -> None:
 def test_every_exit_code_of_the_command_is_explained() -> None:
     codes = {str(value) for name, value in vars(cep.commands.group).items() if name.startswith("EXIT_")}
     assert set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)) == {"0", "2", *codes}
-
-
-def test_every_code_of_the_rule_library_is_explained() -> None:
-    table = dict(re.findall(r"^\| (E\d+) \| (.*) \|$", PAGE, re.MULTILINE))
-    assert table == LIBRARY
