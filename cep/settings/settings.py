@@ -11,8 +11,6 @@ import yaml
 
 from cep.errors import SetupError
 from cep.packages import require_package
-from cep.schema.time_literals import parse_duration
-from cep.settings.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
 from cep.settings.yaml_document import Document
 
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -48,6 +46,26 @@ class Settings:
     def __contains__(self, name: str) -> bool:
         return name in self.found
 
+    @property
+    def n_problems(self) -> int:
+        """How many problems the document has."""
+        return len(self.document.diagnostics)
+
+    def problem(self, code: str, title: str, name: str, label: str, help_text: str) -> None:
+        """Note a problem of a setting; if it is not given, of the whole."""
+        self.document.problem(code, title, self.found.get(name, self.node), label, help_text)
+
+    def missing(self, name: str, other: str = "") -> None:
+        """Note that a setting is missing; `other` could be given in its place."""
+        has_no = f"has neither `{name}` nor `{other}`" if other else f"has no `{name}`"
+        self.problem("E0404", f"{self.what} {has_no}", name, f"`{name}` is missing", f"add: {name}: ...")
+
+    def inside(self, name: str, known: Collection[str], required: Collection[str]) -> Settings | None:
+        """Return the settings of a setting that is a mapping."""
+        node, what = self.found[name], f"`{name}`"
+        found = self.document.settings(node, what, known, required)
+        return None if found is None else Settings(self.document, self.folder, node, what, found)
+
     def text(self, name: str) -> str | None:
         """Return a text; it is a problem if it is missing."""
         node = self._needed(name)
@@ -75,87 +93,27 @@ class Settings:
         node = self._needed(name)
         return None if node is None else path_of(self.document, node, f"`{name}`", self.folder)
 
-    def integer(self, name: str, default: int) -> int | None:
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Return a text or a list of texts, each once; it is a problem if it is missing."""
+        node = self._needed(name)
+        texts = None if node is None else self.document.texts(node, f"`{name}`")
+        return None if texts is None else tuple(dict.fromkeys(text for text, _ in texts))
+
+    def boolean(self, name: str) -> bool | None:
+        """Return true or false; None also without it."""
+        return self.document.boolean(self.found[name], f"`{name}`") if name in self.found else None
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
         """Return a whole number from 0."""
         return self.document.integer(self.found[name], f"`{name}`") if name in self.found else default
 
-    def positive(self, name: str) -> int | None:
-        """Return a whole number from 1; None also without it."""
-        if name not in self.found:
-            return None
-        node = self.found[name]
-        value = self.document.integer(node, f"`{name}`")
-        if value == 0:
-            self.document.problem(
-                "E0402", f"`{name}` must be at least 1", node, "too small", "write 1 or more"
-            )
-        return value
-
-    def word(self, name: str, words: Sequence[str], default: str) -> str:
-        """Return one of some words."""
-        if name not in self.found:
-            return default
-        return one_of(self.document, self.found[name], f"`{name}`", words) or default
-
-    def file_mode(self, name: str) -> FileMode:
-        """Return who may read files; without it their user only."""
-        text = self.document.text(self.found[name], f"`{name}`") if name in self.found else None
-        mode = PRIVATE if text is None else parse_file_mode(text)
-        if mode is None:
-            self.document.problem(
-                "E0841",
-                f"`{name}` cannot be `{text}`",
-                self.found[name],
-                "expected 6, then 0, 4 or 6 for the group and for all others",
-                HELP,
-            )
-        return mode or PRIVATE
-
-    def seconds(self, name: str) -> float | None:
-        """Return a duration in seconds; None also without it."""
-        text = self.document.text(self.found[name], f"`{name}`") if name in self.found else None
-        length_us = None if text is None else parse_duration(text)
-        if text is not None and length_us is None:
-            self.document.problem(
-                "E0409",
-                f"`{text}` is not a length of time",
-                self.found[name],
-                "expected a duration",
-                'for example "5 minutes"',
-            )
-        return None if length_us is None else length_us / 1e6
-
-    def options(self, ours: Collection[str]) -> dict[str, str]:
-        """Return the texts of `options`, without `ours`, which are decided elsewhere and are refused.
-
-        `${NAME}` in them is a variable of the environment; it is not replaced here.
-        """
-        node = self.found.get("options")
-        texts: dict[str, str] = {}
-        for entry in [] if node is None else self.document.mapping(node, "`options`") or []:
-            if entry.name in ours:
-                self.document.problem(
-                    "E0843",
-                    f"`{entry.name}` is not for `options`",
-                    entry.value,
-                    "the pipeline decides about it",
-                    "remove it",
-                )
-            elif not isinstance(entry.value, yaml.ScalarNode):
-                self.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
-            else:
-                texts[entry.name] = str(entry.value.value)
-        return texts
+    def word(self, name: str, words: Sequence[str]) -> str | None:
+        """Return one of some words; None also without it."""
+        return one_of(self.document, self.found[name], f"`{name}`", words) if name in self.found else None
 
     def _needed(self, name: str) -> yaml.Node | None:
         if name not in self.found:
-            self.document.problem(
-                "E0404",
-                f"{self.what} has no `{name}`",
-                self.node,
-                f"`{name}` is missing",
-                f"add: {name}: ...",
-            )
+            self.missing(name)
         return self.found.get(name)
 
 

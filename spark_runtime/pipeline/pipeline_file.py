@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
@@ -19,8 +20,11 @@ from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook, texts_of
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration, print_duration
+from cep.settings import declared
+from cep.settings.declared import Wrong, declared_settings, read
+from cep.settings.file_mode import FileMode
 from cep.settings.schema_file import load_streams, read_streams
-from cep.settings.settings import Settings, one_of, path_of
+from cep.settings.settings import Settings, one_of
 from cep.settings.source_file import read_source
 from cep.settings.yaml_document import MAX_BYTES, Document
 from spark_runtime.event_time.watermarks import Follows, WaitingLimit
@@ -32,28 +36,90 @@ from spark_runtime.sinks.registry import SINKS, SinkSpec, SinkType, check_column
 from spark_runtime.sources.registry import SOURCES, source_names, source_type
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 
-_SETTINGS = (
-    "streams",
-    "tables",
-    "rules",
-    "only",
-    "source",
-    "sources",
-    "sinks",
-    "late",
-    "dead_letter",
-    "checkpoint",
-    "trigger",
-    "at_end",
-    "watermark",
-    "max_waiting_events",
-    "at_max_waiting",
-    "end_waits_after",
-    "mode",
-    "file_mode",
-    "spark",
-)
 _CORRECT_WITHIN = "correct within "
+
+
+def _trigger(settings: Settings, name: str) -> str | None:
+    text = settings.text(name)
+    if text is None or text == AVAILABLE_NOW:
+        return text
+    length_us = parse_duration(text)
+    if length_us is None:
+        _NO_TRIGGER.note(settings, name, text)
+        return None
+    return print_duration(length_us).lower()  # Spark knows fewer ways to write it
+
+
+_NOT_WITHIN = Wrong(
+    "`{}` is not a time within which matches are corrected",
+    "expected a duration above 0",
+    "write a number and a unit: correct within 1 hour",
+    "E0409",
+)
+_NO_TRIGGER = Wrong(
+    "`{}` is not a trigger",
+    "expected available_now or a duration",
+    'write available_now, or for example "10 seconds"',
+    "E0409",
+)
+_NO_END = Wrong(
+    "`{}` is not a time after which waits end",
+    "expected a duration above 0",
+    'write a number and a unit, for example "30 seconds"',
+    "E0409",
+)
+
+
+def _spark(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
+    entries = settings.document.mapping(settings.found[name], f"`{name}`") or []
+    texts = [(entry.name, settings.document.text(entry.value, f"`{entry.name}`")) for entry in entries]
+    return tuple((name, text) for name, text in texts if text is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """The settings of a pipeline file. Those that are read `later` need others, or the rules."""
+
+    streams: yaml.Node | None = declared.later()
+    tables: yaml.Node | None = declared.later()
+    rules: yaml.Node | None = declared.later()
+    only: tuple[str, ...] = declared.names(())
+    source: yaml.Node | None = declared.later()
+    sources: yaml.Node | None = declared.later()
+    sinks: yaml.Node | None = declared.later()
+    late: yaml.Node | None = declared.later()
+    dead_letter: yaml.Node | None = declared.later()
+    checkpoint: str = declared.path("")
+    trigger: str = declared.own(_trigger, AVAILABLE_NOW)
+    finishes: bool = declared.choice({"finish": True}, False, name="at_end")
+    watermark: Follows = declared.choice(Follows)
+    max_waiting: int = declared.integer(WaitingLimit().events, at_least=1, name="max_waiting_events")
+    goes_on: bool = declared.choice({"pause": False, "go_on": True}, name="at_max_waiting")
+    end_waits_after_us: int | None = declared.duration(
+        None, "us", above_zero=True, otherwise=_NO_END, name="end_waits_after"
+    )
+    is_stream: bool = declared.choice({"stream": True, "batch": False}, name="mode")
+    file_mode: FileMode = declared.file_mode()
+    spark: tuple[tuple[str, str], ...] = declared.own(_spark, ())
+
+
+@dataclass(frozen=True, slots=True)
+class LateSettings:
+    """How matches are corrected; the other settings of `late` are those of a sink."""
+
+    within_us: int | None = declared.duration(
+        None, "us", above_zero=True, otherwise=_NOT_WITHIN, name="correct_within"
+    )
+    max_retained: int | None = declared.integer(
+        None, at_least=1, needs=("correct_within", "nothing is retained", "add: correct_within: 1 hour")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What all sources have, besides `stream` or `table` and `format`."""
+
+    idle_after_s: float | None = declared.duration(None, "s", name="idle_after")
 
 
 class _HasSettings(Protocol):
@@ -109,24 +175,18 @@ class _Reader:
             return None
         has_several = any(entry.name == "sources" for entry in entries)
         needed = ("rules", "sources" if has_several else "source", "sinks")
-        found = document.settings(root, "the pipeline", _SETTINGS, needed)
+        found = document.settings(root, "the pipeline", declared_settings(PipelineSettings), needed)
         if found is None or any(name not in found for name in needed):
             return None
+        settings = Settings(document, self.folder, root, "the pipeline", found)
         sources = self._sources(found)
         sinks = self._sinks(found["sinks"])
         late, corrections = self._late(found["late"]) if "late" in found else (None, None)
         dead = None
         if "dead_letter" in found:
             dead = self._sink(found["dead_letter"], "`dead_letter`", DEAD)
-        mode = self._word(found, "mode", ("stream", "batch"), "stream")
-        trigger = self._trigger(found)
-        finishes = self._word(found, "at_end", ("finish",), "") == "finish"
-        if mode == "batch":
-            for name in ("at_end", "trigger", "checkpoint"):
-                if name in found and name == "at_end":
-                    # A batch is complete by nature; the same file may say so for its stream.
-                    finishes = False
-        elif "checkpoint" not in found:
+        given = read(PipelineSettings, settings)
+        if given.is_stream and "checkpoint" not in found:
             document.problem(
                 "E0404",
                 "a stream needs `checkpoint`",
@@ -134,19 +194,15 @@ class _Reader:
                 "`checkpoint` is missing",
                 "add: checkpoint: ...",
             )
-        elif finishes and trigger != AVAILABLE_NOW:
-            document.problem(
+        elif given.is_stream and given.finishes and given.trigger != AVAILABLE_NOW:
+            settings.problem(
                 "E0843",
                 "`at_end` needs `trigger: available_now`",
-                found["at_end"],
+                "at_end",
                 "a stream without end never gets here",
                 "add: trigger: available_now",
             )
-        spark = self._spark(found["spark"]) if "spark" in found else ()
-        checkpoint = self._path(found["checkpoint"]) if "checkpoint" in found else ""
-        end_waits_after_us = self._end_waits_after(found)
-        file_mode = Settings(document, self.folder, root, "the pipeline", found).file_mode("file_mode")
-        compiled = self._rules(found, sources)
+        compiled = self._rules(found, given.only, sources)
         if sources is None or sinks is None or compiled is None or document.diagnostics:
             return None
         rules, texts, warnings = compiled
@@ -154,75 +210,31 @@ class _Reader:
         static = static_entries(rules, sources)
         made = Pipeline(
             name=self.file.stem,
-            rules=rules if end_waits_after_us is None else rules.telling_end(),
+            rules=rules if given.end_waits_after_us is None else rules.telling_end(),
             texts=texts,
             warnings=warnings,
             sources=tuple(entry for name, entry in sources.items() if name not in static),
             sinks=sinks,
             late=late,
             dead_letter=dead,
-            checkpoint=checkpoint or "",
-            trigger=trigger,
-            finishes=finishes,
-            is_stream=mode == "stream",
-            spark=spark,
-            watermark=Follows(self._word(found, "watermark", tuple(Follows), Follows.SLOWEST)),
-            waiting=self._waiting(root, found),
-            end_waits_after_us=end_waits_after_us,
+            checkpoint=given.checkpoint,
+            trigger=given.trigger,
+            # A batch is complete by nature; the same file may say so for its stream.
+            finishes=given.finishes and given.is_stream,
+            is_stream=given.is_stream,
+            spark=given.spark,
+            watermark=given.watermark,
+            waiting=WaitingLimit(given.max_waiting, given.goes_on),
+            end_waits_after_us=given.end_waits_after_us,
             tables=tuple(static_file(rules, sources[name]) for name in static),
             file=str(self.file),
-            file_mode=file_mode,
+            file_mode=given.file_mode,
         )
         others = (found[name] for name, sink in (("late", late), ("dead_letter", dead)) if sink)
         nodes = [*_listed(found["sinks"]), *others]
         check_places(document, [(node, *item) for node, item in zip(nodes, made.outputs(), strict=True)])
         check_columns(document, made.outputs())
         return made
-
-    def _end_waits_after(self, found: dict[str, yaml.Node]) -> int | None:
-        if "end_waits_after" not in found:
-            return None
-        node = found["end_waits_after"]
-        text = self.document.text(node, "`end_waits_after`")
-        length_us = None if text is None else parse_duration(text)
-        if text is not None and not length_us:
-            self.document.problem(
-                "E0409",
-                f"`{text}` is not a time after which waits end",
-                node,
-                "expected a duration above 0",
-                'write a number and a unit, for example "30 seconds"',
-            )
-        return length_us
-
-    def _waiting(self, root: yaml.Node, found: dict[str, yaml.Node]) -> WaitingLimit:
-        settings = Settings(self.document, self.folder, root, "the pipeline", found)
-        most = settings.positive("max_waiting_events")
-        goes_on = settings.word("at_max_waiting", ("pause", "go_on"), "pause") == "go_on"
-        return WaitingLimit(most or WaitingLimit().events, goes_on)
-
-    def _word(self, found: dict[str, yaml.Node], name: str, words: tuple[str, ...], default: str) -> str:
-        if name not in found:
-            return default
-        return one_of(self.document, found[name], f"`{name}`", words) or default
-
-    def _trigger(self, found: dict[str, yaml.Node]) -> str:
-        if "trigger" not in found:
-            return AVAILABLE_NOW
-        text = self.document.text(found["trigger"], "`trigger`")
-        if text is None or text == AVAILABLE_NOW:
-            return AVAILABLE_NOW
-        length_us = parse_duration(text)
-        if length_us is None:
-            self.document.problem(
-                "E0409",
-                f"`{text}` is not a trigger",
-                found["trigger"],
-                "expected available_now or a duration",
-                'write available_now, or for example "10 seconds"',
-            )
-            return AVAILABLE_NOW
-        return print_duration(length_us).lower()  # Spark knows fewer ways to write it
 
     def _sources(self, found: dict[str, yaml.Node]) -> dict[str, SourceEntry] | None:
         """Return the sources by stream."""
@@ -274,7 +286,7 @@ class _Reader:
             return None
         name, source = chosen
         settings = Settings(self.document, self.folder, node, "`source`", found)
-        spec, idle_after_s = source.spec(settings), settings.seconds("idle_after")
+        spec, idle_after_s = source.spec(settings), read(_Common, settings).idle_after_s
         return None if spec is None else SourceEntry(name, stream, spec, idle_after_s, is_table)
 
     def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
@@ -358,9 +370,6 @@ class _Reader:
                 )
         return name, chosen
 
-    def _path(self, node: yaml.Node) -> str | None:
-        return path_of(self.document, node, "`checkpoint`", self.folder)
-
     def _late(self, node: yaml.Node) -> tuple[SinkSpec | None, Corrections | None]:
         """Return where late events go, and how matches are corrected: `late` is a text or settings."""
         if isinstance(node, yaml.MappingNode):
@@ -369,7 +378,12 @@ class _Reader:
         if text is None or text == "drop":
             return None, None
         if text.startswith(_CORRECT_WITHIN):
-            return None, self._corrections(node, text.removeprefix(_CORRECT_WITHIN))
+            settings = Settings(self.document, self.folder, node, "the pipeline", {"late": node})
+            within = text.removeprefix(_CORRECT_WITHIN)
+            length_us = parse_duration(within)
+            if not length_us:
+                _NOT_WITHIN.note(settings, "late", within.strip())
+            return None, Corrections(length_us) if length_us else None
         self.document.problem(
             "E0841",
             f"`late` cannot be `{text}`",
@@ -380,7 +394,7 @@ class _Reader:
         return None, None
 
     def _late_settings(self, node: yaml.MappingNode) -> tuple[SinkSpec | None, Corrections | None]:
-        of_corrections = ("correct_within", "max_retained")
+        of_corrections = tuple(declared_settings(LateSettings))
         parts = [
             yaml.MappingNode(
                 node.tag,
@@ -395,56 +409,22 @@ class _Reader:
         found = self.document.settings(own, "`late`", of_corrections)
         if found is None:
             return sink, None
-        corrections = None
-        if "correct_within" in found:
-            text = self.document.text(found["correct_within"], "`correct_within`")
-            corrections = None if text is None else self._corrections(found["correct_within"], text)
-        if "max_retained" in found:
-            most = Settings(self.document, self.folder, own, "`late`", found).positive("max_retained")
-            if "correct_within" not in found:
-                self.document.problem(
-                    "E0843",
-                    "`max_retained` without `correct_within`",
-                    found["max_retained"],
-                    "nothing is retained",
-                    "add: correct_within: 1 hour",
-                )
-            elif most and corrections is not None:
-                corrections = Corrections(corrections.within_us, most)
-        return sink, corrections
-
-    def _corrections(self, node: yaml.Node, text: str) -> Corrections | None:
-        length_us = parse_duration(text)
-        if length_us:
-            return Corrections(length_us)
-        self.document.problem(
-            "E0409",
-            f"`{text.strip()}` is not a time within which matches are corrected",
-            node,
-            "expected a duration above 0",
-            "write a number and a unit: correct within 1 hour",
-        )
-        return None
-
-    def _spark(self, node: yaml.Node) -> tuple[tuple[str, str], ...]:
-        settings = []
-        for entry in self.document.mapping(node, "`spark`") or []:
-            value = self.document.text(entry.value, f"`{entry.name}`")
-            if value is not None:
-                settings.append((entry.name, value))
-        return tuple(settings)
+        given = read(LateSettings, Settings(self.document, self.folder, own, "`late`", found))
+        if given.within_us is None:
+            return sink, None
+        usual = Corrections(given.within_us)
+        return sink, usual if given.max_retained is None else Corrections(given.within_us, given.max_retained)
 
     def _rules(
-        self, found: dict[str, yaml.Node], sources: dict[str, SourceEntry] | None
+        self, found: dict[str, yaml.Node], only: tuple[str, ...], sources: dict[str, SourceEntry] | None
     ) -> tuple[RuleSet, tuple[Source, ...], tuple[Diagnostic, ...]] | None:
         paths = self._rule_paths(found["rules"])
         streams = self._streams(found)
-        only = self.document.texts(found["only"], "`only`") if "only" in found else []
-        if paths is None or only is None or self.document.diagnostics:
+        if paths is None or self.document.diagnostics:
             return None
         try:
             rulebook = load_rulebook(paths, streams)
-            compiled = compile_rulebook(rulebook, [name for name, _ in only])
+            compiled = compile_rulebook(rulebook, only)
         except RuleError as error:
             self.document.diagnostics += error.diagnostics
             return None

@@ -30,8 +30,8 @@ SOURCES: Registry[SourceType] = Registry(
 _FILES: Registry[Callable[[str], SourceType]] = Registry(
     "source",
     "cep.sources",
-    {"files": "spark_runtime.connectors.files.source_settings:FilesType"},
-    (("settings", "spec"),),
+    {"files": "spark_runtime.connectors.files.source_settings:files_type"},
+    (("__call__",),),
 )
 
 

@@ -5,30 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cep.output.terminal import match_tables
-from cep.settings.settings import Settings
+from cep.settings import declared
+from cep.settings.declared import Declared
 from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Guarantee, Output
-from spark_runtime.sinks.registry import SinkContext, SinkSpec, SinkType
+from spark_runtime.sinks.registry import SinkContext, SinkType
 from spark_runtime.wire.output import MATCH
-
-_LIMIT = 20
-
-
-class _ConsoleType:
-    """See `SinkType`."""
-
-    settings = ("limit",)
-    kinds = frozenset((MATCH,))
-
-    def spec(self, settings: Settings) -> SinkSpec | None:
-        limit = settings.integer("limit", _LIMIT)
-        return None if limit is None else ConsoleSpec(limit)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSpec:
     """The console, which shows so many rows of a run."""
 
-    limit: int
+    limit: int = declared.integer(20)
 
     def open(self, output: Output, context: SinkContext) -> DriverSink:
         """Return the sink."""
@@ -85,4 +73,4 @@ class ConsoleSink:
             self.context.console.print(f"... and {self.n_rows - self.n_shown:,} more {what}")
 
 
-CONSOLE: SinkType = _ConsoleType()
+CONSOLE: SinkType = Declared(ConsoleSpec, kinds=frozenset((MATCH,)))

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cep.settings.settings import Settings
+from cep.settings import declared
+from cep.settings.declared import Declared
 from spark_runtime.connectors.files.writers import CsvWriter, FileWriter, JsonWriter, ParquetWriter
 from spark_runtime.sinks.place import Place, folder_place
 from spark_runtime.sinks.protocol import DriverSink, Output, WorkerSink
-from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
-
-
-@dataclass(frozen=True, slots=True)
-class _FilesType:
-    """Files of one format; see `SinkType`."""
-
-    writer: FileWriter
-
-    settings = ("path",)
-    kinds = ALL_KINDS
-
-    def spec(self, settings: Settings) -> SinkSpec | None:
-        path = settings.path("path")
-        return None if path is None else FilesSpec(path, self.writer)
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
 
 
 @dataclass(frozen=True, slots=True)
 class FilesSpec:
     """A folder, and what writes the files in it."""
 
-    path: str
-    writer: FileWriter
+    path: str = declared.path()
+    writer: FileWriter = field(default_factory=JsonWriter)
 
     def places(self, output: Output) -> Sequence[Place]:
         """Return the folder."""
@@ -47,6 +34,7 @@ class FilesSpec:
         return FolderSinkOfSpark(output, path, self.writer, context.owner)
 
 
-JSON: SinkType = _FilesType(JsonWriter())
-PARQUET: SinkType = _FilesType(ParquetWriter())
-CSV: SinkType = _FilesType(CsvWriter())
+JSON, PARQUET, CSV = (
+    Declared[FilesSpec](FilesSpec, kinds=ALL_KINDS, given={"writer": writer})
+    for writer in (JsonWriter(), ParquetWriter(), CsvWriter())
+)

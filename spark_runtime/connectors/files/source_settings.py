@@ -7,32 +7,11 @@ from dataclasses import dataclass
 from cep.errors import InputError
 from cep.formats.files import BadFile, Reading, pattern_of
 from cep.formats.path_names import check_names
-from cep.settings.settings import Settings
+from cep.settings import declared
+from cep.settings.declared import Declared
 from spark_runtime.event_time.partitions import PER_SOURCE, check_watermark_per
 from spark_runtime.sources.protocol import Source, SparkSource
-from spark_runtime.sources.spec import SourceContext, SourceSpec
-
-
-@dataclass(frozen=True, slots=True)
-class FilesType:
-    """Files of one format; see `SourceType`."""
-
-    file_format: str
-
-    settings = ("path", "max_files_per_trigger", "on_bad_file", "watermark_per")
-
-    def spec(self, settings: Settings) -> SourceSpec | None:
-        """Return the spec of files."""
-        path = settings.path("path")
-        if path is None:
-            return None
-        return Files(
-            self.file_format,
-            path,
-            settings.positive("max_files_per_trigger"),
-            BadFile(settings.word("on_bad_file", tuple(BadFile), BadFile.FAIL)),
-            settings.text("watermark_per") or PER_SOURCE if "watermark_per" in settings else PER_SOURCE,
-        )
+from spark_runtime.sources.spec import SourceContext, SourceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +19,10 @@ class Files:
     """A file, a folder of files or a pattern of paths."""
 
     file_format: str
-    path: str
-    max_files: int | None = None
-    on_bad_file: BadFile = BadFile.FAIL
-    watermark_per: str = PER_SOURCE
+    path: str = declared.path()
+    max_files: int | None = declared.integer(None, at_least=1, name="max_files_per_trigger")
+    on_bad_file: BadFile = declared.choice(BadFile)
+    watermark_per: str = declared.text(PER_SOURCE)
 
     @property
     def place(self) -> str:
@@ -82,3 +61,8 @@ class Files:
             by_time=context.by_time,
             has_begun=context.has_begun,
         )
+
+
+def files_type(file_format: str) -> SourceType:
+    """Return files of a format, as a source."""
+    return Declared(Files, given={"file_format": file_format})

@@ -8,35 +8,31 @@ from dataclasses import dataclass
 
 from cep.errors import InputError
 from cep.rule_set import REVISION
+from cep.settings import declared
+from cep.settings.declared import Declared
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import connection_of
+from spark_runtime.connectors.kafka.connection_settings import EXTRA, OURS, PACKAGE
 from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
-from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 from spark_runtime.wire.output import DEAD, MATCH
 
 _PORT = re.compile(r":\d+$")
 _MATCH_ID, _KEY = "match_id", "key"
-_EVENT, _TOMBSTONE = "event", "tombstone"
 
 
-class _KafkaType:
-    """See `SinkType`."""
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    brokers: tuple[str, ...] = declared.names()
+    topic: str = declared.text()
+    key: str = declared.choice((_MATCH_ID, _KEY), "")
+    has_tombstones: bool = declared.choice({"event": False, "tombstone": True}, name="retract")
+    options: tuple[tuple[str, str], ...] = declared.texts(refused=OURS)
 
-    settings = ("brokers", "topic", "key", "retract", "options")
-    kinds = ALL_KINDS
-
-    def spec(self, settings: Settings) -> SinkSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        is_there = settings.require_package("confluent_kafka", "kafka")
-        connection, topic = connection_of(settings), settings.text("topic")
-        before = len(settings.document.diagnostics)
-        key = settings.word("key", (_MATCH_ID, _KEY), "")
-        retract = settings.word("retract", (_EVENT, _TOMBSTONE), _EVENT)
-        if not is_there or connection is None or topic is None or len(settings.document.diagnostics) > before:
-            return None
-        return TopicSpec(connection, topic, key, retract == _TOMBSTONE)
+    def spec(self, settings: Settings) -> TopicSpec:
+        connection = Connection(",".join(self.brokers), self.options)
+        return TopicSpec(connection, self.topic, self.key, self.has_tombstones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +114,4 @@ class TopicSpec:
         return tuple(name for name in names if name in output.schema.names)
 
 
-KAFKA: SinkType = _KafkaType()
+KAFKA: SinkType = Declared(_Settings, _Settings.spec, package=PACKAGE, extra=EXTRA, kinds=ALL_KINDS)

@@ -6,24 +6,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cep.settings import declared
+from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kafka.connection import Connection
-from spark_runtime.connectors.kafka.connection_settings import connection_of
+from spark_runtime.connectors.kafka.connection_settings import EXTRA, OURS, PACKAGE
 from spark_runtime.connectors.kafka.log import METADATA, KafkaLog
 from spark_runtime.connectors.message_logs.settings import (
-    SHARED,
     TOMBSTONES,
+    MessageSettings,
     MessageSpec,
-    message_spec,
     numbered,
 )
 from spark_runtime.sources.spec import SourceContext, SourceType
 
 if TYPE_CHECKING:
     from spark_runtime.connectors.kafka.by_spark import KafkaOfSpark
-
-_LIBRDKAFKA, _SPARK = "librdkafka", "spark"
-_ISOLATION = ("read_committed", "read_uncommitted")
 
 METADATA_OF_SPARK = ("key", "topic", "partition", "offset", "timestamp")
 """What may be a column besides the value, with the connector; also single headers."""
@@ -78,67 +76,52 @@ class KafkaOfSparkSpec:
         return KafkaOfSpark(context.stream, self, value_format, columns, context.log)
 
 
-class _KafkaType:
-    """See `SourceType`."""
+def _options(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
+    is_of_spark = getattr(settings.found.get("via"), "value", "") == "spark"
+    return declared.read_texts(settings, name, OPTIONS_OF_SPARK if is_of_spark else OURS)
 
-    settings = ("via", "brokers", "topic", "topic_pattern", *SHARED, TOMBSTONES, "isolation", "options")
 
-    def spec(self, settings: Settings) -> MessageSpec | KafkaOfSparkSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        is_of_spark = settings.word("via", (_LIBRDKAFKA, _SPARK), _LIBRDKAFKA) == _SPARK
-        if not is_of_spark:
-            settings.require_package("confluent_kafka", "kafka")
-        connection = (connection_of_spark if is_of_spark else connection_of)(settings)
-        connection = connection or Connection("")
-        topics, pattern = _topics(settings)
-        isolation = settings.word("isolation", _ISOLATION, _ISOLATION[0])
-        read = message_spec(
+_NO_PATTERN = Wrong(
+    "`topic_pattern` is not a regular expression: {}", "cannot be read", "for example: orders-.*"
+)
+
+
+def _pattern(settings: Settings, name: str) -> str | None:
+    pattern = settings.text(name) or ""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        _NO_PATTERN.note(settings, name, error)
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings(MessageSettings):
+    is_of_spark: bool = declared.choice({"librdkafka": False, "spark": True}, name="via")
+    brokers: tuple[str, ...] = declared.names()
+    topics: tuple[str, ...] = declared.names(name="topic", unless="topic_pattern")
+    pattern: str = declared.own(_pattern, "", name="topic_pattern", not_with="topic")
+    isolation: str = declared.choice(("read_committed", "read_uncommitted"))
+    options: tuple[tuple[str, str], ...] = declared.own(_options, (), hidden=True)
+    tombstones: str = declared.choice(TOMBSTONES)
+
+    def spec(self, settings: Settings) -> MessageSpec | KafkaOfSparkSpec:
+        if not self.is_of_spark:
+            settings.require_package(PACKAGE, EXTRA)
+        connection = Connection(",".join(self.brokers), self.options)
+        topics = () if self.pattern else self.topics
+        read = self.message_spec(
             settings,
-            pattern or ",".join(topics),  # the brokers of a cluster may change
-            KafkaLog(connection, topics, pattern, isolation),
-            METADATA_OF_SPARK if is_of_spark else METADATA,
+            self.pattern or ",".join(topics),  # the brokers of a cluster may change
+            KafkaLog(connection, topics, self.pattern, self.isolation),
+            METADATA_OF_SPARK if self.is_of_spark else METADATA,
             numbered(topics, "topic"),
             has_headers=True,
+            tombstones=self.tombstones,
         )
-        spec = KafkaOfSparkSpec(connection, topics, pattern, isolation, read) if is_of_spark else read
-        return spec if len(settings.document.diagnostics) == before else None
+        if self.is_of_spark:
+            return KafkaOfSparkSpec(connection, topics, self.pattern, self.isolation, read)
+        return read
 
 
-def connection_of_spark(settings: Settings) -> Connection | None:
-    """Return brokers and options of Spark's connector, None if a problem was noted."""
-    return connection_of(settings, OPTIONS_OF_SPARK)
-
-
-def _topics(settings: Settings) -> tuple[tuple[str, ...], str]:
-    """Return the topics, or the pattern of their names."""
-    found = settings.found
-    if "topic_pattern" in found:
-        pattern = settings.text("topic_pattern") or ""
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            settings.document.problem(
-                "E0402",
-                f"`topic_pattern` is not a regular expression: {error}",
-                found["topic_pattern"],
-                "cannot be read",
-                "for example: orders-.*",
-            )
-        if "topic" in found:
-            settings.document.problem(
-                "E0843",
-                "`topic` and `topic_pattern` together",
-                found["topic"],
-                "one or the other",
-                "remove one",
-            )
-        return (), pattern
-    if "topic" not in found:
-        settings.text("topic")  # notes that it is missing
-        return (), ""
-    texts = settings.document.texts(found["topic"], "`topic`") or []
-    return tuple(dict.fromkeys(text for text, _ in texts)), ""
-
-
-KAFKA: SourceType = _KafkaType()
+KAFKA: SourceType = Declared(_Settings, _Settings.spec)

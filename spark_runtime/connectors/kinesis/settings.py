@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
+from cep.settings import declared
+from cep.settings.declared import Declared
 from cep.settings.settings import Settings
 from spark_runtime.connectors.kinesis.connection import KinesisConnection
 from spark_runtime.connectors.kinesis.log import METADATA, KinesisLog
-from spark_runtime.connectors.message_logs.settings import (
-    SHARED,
-    MessageSpec,
-    message_spec,
-    names_of,
-)
+from spark_runtime.connectors.message_logs.settings import MessageSettings, MessageSpec
 from spark_runtime.sources.spec import SourceType
 
 
-class _KinesisType:
-    """See `SourceType`."""
+@dataclass(frozen=True, slots=True)
+class _Settings(MessageSettings):
+    streams: tuple[str, ...] = declared.names(name="stream_name")
+    region: str = declared.text("")
+    endpoint_url: str = declared.text("")
 
-    settings = ("stream_name", "region", "endpoint_url", *SHARED)
-
-    def spec(self, settings: Settings) -> MessageSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        settings.require_package("boto3", "kinesis")
-        streams = names_of(settings, "stream_name")
-        region, endpoint = (
-            (settings.text(name) or "") if name in settings else "" for name in ("region", "endpoint_url")
-        )
-        log = KinesisLog(KinesisConnection(region, endpoint), streams)
-        spec = message_spec(settings, ",".join(streams), log, METADATA, None)
-        if len(settings.document.diagnostics) > before:
-            return None
-        return replace(spec, log=replace(log, goes_on_without=spec.goes_on_without))
+    def spec(self, settings: Settings) -> MessageSpec:
+        connection = KinesisConnection(self.region, self.endpoint_url)
+        log = KinesisLog(connection, self.streams, goes_on_without=self.goes_on_without)
+        return self.message_spec(settings, ",".join(self.streams), log, METADATA, None)
 
 
-KINESIS: SourceType = _KinesisType()
+KINESIS: SourceType = Declared(_Settings, _Settings.spec, package="boto3", extra="kinesis")

@@ -13,6 +13,7 @@ from cep.formats.payloads.registry import payload_format
 from cep.formats.protocol import FormatWithColumns, RecordFormat
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_timestamp
+from cep.settings import declared
 from cep.settings.settings import Settings
 from spark_runtime.connectors.message_logs.log import HEADER, MessageLog
 from spark_runtime.connectors.message_logs.options import Options
@@ -22,17 +23,13 @@ from spark_runtime.connectors.message_logs.value_settings import value_format
 from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.spec import SourceContext
 
-SHARED = ("from", "value", "columns", "max_events_per_trigger", "on_lost")
-"""Their names."""
-
 _NOUN = "a message"
 _TIMES = {"timestamp": "timestamp", "commit_time": "commit time"}
 
-TOMBSTONES = "tombstones"
-"""A setting of logs whose messages may have no value."""
-
 PASS_OVER, DEAD_LETTER, DELETE = "pass_over", "dead_letter", "delete"
 """What messages without a value are."""
+
+TOMBSTONES = (PASS_OVER, DEAD_LETTER, DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +89,55 @@ class MessageSpec:
         )
 
 
-def message_spec(
-    settings: Settings,
-    place: str,
-    log: MessageLog,
-    metadata: Sequence[str],
-    names: PositionNames | None,
-    *,
-    has_headers: bool = False,
-) -> MessageSpec:
-    """Return the spec of a log; problems are noted in `settings`.
+@dataclass(frozen=True, slots=True)
+class MessageSettings:
+    """The settings that all logs share; `begin` and `columns` depend on the log."""
 
-    Parameters
-    ----------
-    metadata
-        What may be a column besides the value. With ``headers``, so may be each header.
-    has_headers
-        Whether each header may be a column also without ``headers``.
-    names
-        How `from` names partitions; None: positions cannot be given.
-    """
-    value = value_format(settings) or payload_format("json")
-    tombstones = settings.word(TOMBSTONES, (PASS_OVER, DEAD_LETTER, DELETE), PASS_OVER)
-    return MessageSpec(
-        place=place,
-        log=log,
-        begin=_begin(settings, names),
-        value_format=value,
-        columns=columns_of(
-            settings,
-            _words(
-                metadata,
-                value if isinstance(value, FormatWithColumns) else None,
-                has_headers=has_headers or "headers" in metadata,
-            ),
-        ),
-        max_events=settings.positive("max_events_per_trigger"),
-        goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",
-        has_dead_tombstones=tombstones == DEAD_LETTER,
-        deletes=tombstones == DELETE,
-    )
+    begin: yaml.Node | None = declared.later(name="from")
+    value: RecordFormat = declared.own(value_format, payload_format("json"))
+    columns: yaml.Node | None = declared.later()
+    max_events: int | None = declared.integer(None, at_least=1, name="max_events_per_trigger")
+    goes_on_without: bool = declared.choice({"fail": False, "go_on": True}, name="on_lost")
+
+    def message_spec(
+        self,
+        settings: Settings,
+        place: str,
+        log: MessageLog,
+        metadata: Sequence[str],
+        names: PositionNames | None,
+        *,
+        has_headers: bool = False,
+        tombstones: str = PASS_OVER,
+    ) -> MessageSpec:
+        """Return the spec of a log; problems are noted in `settings`.
+
+        Parameters
+        ----------
+        place, log
+            See `MessageSpec`.
+        metadata
+            What may be a column besides the value. With ``headers``, so may be each header.
+        names
+            How `from` names partitions; None: positions cannot be given.
+        has_headers
+            Whether each header may be a column also without ``headers``.
+        tombstones
+            What messages without a value are.
+        """
+        with_columns = self.value if isinstance(self.value, FormatWithColumns) else None
+        words = _words(metadata, with_columns, has_headers=has_headers or "headers" in metadata)
+        return MessageSpec(
+            place=place,
+            log=log,
+            begin=EARLIEST if self.begin is None else _begin(settings, self.begin, names),
+            value_format=self.value,
+            columns=columns_of(settings, words),
+            max_events=self.max_events,
+            goes_on_without=self.goes_on_without,
+            has_dead_tombstones=tombstones == DEAD_LETTER,
+            deletes=tombstones == DELETE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,41 +159,13 @@ class PositionNames:
     problem: tuple[str, str]
 
 
-def names_of(settings: Settings, name: str) -> tuple[str, ...]:
-    """Return a text or a list of texts, each once; it is a problem if it is missing."""
-    node = settings.found.get(name)
-    if node is None:
-        settings.text(name)  # notes that it is missing
-        return ()
-    return tuple(dict.fromkeys(text for text, _ in settings.document.texts(node, f"`{name}`") or []))
+def options_of(known: Sequence[str]) -> Callable[[Settings, str], Options]:
+    """Return what reads the options of a client, some of those that are `known`."""
+    return lambda settings, name: Options(tuple(sorted(declared.read_texts(settings, name, known=known))))
 
 
-def options_of(settings: Settings, names: Sequence[str]) -> Options:
-    """Return the options of a client, some of `names`. `${NAME}` in them is not replaced here."""
-    node = settings.found.get("options")
-    entries = [] if node is None else settings.document.mapping(node, "`options`") or []
-    found = []
-    for entry in entries:
-        if entry.name not in names:
-            settings.document.problem(
-                "E0841",
-                f"there is no option `{entry.name}`",
-                entry.value,
-                "not known",
-                f"write {', '.join(names)}",
-            )
-        elif not isinstance(entry.value, yaml.ScalarNode):
-            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
-        else:
-            found.append((entry.name, str(entry.value.value)))
-    return Options(tuple(sorted(found)))
-
-
-def _begin(settings: Settings, names: PositionNames | None) -> Begin:
+def _begin(settings: Settings, node: yaml.Node, names: PositionNames | None) -> Begin:
     """Return where a stream begins."""
-    node = settings.found.get("from")
-    if node is None:
-        return EARLIEST
     if isinstance(node, yaml.MappingNode) and names is not None:
         return _positions(settings, node, names)
     text = settings.document.text(node, "`from`")

@@ -10,30 +10,25 @@ from cep.formats.protocol import RecordFormat
 from cep.settings.settings import Settings, one_of, path_of
 from spark_runtime.sources.schema_registry import SchemaRegistry, is_address
 
-_DEFAULT = "json"
 _SECRETS = ("user", "password")
 _REGISTRY = ("registry", *_SECRETS)
 
 
-def value_format(settings: Settings) -> RecordFormat | None:
-    """Return the format that `value` says; None if a problem was noted.
+def value_format(settings: Settings, name: str) -> RecordFormat | None:
+    """Return the format that the setting says; None if a problem was noted.
 
     `value` is a name, or a mapping with `format` and the settings of the format::
 
         value: {format: avro, registry: "http://localhost:8081"}
     """
-    node = settings.found.get("value")
-    document = settings.document
+    node = settings.found[name]
     try:
-        if node is None:
-            return payload_format(_DEFAULT)
         if not isinstance(node, yaml.MappingNode):
-            name = one_of(document, node, "`value`", payload_names())
-            return None if name is None else payload_format(name)
+            known = settings.word(name, payload_names())
+            return None if known is None else payload_format(known)
         return _with_settings(settings, node)
     except CepError as error:
-        assert node is not None
-        document.problem(error.code, str(error.args[0]), node, "cannot be used", error.help)
+        settings.problem(error.code, str(error.args[0]), name, "cannot be used", error.help)
         return None
 
 

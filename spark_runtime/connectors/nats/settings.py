@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
-import yaml
-
+from cep.settings import declared
+from cep.settings.declared import Declared
 from cep.settings.settings import Settings
+from spark_runtime.connectors.message_logs.options import Options
 from spark_runtime.connectors.message_logs.settings import (
-    SHARED,
+    MessageSettings,
     MessageSpec,
     PositionNames,
-    message_spec,
-    names_of,
     options_of,
 )
 from spark_runtime.connectors.nats.log import METADATA, NatsLog, overlap
@@ -21,27 +21,22 @@ from spark_runtime.sources.spec import SourceType
 _OPTIONS = ("user", "password", "token", "credentials", "tls_ca", "tls_cert", "tls_key")
 
 
-class _NatsType:
-    """See `SourceType`."""
+@dataclass(frozen=True, slots=True)
+class _Settings(MessageSettings):
+    streams: tuple[str, ...] = declared.names(name="stream_name")
+    subjects: tuple[str, ...] = declared.names((), name="subject")
+    servers: tuple[str, ...] = declared.names()
+    options: Options = declared.own(options_of(_OPTIONS), Options(), hidden=True)
 
-    settings = ("servers", "stream_name", "subject", *SHARED, "options")
-
-    def spec(self, settings: Settings) -> MessageSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        settings.require_package("nats", "nats")
-        streams = names_of(settings, "stream_name")
-        subjects = names_of(settings, "subject") if "subject" in settings else ()
-        _require_apart(settings, subjects)
-        options = options_of(settings, _OPTIONS)
-        spec = message_spec(
+    def spec(self, settings: Settings) -> MessageSpec:
+        _require_apart(settings, self.subjects)
+        return self.message_spec(
             settings,
-            ",".join(streams) + (f" {','.join(subjects)}" if subjects else ""),
-            NatsLog(names_of(settings, "servers"), streams, subjects, options),
+            ",".join(self.streams) + (f" {','.join(self.subjects)}" if self.subjects else ""),
+            NatsLog(self.servers, self.streams, self.subjects, self.options),
             METADATA,
-            _position_names(streams, subjects),
+            _position_names(self.streams, self.subjects),
         )
-        return spec if len(settings.document.diagnostics) == before else None
 
 
 def _position_names(streams: tuple[str, ...], subjects: tuple[str, ...]) -> PositionNames:
@@ -59,15 +54,13 @@ def _require_apart(settings: Settings, subjects: tuple[str, ...]) -> None:
     """Note a problem if a message may be of two subjects: it would be read twice."""
     for one, other in combinations(subjects, 2):
         if overlap(one.split("."), other.split(".")):
-            node = settings.found["subject"]
-            assert isinstance(node, yaml.Node)
-            settings.document.problem(
+            settings.problem(
                 "E0843",
                 f"a message may be of subject `{one}` and of `{other}`, and would be read twice",
-                node,
+                "subject",
                 "these overlap",
                 "write subjects that have no message in common",
             )
 
 
-NATS: SourceType = _NatsType()
+NATS: SourceType = Declared(_Settings, _Settings.spec, package="nats", extra="nats")

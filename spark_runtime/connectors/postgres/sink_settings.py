@@ -6,42 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cep.errors import InputError
+from cep.settings import declared
+from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.postgres.connection import Connection
-from spark_runtime.connectors.postgres.connection_settings import CONNECTION, connection_of
+from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access
 from spark_runtime.sinks.place import Place, server_place
 from spark_runtime.sinks.protocol import Output, TableSink
-from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 from spark_runtime.wire.output import MATCH
 
 APPEND, UPSERT = "append", "upsert"
 
 
-class _PostgresType:
-    """See `SinkType`."""
+def _is_table(text: str) -> bool:
+    schema, dot, name = text.rpartition(".")
+    return bool(name) and (not dot or bool(schema))
 
-    settings = (*CONNECTION, "table", "mode")
-    kinds = ALL_KINDS
 
-    def spec(self, settings: Settings) -> SinkSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        is_there = settings.require_package("psycopg", "postgres")
-        before = len(settings.document.diagnostics)
-        connection, table = connection_of(settings), settings.text("table")
-        mode = settings.word("mode", (APPEND, UPSERT), APPEND)
-        if not is_there or connection is None or table is None or len(settings.document.diagnostics) > before:
-            return None
-        schema, dot, name = table.rpartition(".")
-        if not name or (dot and not schema):
-            settings.document.problem(
-                "E0402",
-                f"`{table}` names no table",
-                settings.found["table"],
-                "no name",
-                "write table: alerts, or with a schema, table: fraud.alerts",
-            )
-            return None
-        return PostgresSpec(connection, schema, name, mode == UPSERT)
+_NO_TABLE = Wrong(
+    "`{}` names no table", "no name", "write table: alerts, or with a schema, table: fraud.alerts"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings(Access):
+    table: str = declared.text(valid=_is_table, wrong=_NO_TABLE)
+    is_current: bool = declared.choice({APPEND: False, UPSERT: True}, name="mode")
+
+    def spec(self, settings: Settings) -> PostgresSpec:
+        schema, _, name = self.table.rpartition(".")
+        return PostgresSpec(self.connection, schema, name, self.is_current)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +89,4 @@ class PostgresSpec:
         return PostgresSink(output, self.connection, target)
 
 
-POSTGRES: SinkType = _PostgresType()
+POSTGRES: SinkType = Declared(_Settings, _Settings.spec, package=PACKAGE, extra=EXTRA, kinds=ALL_KINDS)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from cep.settings import declared
+from cep.settings.declared import Declared
 from cep.settings.settings import Settings
+from spark_runtime.connectors.message_logs.options import Options
 from spark_runtime.connectors.message_logs.settings import (
-    SHARED,
     TOMBSTONES,
+    MessageSettings,
     MessageSpec,
     PositionNames,
-    message_spec,
-    names_of,
     options_of,
 )
 from spark_runtime.connectors.rabbitmq.log import METADATA, RabbitLog
@@ -18,26 +21,24 @@ from spark_runtime.sources.spec import SourceType
 _OPTIONS = ("username", "password", "tls_ca", "tls_cert", "tls_key")
 
 
-class _RabbitType:
-    """See `SourceType`."""
+@dataclass(frozen=True, slots=True)
+class _Settings(MessageSettings):
+    streams: tuple[str, ...] = declared.names(name="stream_name")
+    servers: tuple[str, ...] = declared.names()
+    virtual_host: str = declared.text("/")
+    tombstones: str = declared.choice(TOMBSTONES)
+    options: Options = declared.own(options_of(_OPTIONS), Options(), hidden=True)
 
-    settings = ("servers", "stream_name", "virtual_host", *SHARED, TOMBSTONES, "options")
-
-    def spec(self, settings: Settings) -> MessageSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        settings.require_package("rstream", "rabbitmq")
-        streams = names_of(settings, "stream_name")
-        host = (settings.text("virtual_host") if "virtual_host" in settings else None) or "/"
-        options = options_of(settings, _OPTIONS)
-        spec = message_spec(
+    def spec(self, settings: Settings) -> MessageSpec:
+        host, streams = self.virtual_host, ",".join(self.streams)
+        return self.message_spec(
             settings,
-            ",".join(streams) if host == "/" else f"{host} {','.join(streams)}",
-            RabbitLog(names_of(settings, "servers"), streams, host, options),
+            streams if host == "/" else f"{host} {streams}",
+            RabbitLog(self.servers, self.streams, host, self.options),
             METADATA,
-            _position_names(streams),
+            _position_names(self.streams),
+            tombstones=self.tombstones,
         )
-        return spec if len(settings.document.diagnostics) == before else None
 
 
 def _position_names(streams: tuple[str, ...]) -> PositionNames:
@@ -50,4 +51,4 @@ def _position_names(streams: tuple[str, ...]) -> PositionNames:
     )
 
 
-RABBITMQ_STREAM: SourceType = _RabbitType()
+RABBITMQ_STREAM: SourceType = Declared(_Settings, _Settings.spec, package="rstream", extra="rabbitmq")

@@ -5,25 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cep.formats.files import Reading
-from cep.settings.settings import Settings
+from cep.settings import declared
+from cep.settings.declared import Declared
 from spark_runtime.sources.protocol import SparkSource
-from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
-
-
-class _RateType:
-    """See `SourceType`."""
-
-    settings = ("rows_per_second",)
-
-    def spec(self, settings: Settings) -> SourceSpec | None:
-        return Rate(settings.positive("rows_per_second") or 1)
+from spark_runtime.sources.spec import SourceContext, SourceType
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """So many rows a second, of columns `timestamp` and `value`."""
 
-    rows_per_second: int
+    rows_per_second: int = declared.integer(1, at_least=1)
 
     @property
     def place(self) -> str:
@@ -37,4 +29,4 @@ class Rate:
         return RateSource(context.stream, Reading(context.keys, in_worker=True), self.rows_per_second)
 
 
-RATE: SourceType = _RateType()
+RATE: SourceType = Declared(Rate)

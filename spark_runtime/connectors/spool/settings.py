@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cep.errors import InputError
 from cep.formats.registry import record_formats
+from cep.settings import declared
+from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from spark_runtime.connectors.spool.reading import EARLIEST, HEADER, LATEST, METADATA, SpoolReading
 from spark_runtime.connectors.spool.source import SpoolSource
 from spark_runtime.event_time.partitions import PER_FILE, PER_SOURCE, check_watermark_per
 from spark_runtime.sources.columns import ColumnWords, columns_of, require_columns
 from spark_runtime.sources.protocol import Source
-from spark_runtime.sources.spec import SourceContext, SourceSpec, SourceType
+from spark_runtime.sources.spec import SourceContext, SourceType
 
 _NOUN = "a message"
 _TIMES = {"received": "time of receipt"}
@@ -21,57 +23,33 @@ _COLUMNS = ColumnWords(_NOUN, METADATA, HEADER, f"{HEADER}NAME")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class _SpoolType:
-    """See `SourceType`."""
+_NOT_LOCAL = Wrong(
+    "a spool lies on a disk that Python can read",
+    "not a local path",
+    "name the folder that `cep spool` writes",
+    "E0843",
+)
+_NO_NAME = Wrong(
+    "`reader` cannot be `{}`", "not the name of a file", "write letters, digits, `.`, `_` and `-`"
+)
 
-    settings = (
-        "path",
-        "from",
-        "value",
-        "columns",
-        "max_events_per_trigger",
-        "on_lost",
-        "reader",
-        "watermark_per",
-    )
 
-    def spec(self, settings: Settings) -> SourceSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        path = settings.path("path")
-        if path is not None and "://" in path:
-            settings.document.problem(
-                "E0843",
-                "a spool lies on a disk that Python can read",
-                settings.found["path"],
-                "not a local path",
-                "name the folder that `cep spool` writes",
-            )
-        spec = SpoolSpec(
-            path=path or "",
-            begin=settings.word("from", (EARLIEST, LATEST), EARLIEST),
-            value_format=settings.word("value", record_formats(), "json"),
-            columns=columns_of(settings, _COLUMNS),
-            max_events=settings.positive("max_events_per_trigger"),
-            goes_on_without=settings.word("on_lost", ("fail", "go_on"), "fail") == "go_on",
-            reader=_reader(settings),
-            watermark_per=settings.text("watermark_per") or "" if "watermark_per" in settings else PER_SOURCE,
-        )
-        return spec if len(settings.document.diagnostics) == before else None
+def _format(settings: Settings, name: str) -> str | None:
+    return settings.word(name, record_formats())
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSpec:
     """A spool; see `SpoolReading`."""
 
-    path: str
-    begin: str
-    value_format: str
-    columns: dict[str, str] = field(hash=False)
-    max_events: int | None
-    goes_on_without: bool
-    reader: str
-    watermark_per: str
+    path: str = declared.path(valid=lambda path: "://" not in path, wrong=_NOT_LOCAL)
+    begin: str = declared.choice((EARLIEST, LATEST), name="from")
+    value_format: str = declared.own(_format, "json", name="value")
+    columns: dict[str, str] = declared.own(lambda settings, _: columns_of(settings, _COLUMNS), {})
+    max_events: int | None = declared.integer(None, at_least=1, name="max_events_per_trigger")
+    goes_on_without: bool = declared.choice({"fail": False, "go_on": True}, name="on_lost")
+    reader: str = declared.text("", valid=_NAME.fullmatch, wrong=_NO_NAME)
+    watermark_per: str = declared.text(PER_SOURCE)
 
     @property
     def place(self) -> str:
@@ -112,20 +90,4 @@ class SpoolSpec:
         )
 
 
-def _reader(settings: Settings) -> str:
-    """Return the name under which the pipeline registers."""
-    if "reader" not in settings:
-        return ""
-    name = settings.text("reader") or ""
-    if name and not _NAME.fullmatch(name):
-        settings.document.problem(
-            "E0402",
-            f"`reader` cannot be `{name}`",
-            settings.found["reader"],
-            "not the name of a file",
-            "write letters, digits, `.`, `_` and `-`",
-        )
-    return name
-
-
-SPOOL: SourceType = _SpoolType()
+SPOOL: SourceType = Declared(SpoolSpec)

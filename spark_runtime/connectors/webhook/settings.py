@@ -8,13 +8,15 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from cep.settings import declared
+from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
 from cep.settings.yaml_document import Document
 from spark_runtime.connectors.webhook.endpoint import Endpoint
 from spark_runtime.connectors.webhook.template import NamedColumn, Template, TemplateReader, check_columns
 from spark_runtime.sinks.place import Place, folder_place
 from spark_runtime.sinks.protocol import Output, TableSink
-from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkSpec, SinkType
+from spark_runtime.sinks.registry import ALL_KINDS, SinkContext, SinkType
 
 _JSON, _BULK = "json", "bulk"
 _TIMEOUT_S, _RETRY_S = 10.0, 300.0
@@ -23,72 +25,8 @@ _TOGETHER_IN_BULK = 500
 _OURS = ("content-length", "content-type", "host", "idempotency-key", "transfer-encoding", "connection")
 
 
-class _WebhookType:
-    """See `SinkType`."""
-
-    settings = (
-        "url",
-        "headers",
-        "body",
-        "body_of_retract",
-        "batch",
-        "parallel",
-        "timeout",
-        "retry_for",
-        "refused",
-        "ca_file",
-        "verify",
-    )
-    kinds = ALL_KINDS
-
-    def spec(self, settings: Settings) -> SinkSpec | None:
-        """Return the spec, or None if a problem was noted."""
-        before = len(settings.document.diagnostics)
-        url, headers = _url(settings), _headers(settings)
-        body, template, withdrawing, named = _body(settings)
-        together, parallel = settings.positive("batch"), settings.positive("parallel")
-        timeout_s, retry_s = settings.seconds("timeout"), settings.seconds("retry_for")
-        refused = settings.path("refused") if "refused" in settings else ""
-        ca_file = settings.path("ca_file") if "ca_file" in settings else ""
-        verifies = True
-        if "verify" in settings:
-            verifies = settings.document.boolean(settings.found["verify"], "`verify`") is not False
-        if parallel is not None and parallel > _MOST_PARALLEL:
-            settings.document.problem(
-                "E0402",
-                f"`parallel` is at most {_MOST_PARALLEL}",
-                settings.found["parallel"],
-                "too many",
-                "for more rows a second, send several in one request: batch: 100",
-            )
-        if refused and "://" in refused:
-            settings.document.problem(
-                "E0843",
-                "`refused` is a folder of this machine",
-                settings.found["refused"],
-                "not a local path",
-                "write refused: out/refused",
-            )
-        if url is None or len(settings.document.diagnostics) > before:
-            return None
-        secrets = [name for each in (template, withdrawing) if each is not None for name in each.variables]
-        return WebhookSpec(
-            endpoint=Endpoint(
-                url, headers, timeout_s or _TIMEOUT_S, ca_file or "", verifies, tuple(dict.fromkeys(secrets))
-            ),
-            body=body,
-            together=together,
-            parallel=parallel or _PARALLEL,
-            retry_s=_RETRY_S if retry_s is None else retry_s,
-            refused=refused or "",
-            template=template,
-            withdrawing=withdrawing,
-            named=named,
-        )
-
-
-def _url(settings: Settings) -> str | None:
-    text = settings.secret("url")
+def _url(settings: Settings, name: str) -> str | None:
+    text = settings.secret(name)
     if text is None:
         return None
     parts = urlsplit(text)
@@ -97,22 +35,61 @@ def _url(settings: Settings) -> str | None:
     except ValueError:  # the port is no number
         is_sound = False
     if not is_sound:
-        settings.document.problem(
-            "E0402",
-            "`url` is no address of a web server",
-            settings.found["url"],
-            "not an address",
-            "for example: https://alerts.example/hook",
-        )
+        _NO_ADDRESS.note(settings, name, text)
     elif "@" in parts.netloc or "$" in parts.netloc:
-        settings.document.problem(
-            "E0843",
-            "a host of `url` with a user, a password or a variable",
-            settings.found["url"],
-            "would be shown in messages",
-            'put it into `headers`: {Authorization: "Basic ${CREDENTIALS}"}',
-        )
+        _SECRET_HOST.note(settings, name, text)
     return text
+
+
+_NO_ADDRESS = Wrong(
+    "`url` is no address of a web server", "not an address", "for example: https://alerts.example/hook"
+)
+_SECRET_HOST = Wrong(
+    "a host of `url` with a user, a password or a variable",
+    "would be shown in messages",
+    'put it into `headers`: {Authorization: "Basic ${CREDENTIALS}"}',
+    "E0843",
+)
+_TOO_MANY = Wrong(
+    f"`parallel` is at most {_MOST_PARALLEL}",
+    "too many",
+    "for more rows a second, send several in one request: batch: 100",
+)
+_NOT_LOCAL = Wrong(
+    "`refused` is a folder of this machine", "not a local path", "write refused: out/refused", "E0843"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    url: str = declared.own(_url, "", required=True, hidden=True)
+    headers: tuple[tuple[str, str], ...] = declared.texts(refused=_OURS)
+    body: yaml.Node | None = declared.later()
+    body_of_retract: yaml.Node | None = declared.later()
+    together: int | None = declared.integer(None, at_least=1, name="batch")
+    parallel: int = declared.integer(4, at_least=1, valid=lambda n: n <= _MOST_PARALLEL, wrong=_TOO_MANY)
+    timeout_s: float = declared.duration(10.0, "s", name="timeout")
+    retry_s: float = declared.duration(300.0, "s", name="retry_for")
+    refused: str = declared.path("", valid=lambda path: "://" not in path, wrong=_NOT_LOCAL)
+    ca_file: str = declared.path("")
+    is_verified: bool = declared.flag(True, name="verify")
+
+    def spec(self, settings: Settings) -> WebhookSpec:
+        body, template, withdrawing, named = _body(settings)
+        secrets = [name for each in (template, withdrawing) if each is not None for name in each.variables]
+        others = tuple(dict.fromkeys(secrets))
+        access = (self.headers, self.timeout_s or _TIMEOUT_S, self.ca_file, self.is_verified, others)
+        return WebhookSpec(
+            endpoint=Endpoint(self.url, *access),
+            body=body,
+            together=self.together,
+            parallel=self.parallel,
+            retry_s=self.retry_s,
+            refused=self.refused,
+            template=template,
+            withdrawing=withdrawing,
+            named=named,
+        )
 
 
 def _body(
@@ -152,25 +129,6 @@ def _body(
             'write both: body: {...}, body_of_retract: {event_action: resolve, dedup_key: "{{match_id}}"}',
         )
     return form, template, withdrawing, tuple(named)
-
-
-def _headers(settings: Settings) -> tuple[tuple[str, str], ...]:
-    node = settings.found.get("headers")
-    found = []
-    for entry in [] if node is None else settings.document.mapping(node, "`headers`") or []:
-        if entry.name.lower() in _OURS:
-            settings.document.problem(
-                "E0843",
-                f"`{entry.name}` is not for `headers`",
-                entry.value,
-                "the sink decides about it",
-                "remove it",
-            )
-        elif not isinstance(entry.value, yaml.ScalarNode):
-            settings.document.text(entry.value, f"`{entry.name}`")  # notes that it is no text
-        else:
-            found.append((entry.name, str(entry.value.value)))
-    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,4 +193,4 @@ class WebhookSpec:
         return WebhookSink(output, sending, path, context.owner)
 
 
-WEBHOOK: SinkType = _WebhookType()
+WEBHOOK: SinkType = Declared(_Settings, _Settings.spec, kinds=ALL_KINDS)

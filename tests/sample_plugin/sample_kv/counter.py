@@ -10,7 +10,8 @@ from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, Piece, checked
 from cep.schema.stream import Stream
-from cep.settings.settings import Settings
+from cep.settings import declared
+from cep.settings.declared import Declared
 from spark_runtime.sources.protocol import Range
 from spark_runtime.sources.spec import SourceContext
 
@@ -19,23 +20,12 @@ from .records import KEY_VALUE
 N_PER_BATCH = 4
 
 
-class _CounterType:
-    """The settings: how many events each partition has, and how many partitions there are."""
-
-    settings = ("events", "partitions")
-
-    def spec(self, settings: Settings) -> Counter | None:
-        """Return the spec."""
-        events, partitions = settings.integer("events", 10), settings.positive("partitions") or 1
-        return None if events is None else Counter(events, partitions)
-
-
 @dataclass(frozen=True, slots=True)
 class Counter:
     """So many events in so many partitions."""
 
-    events: int
-    partitions: int
+    events: int = declared.integer(10)
+    partitions: int = declared.integer(1, at_least=1)
 
     @property
     def place(self) -> str:
@@ -130,4 +120,4 @@ class CounterPlanner:
         """Do nothing: there is no connection."""
 
 
-COUNTER = _CounterType()
+COUNTER = Declared(Counter)

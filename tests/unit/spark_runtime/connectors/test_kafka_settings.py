@@ -103,7 +103,7 @@ def test_topics_are_named_or_matched_by_a_pattern(tmp_path: Path) -> None:
     ("source", "found"),
     [
         ("topic: x", ["E0404 `source` has no `brokers`: add: brokers: ..."]),
-        ("brokers: b", ["E0404 `source` has no `topic`: add: topic: ..."]),
+        ("brokers: b", ["E0404 `source` has neither `topic` nor `topic_pattern`: add: topic: ..."]),
         (
             "brokers: b, topic: x, topic_pattern: y",
             ["E0843 `topic` and `topic_pattern` together: remove one"],

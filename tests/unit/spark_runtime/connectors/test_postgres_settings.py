@@ -92,7 +92,13 @@ def test_all_settings_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "problems"),
     [
-        ("tables: a", ["E0404 `source` has no `host`", "E0404 `source` has no `database`"]),
+        (
+            "tables: a",
+            [
+                "E0404 `source` has neither `host` nor `dsn`",
+                "E0404 `source` has neither `database` nor `dsn`",
+            ],
+        ),
         (WHERE, ["E0404 `source` has no `tables`"]),
         (f"{WHERE}, tables: a, slot: No-Name", ["E0402 `No-Name` cannot be the name of a slot"]),
         (f"{WHERE}, tables: a, from: then", ["E0841 `from` cannot be `then`"]),

@@ -1,0 +1,326 @@
+"""Settings as declarations: a setting is one line, a field of a frozen dataclass.
+
+The line says what a value may be, what holds without it, and which other settings it goes with::
+
+    @dataclass(frozen=True, slots=True)
+    class Console:
+        limit: int = integer(20)
+        width: int = integer(80, at_least=40)
+
+`read` returns such a dataclass of the settings that a file gives. Each problem has its code and its place,
+says what is wrong and what to write. All of them are reported. A value that is wrong counts as not given.
+
+A function without a default declares a setting that must be given. Further arguments of each: see `More`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
+
+import yaml
+
+from cep.schema.time_literals import parse_duration
+from cep.settings.file_mode import HELP, PRIVATE, FileMode, parse_file_mode
+from cep.settings.settings import Settings
+
+_Read = Callable[[Settings, str], Any]
+"""The settings and the name of one -> its value; None after a report."""
+
+_US = {"us": 1, "s": 1e6}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """The problem of a value that cannot be. In the texts `{}` is the value."""
+
+    title: str
+    label: str
+    help: str
+    code: str = "E0402"
+
+    def note(self, settings: Settings, name: str, value: object) -> None:
+        """Report it at the setting."""
+        title, advice = (text.replace("{}", str(value)) for text in (self.title, self.help))
+        settings.problem(self.code, title, name, self.label, advice)
+
+
+class More(TypedDict, total=False):
+    """What a line may say of a setting besides its type and its default."""
+
+    name: str
+    """Its name in the file, if the field has another one."""
+    unless: str
+    """A setting in whose presence this one need not be given."""
+    not_with: str
+    """A setting that cannot be given together with this one."""
+    needs: tuple[str, str, str]
+    """A setting without which this one has no effect; why, and what to write."""
+    valid: Callable[[Any], object]
+    """Whether a value can be."""
+    wrong: Wrong
+    """What is said of a value that is not `valid`."""
+    hidden: bool
+    """Whether no representation shows the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A line of a declaration. `words`: what the value may be, if it is one of some words."""
+
+    read: _Read
+    default: Any
+    is_required: bool
+    words: tuple[str, ...] = ()
+    more: More = field(default_factory=More)
+
+    def value(self, settings: Settings, name: str, *, is_complete: bool) -> Any:
+        """Return its value, the default after a report. `is_complete`: what is missing was reported."""
+        more = self.more
+        if name not in settings:
+            other = more.get("unless", "")
+            if self.is_required and not is_complete and other not in settings:
+                settings.missing(name, other)
+            return self.default
+        if (other := more.get("not_with", "")) in settings:
+            together = f"`{other}` and `{name}` together"
+            settings.problem("E0843", together, name, "one or the other", "remove one")
+            return self.default
+        if "needs" in more and more["needs"][0] not in settings:
+            needed, why, advice = more["needs"]
+            settings.problem("E0843", f"`{name}` without `{needed}`", name, why, advice)
+        value = self.read(settings, name)
+        if value is not None and "valid" in more and not more["valid"](value):
+            more["wrong"].note(settings, name, value)
+            value = None
+        return self.default if value is None else value
+
+
+def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
+    """Declare a text. In a secret one `${NAME}` may stand for a variable of the environment."""
+    return _declared(Settings.secret if secret else Settings.text, default, "", (), more)
+
+
+def path(default: str | None = None, **more: Unpack[More]) -> Any:
+    """Declare a path. It is kept as it is if it has a scheme, else made absolute."""
+    return _declared(Settings.path, default, "", (), more)
+
+
+def names(default: tuple[str, ...] | None = None, **more: Unpack[More]) -> Any:
+    """Declare a text or a list of texts: a tuple with each of them once."""
+    return _declared(Settings.names, default, (), (), more)
+
+
+def flag(default: bool, **more: Unpack[More]) -> Any:
+    """Declare `true` or `false`."""
+    return _declared(Settings.boolean, default, False, (), more)
+
+
+def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more: Unpack[More]) -> Any:
+    """Declare one of some words; the first holds by default. A mapping says what they mean."""
+    meanings = dict(words) if isinstance(words, Mapping) else {word: word for word in words}
+
+    def read(settings: Settings, name: str) -> Any:
+        word = settings.word(name, tuple(meanings))
+        return None if word is None else meanings[word]
+
+    first = next(iter(meanings.values()))
+    return _declared(read, first if default is None else default, None, tuple(meanings), more)
+
+
+def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> Any:
+    """Declare a whole number."""
+
+    def read(settings: Settings, name: str) -> int | None:
+        value = settings.integer(name)
+        if value is None or value >= at_least:
+            return value
+        must = f"`{name}` must be at least {at_least}"
+        settings.problem("E0402", must, name, "too small", f"write {at_least} or more")
+        return None
+
+    return field(default=default, metadata={_KEY: Setting(read, default, False, (), more)})
+
+
+def duration(
+    default: float | None,
+    unit: str,
+    *,
+    example: str = "5 minutes",
+    above_zero: bool = False,
+    otherwise: Wrong | None = None,
+    **more: Unpack[More],
+) -> Any:
+    """Declare a length of time in `unit`: ``us`` or ``s``. `otherwise`: the problem of any other text."""
+
+    def read(settings: Settings, name: str) -> float | None:
+        given = settings.text(name)
+        length_us = None if given is None else parse_duration(given)
+        if given is None or length_us is None or (above_zero and not length_us):
+            advice = f"write for example: {name}: {example}"
+            usual = Wrong("`{}` is not a duration", "expected a number and a unit", advice, "E0409")
+            if given is not None:
+                (otherwise or usual).note(settings, name, given.strip())
+            return None
+        return length_us if unit == "us" else length_us / _US[unit]
+
+    return field(default=default, metadata={_KEY: Setting(read, default, False, (), more)})
+
+
+def file_mode(**more: Unpack[More]) -> Any:
+    """Declare who may read files; by default their user only."""
+
+    def read(settings: Settings, name: str) -> FileMode | None:
+        given = settings.text(name)
+        mode = None if given is None else parse_file_mode(given)
+        if given is not None and mode is None:
+            label = "expected 6, then 0, 4 or 6 for the group and for all others"
+            settings.problem("E0841", f"`{name}` cannot be `{given}`", name, label, HELP)
+        return mode
+
+    return _declared(read, PRIVATE, PRIVATE, (), more)
+
+
+def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
+    """Declare a mapping of names to texts; see `read_texts`."""
+
+    def read(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
+        return read_texts(settings, name, refused)
+
+    return _declared(read, (), (), (), {"hidden": True, **more})
+
+
+def read_texts(
+    settings: Settings, name: str, refused: Collection[str] = (), known: Collection[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Return a mapping of names to texts, in which `${NAME}` may stand for a variable of the environment.
+
+    The names `refused`, in small letters or as they are written, are not the user's to give. If some are
+    `known`, there are no others.
+    """
+    document, found = settings.document, []
+    for entry in document.mapping(settings.found[name], f"`{name}`") or []:
+        if entry.name in refused or entry.name.lower() in refused:
+            title = f"`{entry.name}` is not for `{name}`"
+            document.problem("E0843", title, entry.value, "the pipeline decides about it", "remove it")
+        elif known and entry.name not in known:
+            title, advice = f"there is no option `{entry.name}`", f"write {', '.join(known)}"
+            document.problem("E0841", title, entry.value, "not known", advice)
+        elif isinstance(entry.value, yaml.ScalarNode):
+            found.append((entry.name, str(entry.value.value)))
+        else:
+            document.text(entry.value, f"`{entry.name}`")  # reports that it is no text
+    return tuple(found)
+
+
+def later(**more: Unpack[More]) -> Any:
+    """Declare a setting whose form depends on other settings. Its value is its place in the file, or None."""
+    return field(default=None, metadata={_KEY: Setting(lambda s, name: s.found[name], None, False, (), more)})
+
+
+def own(read: _Read, default: T, *, required: bool = False, **more: Unpack[More]) -> T:
+    """Declare a setting that `read` returns; it may have a form of its own."""
+    declared: T = _declared(read, None if required else default, default, (), more)
+    return declared
+
+
+def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = None) -> Any:
+    """Declare a mapping with settings of its own; `made` returns its value of what is declared."""
+
+    def value(settings: Settings, name: str) -> Any:
+        known = declared_settings(declaration)
+        needed = [each for each, setting in known.items() if setting.is_required]
+        inner = settings.inside(name, known, needed)
+        if inner is None:
+            return None
+        found = read(declaration, inner, is_complete=True)
+        return found if made is None else made(found, inner)
+
+    return field(default=None, metadata={_KEY: Setting(value, None, False)})
+
+
+def declared_settings(declaration: type) -> dict[str, Setting]:
+    """Return what a declaration says, by the names in the file and in their order."""
+    return {name: setting for _, name, setting in _lines(declaration)}
+
+
+def read(declaration: type[T], settings: Settings, *, is_complete: bool = False, **given: Any) -> T:
+    """Return the declared settings. Problems are noted; a value that is wrong counts as not given.
+
+    Parameters
+    ----------
+    is_complete
+        Whether settings that are missing were reported.
+    given
+        Fields of the dataclass that are no settings.
+    """
+    found = {
+        field_name: setting.value(settings, name, is_complete=is_complete)
+        for field_name, name, setting in _lines(declaration)
+    }
+    return declaration(**given, **found)
+
+
+class Declared(Generic[T]):
+    """A format of a source or a sink whose settings are declared: see `SourceType` and `SinkType`.
+
+    Parameters
+    ----------
+    declaration
+        The settings.
+    made
+        Returns the spec, or None; without it the declared settings are the spec.
+    package, extra
+        The package that the format needs, and what installs it.
+    kinds
+        The kinds of output that a sink takes.
+    given
+        Fields of the declaration that are no settings.
+    """
+
+    def __init__(
+        self,
+        declaration: type[Any],
+        made: Callable[[Any, Settings], T | None] | None = None,
+        *,
+        package: str = "",
+        extra: str = "",
+        kinds: frozenset[str] = frozenset(),
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.declaration = declaration
+        self.settings = tuple(declared_settings(declaration))
+        self.kinds = kinds
+        self._made = made
+        self._package = package, extra
+        self._given = given or {}
+
+    def spec(self, settings: Settings) -> T | None:
+        """Return the spec, None if a problem was noted."""
+        n_problems = settings.n_problems
+        if self._package[0]:
+            settings.require_package(*self._package)
+        found = read(self.declaration, settings, **self._given)
+        spec: T | None = found if self._made is None else self._made(found, settings)
+        return spec if settings.n_problems == n_problems else None
+
+
+_KEY = "setting"
+
+
+def _lines(declaration: type) -> list[tuple[str, str, Setting]]:
+    """Return each setting of a declaration with the name of its field and its name in the file."""
+    lines = ((each.name, each.metadata[_KEY]) for each in fields(declaration) if _KEY in each.metadata)
+    return [(name, setting.more.get("name", name), setting) for name, setting in lines]
+
+
+def _declared(read: _Read, default: Any, empty: Any, words: tuple[str, ...], more: More) -> Any:
+    """Return the field of a setting; without a default it must be given, and `empty` is its value if not."""
+    value = empty if default is None else default
+    has_own = value.__class__.__hash__ is None  # each dataclass gets a copy of what can be changed
+    about: Any = {"default_factory": value.copy, "hash": False} if has_own else {"default": value}
+    setting = Setting(read, value, default is None, words, more)
+    return field(**about, repr=not more.get("hidden", False), metadata={_KEY: setting})
