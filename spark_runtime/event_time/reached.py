@@ -70,5 +70,15 @@ class Reached:
         highest = dict(self.latest)
         for name, seen in latest.items():
             highest[name] = max(highest.get(name, seen), seen)
-        reached = [us for us in (self.watermark_us, watermark_us) if us is not None]
-        return Reached(max(reached, default=None), highest, self.is_live, {**self.clocks, **(clocks or {})})
+        watermark_us = latest_time(self.watermark_us, watermark_us)
+        return Reached(watermark_us, highest, self.is_live, {**self.clocks, **(clocks or {})})
+
+
+def latest_time(*times_us: int | None) -> int | None:
+    """Return the latest of some times; None: none is known."""
+    return max((us for us in times_us if us is not None), default=None)
+
+
+def is_after(us: int | None, other_us: int | None) -> bool:
+    """Return whether a time is known and after another one, if that is known."""
+    return us is not None and (other_us is None or us > other_us)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -27,12 +27,13 @@ from pyspark.sql import SparkSession
 from cep.engine.event_time.watermark import END_OF_TIME_US
 from cep.errors import StateError
 from cep.program.identity import differences
-from spark_runtime.event_time.partitions import Partition, Partitions
+from spark_runtime.event_time.clock_waits import Waits
+from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import Partition
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.waiting import Waiting
 from spark_runtime.pipeline.stored_rules import FORMAT as RULES_FORMAT
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.sources.protocol import Offset
 from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_files
 from spark_runtime.wire.plan import MAX_INLINE, Plan
 
@@ -231,42 +232,6 @@ def check_query_log(checkpoint: Checkpoint) -> None:
         lines = (checkpoint.files.read(f"query/commits/{number}") or "").splitlines()
         if len(lines) < 2 or _json(lines[1]) is None:
             raise _damaged(f"{where}/commits/{number}", "the file is damaged")
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """What must be known to end waits by the wall clock.
-
-    Parameters
-    ----------
-    events_us
-        The watermark that events show; that of `Reached` is beyond it where the wall clock has moved it.
-        None: it cannot be told yet.
-    deadlines
-        By key group in which something waits, the first event time at which it has something to do. None:
-        the key groups have not been asked yet.
-    """
-
-    events_us: int | None = None
-    deadlines: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What was reached with a micro-batch.
-
-    Event time, the offset of each source, whether the input ended, how far each partition is, what waits.
-
-    `waits` is None of a pipeline without `end_waits_after`.
-    """
-
-    batch: int
-    reached: Reached
-    offsets: Mapping[str, Offset]
-    ended: bool
-    partitions: Partitions = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=Waiting)
-    waits: Waits | None = None
 
 
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:

@@ -43,10 +43,11 @@ class File:
 
 _CONNECTORS = "spark_runtime.connectors"
 _BATCHES = "spark_runtime.pipeline.micro_batches"
+_PLANS = "spark_runtime.pipeline.plans"
 
 OF_THE_RUN: Mapping[str, Call | File] = {
-    "before the plan": Call(_BATCHES, "write_plan", BEFORE),
-    "after the plan": Call(_BATCHES, "write_plan", AFTER),
+    "before the plan": Call(_PLANS, "write_plan", BEFORE),
+    "after the plan": Call(_PLANS, "write_plan", AFTER),
     "after Spark's offsets": File("checkpoint/query/offsets/[0-9]*"),
     "before Spark's offsets": File("checkpoint/query/commits/[0-9]*"),
     "before the state": File("*/.batch=*/part-*"),

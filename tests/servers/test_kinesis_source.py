@@ -21,9 +21,10 @@ from spark_runtime.connectors.kinesis.log import BEGINNING, KinesisLog
 from spark_runtime.connectors.message_logs.planner import MessagePlanner
 from spark_runtime.connectors.message_logs.reading import MessageReading
 from spark_runtime.connectors.message_logs.source import MessageSource
+from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.watermarks import WatermarkRule
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done
+from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from tests.servers.kafka_broker import free_ports

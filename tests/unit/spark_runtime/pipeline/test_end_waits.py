@@ -23,8 +23,10 @@ from cep.formats.files import Format, Reading
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY, KIND, REVISION, Corrections, RuleSet
 from cep.schema.stream import Field, Stream
 from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.event_time.clock_waits import Waits
+from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done, Waits
+from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan

@@ -14,9 +14,10 @@ from cep.errors import InputError
 from cep.formats.files import Format, Reading
 from cep.schema.stream import Field, Stream
 from spark_runtime.connectors.files.source import FolderSource
+from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.watermarks import WaitingLimit, WatermarkRule
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done, last_done, planned
+from spark_runtime.pipeline.checkpoint import Checkpoint, last_done, planned
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.plan import Plan
@@ -446,7 +447,7 @@ def test_only_the_files_of_the_partition_that_is_behind_are_read(tmp_path: Path)
         run.next(number)
         partitions = {name: ((START_S + latest[name]) * 1_000_000, "x")}
         run.complete(number, Counts(latest=partitions, waiting={"0": 6}))
-    assert (run.held.holder, seconds_of(run.done.reached.watermark_us)) == (slow, 19)
+    assert (run.status().holder, seconds_of(run.done.reached.watermark_us)) == (slow, 19)
     for name, second in (("fast", 70), ("slow", 40)):
         file = tmp_path / f"a/{name}.json"
         file.write_text(
@@ -507,7 +508,7 @@ def test_a_partition_that_was_given_up_counts_again_when_it_has_caught_up(tmp_pa
     write(tmp_path, "a/2.json", 90)
     run.next(3)
     run.complete(3, of_two(a=90, waiting=1))
-    assert (run.held.holder, seconds_of(run.done.reached.watermark_us)) == ("b", 64)
+    assert (run.status().holder, seconds_of(run.done.reached.watermark_us)) == ("b", 64)
     assert run.status().given_up == ("b",)  # in this run
 
 

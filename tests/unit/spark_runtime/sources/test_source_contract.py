@@ -27,9 +27,10 @@ from cep.spool.writer import Limits, writer_at
 from spark_runtime.connectors.files.source import FolderSource
 from spark_runtime.connectors.spool.reading import SpoolReading
 from spark_runtime.connectors.spool.source import SpoolSource
+from spark_runtime.event_time.done import Done
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.event_time.watermarks import WatermarkRule
-from spark_runtime.pipeline.checkpoint import Checkpoint, Done
+from spark_runtime.pipeline.checkpoint import Checkpoint
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.sources.protocol import Offset, Range, Source
 from spark_runtime.storage.checkpoint_files import LocalFiles

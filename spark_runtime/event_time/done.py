@@ -1,0 +1,54 @@
+"""What was reached with a micro-batch: it lies in the checkpoint, and all that comes next follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_runtime.event_time.clock_waits import Waits
+from spark_runtime.event_time.partitions import Partitions
+from spark_runtime.event_time.reached import Reached, is_after
+from spark_runtime.event_time.waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was reached with a micro-batch.
+
+    Parameters
+    ----------
+    batch
+        Its number; -1: there was none.
+    reached
+        How far event time is.
+    offsets
+        By stream the offset of its source.
+    ended
+        Whether the input is complete.
+    partitions
+        How far each source partition is.
+    waiting
+        The events that wait for the watermark.
+    waits
+        None of a pipeline without `end_waits_after`.
+    """
+
+    batch: int
+    reached: Reached
+    offsets: Mapping[str, Any]
+    ended: bool
+    partitions: Partitions = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=Waiting)
+    waits: Waits | None = None
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The watermark reached."""
+        return self.reached.watermark_us
+
+    @property
+    def is_ahead_by_clock(self) -> bool:
+        """Whether the wall clock has moved the watermark further than events show."""
+        waits = self.waits
+        return waits is not None and is_after(self.watermark_us, waits.events_us)

@@ -1,0 +1,74 @@
+"""Pauses: while too many events wait for a slow partition, that partition alone is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from spark_runtime.event_time.partitions import Partition, Partitions, stream_of
+from spark_runtime.event_time.remaining import StreamKinds
+from spark_runtime.event_time.waiting import Waiting, cannot_pause
+from spark_runtime.event_time.watermarks import WaitingLimit
+
+
+class Pauses:
+    """Which sources and partitions of a run are paused.
+
+    Parameters
+    ----------
+    kinds
+        The streams of the run.
+    limit
+        How many events may wait, and what happens beyond.
+    n_tasks
+        Tasks that run side by side.
+    """
+
+    def __init__(self, kinds: StreamKinds, limit: WaitingLimit, n_tasks: int) -> None:
+        self.kinds = kinds
+        self.limit = limit
+        self.n_tasks = n_tasks
+        self.only = ""
+        """The partition that alone is read; "": none, all are."""
+        self._until_s: dict[str, float] = {}  # by partition, until when nothing of it was read on purpose
+
+    def is_needed(self, waiting: Waiting) -> bool:
+        """Return whether so much waits that others than the slowest partition have to be paused."""
+        return not self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks)
+
+    def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:
+        """Read the partition `only` alone, for one micro-batch; "": read all.
+
+        Raises
+        ------
+        InputError
+            Its events come together with others, so that even more would wait.
+        """
+        self.only = only
+        if not only:
+            return
+        stream = stream_of(only)
+        if only != stream and stream in self.kinds.mixed:
+            limit = self.limit
+            # Another source that is paused may be enough: so twice as much may wait.
+            twice = replace(limit, events=2 * limit.events, n_bytes=limit.n_bytes and 2 * limit.n_bytes)
+            if len(self.kinds.all) == 1 or waiting.is_too_much(twice, self.n_tasks):
+                raise cannot_pause(only, waiting.total)
+        self._until_s |= {name: now_s for name in partitions if self.is_paused(stream_of(name), name)}
+
+    def is_paused(self, stream: str, partition: str | None = None) -> bool:
+        """Return whether nothing is read of a stream, or of one of its partitions."""
+        if not self.only or stream not in self.kinds.ours:
+            return False
+        if stream != stream_of(self.only):
+            return True
+        is_apart = stream in self.kinds.selective
+        return partition is not None and is_apart and self.only not in (stream, partition)
+
+    def not_silent(self, partitions: Partitions) -> dict[str, Partition]:
+        """Return `partitions`; the silence of one that was paused begins when the pause ended."""
+        known = dict(partitions)
+        for name, until_s in self._until_s.items():
+            if name in known and until_s > known[name].seen_s:
+                known[name] = replace(known[name], seen_s=until_s)
+        return known

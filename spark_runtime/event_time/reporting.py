@@ -1,0 +1,44 @@
+"""Whether key groups have something to report without new events: then they are called once more."""
+
+from __future__ import annotations
+
+from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.reached import is_after
+
+
+class Reporting:
+    """What Spark knows of the watermark. A run does not know it before its first micro-batch."""
+
+    def __init__(self) -> None:
+        self.told_us: int | None = None
+        """The watermark that Spark has after the last micro-batch."""
+        self.n_by_clock = 0
+        """Micro-batches in which the wall clock has moved the watermark."""
+        self._has_moved = False  # since the key groups were called last
+
+    def note(self, before: Done, done: Done, told_us: int | None, clock_us: int | None) -> None:
+        """Note a micro-batch.
+
+        Parameters
+        ----------
+        before, done
+            What was reached before it, and with it.
+        told_us
+            The watermark that Spark was told.
+        clock_us
+            The watermark as the wall clock moved it, if it did.
+        """
+        self._has_moved = told_us != self.told_us
+        if clock_us is not None:
+            self.n_by_clock += is_after(clock_us, before.watermark_us)
+            # A step of the wall clock that nothing waits for needs no second micro-batch.
+            self._has_moved = self._has_moved and (done.waits is None or done.waits.is_due(clock_us))
+        self.told_us = told_us
+
+    def is_due(self, done: Done) -> bool:
+        """Return whether key groups have something to report, whatever the watermark is now."""
+        return self._has_moved or (done.waits is not None and done.waits.must_ask)
+
+    def is_behind(self, watermark_us: int | None) -> bool:
+        """Return whether Spark has not been told of so late a watermark."""
+        return is_after(watermark_us, self.told_us)

@@ -1,0 +1,170 @@
+"""The watermark of a run: where it is, who holds it back, and where it is for the next micro-batch.
+
+It follows from what was reached (`Done`), from what is left of the input (`Remaining`) and from the wall
+clock. The state here is what a run knows besides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from cep.counts import Highest
+from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import Partition, Partitions, after
+from spark_runtime.event_time.pauses import Pauses
+from spark_runtime.event_time.reached import is_after, latest_time
+from spark_runtime.event_time.remaining import Remaining
+from spark_runtime.event_time.waiting import Waiting
+from spark_runtime.event_time.watermarks import Follows, Held, WatermarkRule
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The watermark before a micro-batch, and the bounds of the one after it (`Plan`)."""
+
+    before_us: int | None
+    cap_us: int
+    clock_us: int | None
+
+
+class RunWatermark:
+    """The watermark of a run.
+
+    Parameters
+    ----------
+    rule
+        How it follows from the source partitions.
+    pauses
+        Which of them are paused.
+    done
+        What was reached before the run.
+    start_us
+        A time before all event times, microseconds since 1970.
+    clock
+        The wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self, rule: WatermarkRule, pauses: Pauses, done: Done, start_us: int, clock: Callable[[], float]
+    ) -> None:
+        self.rule = rule
+        self.pauses = pauses
+        self.kinds = pauses.kinds
+        self.clock = clock
+        self.held = Held(done.watermark_us)
+        """As it was last asked for."""
+        self.gave_up: dict[str, None] = dict.fromkeys(done.waiting.given_up)
+        """The partitions that were given up in this run, in order."""
+        self.looked_s = self.moved_s = self._begun_s = clock()
+        self._start_us = start_us - rule.lateness_us - 1
+
+    def has_several(self, done: Done) -> bool:
+        """Return whether several partitions decide about the watermark, or may once there are events."""
+        if self.rule.follows is Follows.FASTEST:
+            return False
+        whole = self.kinds.all
+        return len(whole) > 1 or any(name not in whole for name in done.partitions) or bool(self.kinds.mixed)
+
+    def partitions(self, done: Done) -> Partitions:
+        """Return the partitions that are known; a source of which nothing is known is one.
+
+        A partition that is paused is not silent, so its silence begins when the pause ends.
+        """
+        known = self.pauses.not_silent(done.partitions)
+        named = {partition.stream for partition in known.values()}
+        for stream in self.kinds.all:
+            if stream not in named:
+                known[stream] = Partition(stream, seen_s=self._begun_s)
+        return known
+
+    def now(self, done: Done, remaining: Remaining, spans: Highest | None = None) -> Held:
+        """Return the watermark as it is now; `spans`: after events of these times."""
+        partitions = after(self.partitions(done), spans or {}, self.clock())
+        without = {*done.waiting.given_up, *remaining.complete(partitions, self.kinds.timed)}
+        # Whoever has given nothing since the last look may have something now.
+        return self.rule.watermark(partitions, remaining.unread, self.looked_s, without)
+
+    def look(self, done: Done, remaining: Callable[[], Remaining], *, may_pause: bool) -> None:
+        """The sources are looked at now: decide whether one partition alone is read.
+
+        Raises
+        ------
+        InputError
+            Too many events wait, and a pause would not help.
+        """
+        only = ""
+        if may_pause and self.pauses.is_needed(done.waiting):
+            only = self.now(done, remaining()).holder
+        self.looked_s = self.clock()
+        self.pauses.begin(only, done.waiting, self.partitions(done), self.looked_s)
+
+    def bounds(
+        self,
+        done: Done,
+        before: Remaining,
+        after_it: Remaining,
+        spans: Highest,
+        clock_us: int | None,
+    ) -> Bounds:
+        """Return the bounds of the next micro-batch.
+
+        Parameters
+        ----------
+        before, after_it
+            What is left before the micro-batch, and after it.
+        spans
+            By partition, the event times that it reads.
+        clock_us
+            The watermark that the wall clock shows (`Waits.clock_us`).
+        """
+        # Nothing that is read now is late because its partition was taken for silent until now.
+        now_us = self.now(done, before).watermark_us
+        before_us = latest_time(done.watermark_us, now_us)
+        self.held = self.now(done, after_it, spans)
+        shown_us = before_us if done.waits is None else latest_time(done.waits.events_us, now_us)
+        cap_us = latest_time(shown_us, self.held.watermark_us)
+        if cap_us is None:
+            cap_us = self._start_us
+        return Bounds(before_us, cap_us, clock_us if is_after(clock_us, cap_us) else None)
+
+    def by_clock(self, done: Done, remaining: Callable[[], Remaining]) -> int | None:
+        """Return where the wall clock moves the watermark to; None: it moves it nowhere.
+
+        It does if something waits, and nothing is there to be read.
+        """
+        if done.waits is None or not done.waits.deadlines:
+            return None
+        us = self.rule.by_clock(self.partitions(done), self.looked_s, self._begun_s)
+        if not is_after(us, done.watermark_us):
+            return None
+        return None if self.pauses.only or remaining().unread else us
+
+    def given_up(self, done: Done, remaining: Remaining) -> Waiting:
+        """Return what waits, without the slowest partitions, if too many events wait and that may be."""
+        waiting, partitions = done.waiting, self.partitions(done)
+        reached_us = done.watermark_us
+        if reached_us is not None and waiting.given_up:
+            bounds = self.rule.bounds(waiting.given_up, partitions, remaining.unread)
+            waiting = waiting.without({n for n, us in bounds.items() if us is not None and us >= reached_us})
+        complete = set(remaining.complete(partitions, self.kinds.timed))
+
+        def held(given_up: Collection[str]) -> Held:
+            return self.rule.watermark(partitions, remaining.unread, self.looked_s, {*given_up, *complete})
+
+        limit = self.pauses.limit
+        if limit.goes_on and waiting.is_too_much(limit, self.pauses.n_tasks):
+            waiting = waiting.giving_up(held)
+        else:
+            waiting = replace(waiting, n_next=1)
+        self.gave_up |= dict.fromkeys(waiting.given_up)
+        return waiting
+
+    def reach(self, done: Done, remaining: Remaining) -> Held:
+        """Return, and note, the watermark after a micro-batch; `done` has all of it but the watermark."""
+        self.held = self.now(done, remaining)
+        return self.held
+
+    def note_moved(self) -> None:
+        """Note that the watermark has moved now."""
+        self.moved_s = self.clock()

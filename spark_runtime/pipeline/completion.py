@@ -1,0 +1,47 @@
+"""What is reached with a micro-batch that is computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cep.counts import Counts
+from cep.engine.event_time.watermark import END_OF_TIME_US
+from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.partitions import after, require_few
+from spark_runtime.event_time.reached import latest_time
+from spark_runtime.event_time.remaining import Remaining
+from spark_runtime.event_time.run_watermark import RunWatermark
+from spark_runtime.pipeline.inputs import Inputs
+from spark_runtime.wire.plan import Plan
+
+
+def done_after(
+    before: Done, batch: int, plan: Plan, counts: Counts, inputs: Inputs, watermark: RunWatermark
+) -> tuple[Done, Remaining]:
+    """Return what is reached with micro-batch `batch`, and what is left then; note the watermark.
+
+    `counts` are those of the micro-batch.
+
+    Raises
+    ------
+    InputError
+        There are too many source partitions.
+    """
+    partitions = after(watermark.partitions(before), inputs.latest_of(counts), watermark.clock())
+    require_few(partitions)
+    waiting = before.waiting.after(counts)
+    if plan.cap_us is None:  # no partition is behind; nobody has counted
+        waiting = replace(waiting, by_group={}, bytes_of_group={})
+    offsets = {**before.offsets, **plan.offsets}
+    done = Done(batch, before.reached, offsets, before.ended or plan.ends, partitions, waiting)
+    remaining = inputs.remaining(done)
+    done = replace(done, waiting=watermark.given_up(done, remaining))
+    events_us = watermark.reach(done, remaining).watermark_us
+    reached = plan.reached.after(counts.latest, latest_time(events_us, plan.clock_us), counts.clocks)
+    if reached.watermark_us != plan.reached.watermark_us:
+        watermark.note_moved()
+    waits = before.waits
+    if waits is not None:
+        shown_us = END_OF_TIME_US if done.ended else latest_time(waits.events_us, plan.cap_us, events_us)
+        waits = waits.after(counts, shown_us, asked=plan.asks)
+    return replace(done, reached=reached, waits=waits), remaining

@@ -1,0 +1,138 @@
+"""When the next micro-batch begins, and what it reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spark_runtime.event_time.done import Done
+from spark_runtime.event_time.reached import latest_time
+from spark_runtime.event_time.reporting import Reporting
+from spark_runtime.event_time.run_watermark import RunWatermark
+from spark_runtime.event_time.watermarks import Follows
+from spark_runtime.pipeline.inputs import Inputs
+from spark_runtime.sources.protocol import Offset
+from spark_runtime.wire.plan import Plan
+
+MIN_POLL_SECONDS = 0.01
+
+_LOOKS_SHARE = 5
+"""The pause between two looks at the sources is this many times as long as a look."""
+
+
+class NextPlan:
+    """Makes the plan of the next micro-batch.
+
+    Parameters
+    ----------
+    inputs
+        The sources that we read.
+    watermark
+        The watermark of the run.
+    reporting
+        Whether key groups have something to report.
+    n_tasks, interval_s, finishes
+        See `MicroBatches`.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        watermark: RunWatermark,
+        reporting: Reporting,
+        *,
+        n_tasks: int,
+        interval_s: float | None,
+        finishes: bool,
+    ) -> None:
+        self._inputs = inputs
+        self._watermark = watermark
+        self._reporting = reporting
+        self._n_tasks = n_tasks
+        self._interval_s = interval_s
+        self._finishes = finishes
+        self._by_spark = bool(inputs.kinds.by_spark)
+
+    def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
+        """Return the plan of what comes after `done`, once there is something to do; None: the run ends.
+
+        Parameters
+        ----------
+        last_begun
+            When the last micro-batch began (`time.monotonic`).
+        stopped
+            Is set when no further micro-batch is to begin.
+        """
+        if self._interval_s is None:
+            return None if stopped.is_set() else self._now(done)
+        _sleep(stopped, last_begun + self._interval_s - time.monotonic())
+        while not stopped.is_set():
+            looked = time.monotonic()
+            offsets = self._offsets(done)
+            is_something = offsets or self._must_tell(done) or self._by_spark
+            if is_something or self._by_clock(done, offsets) is not None:
+                return self._new(done, offsets)
+            _sleep(stopped, max(MIN_POLL_SECONDS, _LOOKS_SHARE * (time.monotonic() - looked)))
+        return None
+
+    def _now(self, done: Done) -> Plan | None:
+        """Return the next plan of a run that ends, None at its end."""
+        offsets = self._offsets(done)
+        ends = self._finishes and not done.ended
+        # A partition that alone is read holds nothing back once nothing more of it comes.
+        while ends and not offsets and self._inputs.is_exhausted(self._watermark.pauses.only):
+            offsets = self._offsets(done)
+        if self._by_spark:
+            return self._new(done, offsets, ends=ends)
+        if offsets:
+            return self._new(done, offsets)
+        # Called without events, the operator reports results whose deadline the watermark has reached.
+        return self._new(done, {}, ends=ends) if ends or self._must_tell(done) else None
+
+    def _offsets(self, done: Done) -> dict[str, Offset]:
+        """Look at the sources; return where those are that have something new."""
+        # One micro-batch that ends the input has to read all.
+        may_pause = not (self._by_spark and self._finishes)
+        self._watermark.look(done, lambda: self._inputs.remaining(done), may_pause=may_pause)
+        return self._inputs.new(done.offsets, self._watermark.pauses)
+
+    def _new(self, done: Done, offsets: Mapping[str, Offset], *, ends: bool = False) -> Plan:
+        inputs, watermark = self._inputs, self._watermark
+        ranges = inputs.ranges(done.offsets, offsets)
+        shares = inputs.shares(ranges, self._n_tasks)
+        remaining = inputs.remaining(done, offsets)
+        waits = done.waits
+        clock_us = None if waits is None else waits.clock_us(done.watermark_us, self._by_clock(done, offsets))
+        plan = Plan(shares, dict(offsets), done.reached, ends, asks=waits is not None and waits.must_ask)
+        # Spark was told less by a micro-batch that had a bound; after a restart nobody knows what.
+        lags = waits is not None and self._reporting.is_behind(done.watermark_us)
+        is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
+        is_several = watermark.has_several(done) or remaining.unread or is_split
+        if not (is_several or clock_us is not None or lags):
+            return plan
+        spans = inputs.spans(done, offsets)
+        bounds = watermark.bounds(done, inputs.remaining(done), remaining, spans, clock_us)
+        reached = replace(done.reached, watermark_us=bounds.before_us)
+        return replace(plan, reached=reached, cap_us=bounds.cap_us, clock_us=bounds.clock_us)
+
+    def _must_tell(self, done: Done) -> bool:
+        """Return whether an operator that is called without events has something to report."""
+        if self._reporting.is_due(done):
+            return True
+        if not self._watermark.has_several(done) and done.waits is None:
+            return False
+        now_us = self._watermark.now(done, self._inputs.remaining(done)).watermark_us
+        return self._reporting.is_behind(latest_time(done.watermark_us, now_us))
+
+    def _by_clock(self, done: Done, offsets: Mapping[str, Offset]) -> int | None:
+        """Return where the wall clock moves the watermark to; `offsets` are those to be read now."""
+        if offsets or self._interval_s is None:
+            return None
+        return self._watermark.by_clock(done, lambda: self._inputs.remaining(done))
+
+
+def _sleep(stopped: threading.Event, seconds: float) -> None:
+    if seconds > 0:
+        stopped.wait(seconds)
