@@ -110,7 +110,7 @@ def _check(unit: LinkedPrograms, case: Correction, tally: Counter[str]) -> None:
 
     def batch(until_us: int | None) -> list[dict[str, Any]]:
         front = unit.matcher()
-        front.push(joined(unit, case, counted))
+        front.take_in(joined(unit, case, counted))
         found: list[dict[str, Any]] = front.advance(2**60 if until_us is None else until_us).to_pylist()
         return found
 

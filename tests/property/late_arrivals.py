@@ -110,7 +110,7 @@ class _Comparison:
         for name, stream in self.inputs.items():
             of_input = [arrival.row for arrival in self.counted if arrival.name == name]
             for events in events_of(self.unit, stream, of_input) if of_input else ():
-                batch.push(events)
+                batch.take_in(events)
         reached_us = self.corrector.watermark_us
         expected = batch.advance(reached_us) if reached_us > START_OF_TIME_US else None
         self.standing.check([] if expected is None else expected.to_pylist())

@@ -70,11 +70,11 @@ class FedMatchers:
         # The matcher is behind, and would take what is late for all others.
         time_us = np.asarray(events.column(TIME_COLUMN))
         too_late = is_late(late_by_us(time_us, self.watermark_us))
-        if not too_late.any():
-            return matcher.push(events)
-        matcher.push(events.filter(pa.array(~too_late)))
-        late = events.filter(pa.array(too_late))
+        late = events.slice(0, 0)
+        if too_late.any():
+            late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
         matcher.counters.late += n_counted(late)
+        matcher.take_in(events)
         return late
 
     def advance(self, watermark_us: int, put: Emit, *, in_parts: bool = True) -> None:

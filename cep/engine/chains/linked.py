@@ -173,16 +173,10 @@ class LinkedMatchers:
                 getattr(found, name).update(getattr(counters, name))
         return found
 
-    def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema``; return those that come too late."""
-        if isinstance(events, pa.RecordBatch):
-            events = pa.Table.from_batches([events])
-        late = [events.slice(0, 0)]
-        for number in range(len(self.program.programs)):
-            own = self.program.split(number, events)
-            if own.num_rows:
-                late.append(self.program.joined(number, self._chain.push(number, own)))
-        return pa.concat_tables(late)
+    def take_in(self, events: pa.Table) -> None:
+        """Take in events of ``program.event_schema`` that the watermark has not passed."""
+        for number, matcher in enumerate(self._matchers):
+            matcher.take_in(self.program.split(number, events))
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
         """Let event time reach `watermark_us`; return the matches of all rules, in order.

@@ -138,16 +138,17 @@ class Corrector:
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time_us = np.asarray(events.column(TIME_COLUMN))
-        too_late = is_late(late_by_us(time_us, self.final_us))
+        late_us = late_by_us(time_us, self.watermark_us)
+        too_late = is_late(late_us - (self.watermark_us - self.final_us))
         late = events.slice(0, 0)
         if too_late.any():
-            within = time_us[too_late] > self.watermark_us - self.corrections.within_us
+            within = ~is_late(late_us[too_late] - self.corrections.within_us)
             late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
-            time_us = time_us[~too_late]
+            late_us = late_us[~too_late]
             self._n_uncorrected += self._unit.n_counted(late.filter(pa.array(within)))
         self._n_events += self._unit.n_counted(events)
         self._n_late += self._unit.n_counted(late)
-        is_behind = is_late(late_by_us(time_us, self.watermark_us))
+        is_behind = is_late(late_us)
         if is_behind.any():
             self._late.append(events.filter(pa.array(is_behind)))
             events = events.filter(pa.array(~is_behind))
@@ -199,7 +200,7 @@ class Corrector:
         """Let the events up to `watermark_us` through; return the matches."""
         due = self._due(watermark_us)
         if watermark_us >= END_OF_TIME_US:  # nothing comes after it
-            self._front.push(due)
+            self._front.take_in(due)
             rows = self._front.advance(watermark_us, self._retaining(emit, retain=False))
             return self._reported(rows, retain=False)
         found = []
@@ -209,7 +210,7 @@ class Corrector:
             is_now = (time_us > reached_us) & (time_us <= stop_us)
             events = due if is_now.all() else due.filter(pa.array(is_now))
             if events.num_rows:
-                self._front.push(events)
+                self._front.take_in(events)
                 self._segments[-1].events.append(RetainedTable.of(events))
             rows = self._front.advance(stop_us, self._retaining(emit))
             found.append(self._reported(rows))
@@ -294,7 +295,7 @@ class Corrector:
             save = matcher.snapshot() if segments else segment.save
             of_segment = late.filter(pa.array((late_us > segment.start_us) & (late_us <= end_us)))
             events = pa.concat_tables([tables_of(segment.events, self._unit.event_schema), of_segment])
-            matcher.push(events)
+            matcher.take_in(events)
             parts = [matcher.advance(us) for us in ([end_us] if shown_us >= end_us else [shown_us, end_us])]
             found.append(pa.concat_tables(parts))
             is_beyond.append(np.repeat([False, True][: len(parts)], [rows.num_rows for rows in parts]))
@@ -464,9 +465,10 @@ class Corrector:
         corrector._n_retracted = dict(zip(names, numbers[_N_NUMBERS:], strict=True))
         corrector._front = unit.restored(reader.part())
         waiting = reader.table().table()
-        is_late_now = np.asarray(waiting.column(TIME_COLUMN)) <= corrector.watermark_us
-        corrector._late = _non_empty(waiting.filter(pa.array(is_late_now)))
-        corrector._waiting = _non_empty(waiting.filter(pa.array(~is_late_now)))
+        time_us = np.asarray(waiting.column(TIME_COLUMN))
+        has_passed = is_late(late_by_us(time_us, corrector.watermark_us))
+        corrector._late = _non_empty(waiting.filter(pa.array(has_passed)))
+        corrector._waiting = _non_empty(waiting.filter(pa.array(~has_passed)))
         corrector._withdrawn = reader.table().table()
         corrector._segments = []
         for _ in range(n_segments):

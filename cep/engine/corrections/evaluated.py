@@ -49,8 +49,8 @@ class Front(Protocol):
         """The bytes of these events in memory."""
         ...
 
-    def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events; return those that come too late."""
+    def take_in(self, events: pa.Table) -> None:
+        """Take in events that the watermark has not passed."""
         ...
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:

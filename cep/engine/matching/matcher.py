@@ -260,11 +260,15 @@ class Matcher:
         late = events.slice(0, 0)
         if too_late.any():
             late, events = events.filter(pa.array(too_late)), events.filter(pa.array(~too_late))
-        self.counters.events += n_counted(events)
         self.counters.late += n_counted(late)
+        self.take_in(events)
+        return late
+
+    def take_in(self, events: pa.Table) -> None:
+        """Take in events of which the caller knows that the watermark has not passed them."""
+        self.counters.events += n_counted(events)
         if events.num_rows:
             self._pending.append(events)
-        return late
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
         """Let event time reach `watermark_us`; return the matches, in order (`program.match_schema`).
