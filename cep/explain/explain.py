@@ -28,6 +28,7 @@ from cep.expression import (
     walk,
 )
 from cep.program.program import RuleProgram
+from cep.program.window_functions import Function, Kept, KeptState, Parameter
 from cep.program.windows import COUNT_ALL
 from cep.schema.stream import Role
 
@@ -235,56 +236,33 @@ def _windows(rule: ir.Rule) -> Iterator[str]:
 
 def _kept(windowed: Windowed) -> str:
     frame, length = windowed.window.frame, windowed.window.length
-    is_set = windowed.function in ("DISTINCT", "SEEN")
-    events = "each value's last event" if is_set else "events"
+    function = Function[windowed.function]
+    kept = function.kept
+    n_back = windowed.parameter if function.value.parameter is Parameter.EVENTS else 1
     if windowed.window.step_us:
-        return _kept_in_panes(windowed)
-    if frame is Frame.ALL and windowed.function == "LAG" and windowed.parameter > 1:
-        return f"the values of {windowed.parameter:,.0f} events, for ever"
-    if frame in (Frame.ALL, Frame.TUMBLING, Frame.SESSION) and windowed.function != "PERCENTILE":
-        kept = "each value" if is_set else "a few numbers"
-        ends = {Frame.TUMBLING: " of the open window", Frame.SESSION: " of the open session"}
-        return f"{kept}{ends.get(frame, ', for ever')}"
+        if kept is Kept.LAST.value and n_back == 1:
+            return "the last value, 16 bytes"
+        panes = f"{length // windowed.window.step_us + 1:,} panes of {show_duration(windowed.window.step_us)}"
+        return kept.in_steps.format(panes=panes, function=function.name, n=f"{n_back:,.0f}")
+    if frame is Frame.ALL and n_back > 1:
+        return f"the values of {n_back:,.0f} events, for ever"
     match frame:
         case Frame.EVENTS:
-            return f"{events} of the last {length:,}, 16 bytes each, for ever"
+            return f"{kept.of_events} of the last {length:,}, 16 bytes each, for ever"
         case Frame.TIME | Frame.HOPPING:
-            return f"{events} of {show_duration(length)}, 16 bytes each"
+            return f"{kept.of_events} of {show_duration(length)}, 16 bytes each"
         case Frame.TUMBLING:
-            return "events of the open window, 16 bytes each"
+            return _kept_of_whole(kept, " of the open window")
         case Frame.SESSION:
-            return "events of the open session, 16 bytes each"
+            return _kept_of_whole(kept, " of the open session")
         case Frame.ALL:
-            raise ValueError("percentiles have no OVER ALL")
+            return _kept_of_whole(kept, ", for ever")
         case _:
             assert_never(frame)
 
 
-def _kept_in_panes(windowed: Windowed) -> str:
-    window = windowed.window
-    panes = f"{window.length // window.step_us + 1:,} panes of {show_duration(window.step_us)}"
-    match windowed.function:
-        case "COUNT":
-            return f"the counts of at most {panes}, 16 bytes each"
-        case "SUM" | "AVG":
-            return f"the sums of at most {panes}, 32 bytes each for values of similar size"
-        case "STDDEV" | "VARIANCE":
-            return f"the sums of at most {panes}, 64 bytes each for values of similar size"
-        case "MIN" | "MAX":
-            return f"the values of at most {panes} that can still be the {windowed.function}, 16 bytes each"
-        case "DISTINCT" | "SEEN":
-            return f"each value's last pane, of at most {panes}, 16 bytes each"
-        case "FIRST_VALUE":
-            return f"the first values of at most {panes}, 16 bytes each"
-        case "LAST_VALUE" | "LAG":
-            n_values = max(windowed.parameter, 1)
-            return (
-                "the last value, 16 bytes"
-                if n_values == 1
-                else f"the last {n_values:,.0f} values, 16 bytes each"
-            )
-        case _:
-            raise ValueError(f"{windowed.function} has no BY")
+def _kept_of_whole(kept: KeptState, of: str) -> str:
+    return f"{kept.of_whole}{of}" if kept.of_whole else f"{kept.of_events}{of}, 16 bytes each"
 
 
 def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:

@@ -21,6 +21,7 @@ from cep.expression import (
     Window,
     Windowed,
 )
+from cep.program.window_functions import Function
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "and", "or", IN_TAKEN])
 _ARROWS = {ir.Contiguity.STRICT: " ", ir.Contiguity.NEXT: " -> ", ir.Contiguity.ANY: " ->> "}
@@ -149,16 +150,7 @@ def show_expression(expression: Expression) -> str:  # noqa: C901, PLR0912 - a c
 
 def _windowed(windowed: Windowed) -> str:
     argument = "*" if windowed.argument is None else show_expression(windowed.argument)
-    name = windowed.function
-    match name:
-        case "DISTINCT":
-            text = f"COUNT(DISTINCT {argument})"
-        case "LAG":
-            text = f"LAG({argument}, {windowed.parameter:g})"
-        case "PERCENTILE":
-            text = f"PERCENTILE({argument}, {windowed.parameter:g})"
-        case _:
-            text = f"{name}({argument})"
+    text = Function[windowed.function].shown(argument, windowed.parameter)
     if windowed.condition is not None:
         text += f" FILTER (WHERE {show_expression(windowed.condition)})"
     return text if windowed.window.is_whole else f"{text} OVER {show_over(windowed.window)}"

@@ -6,33 +6,15 @@ The compiler writes them, `cep.engine.windows` computes them once events are in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 from cep.expression import Expression, Frame, Type, Window
+from cep.program.window_functions import Function
 
 __all__ = ["COUNT_ALL", "Frame", "Function", "Window", "WindowColumn", "WindowRule"]
 
 
 COUNT_ALL = frozenset((Frame.EVENTS, Frame.SESSION))
 """Frames that depend on events whose argument does not count (FILTER), too."""
-
-
-class Function(IntEnum):
-    """What is computed of the events of a window."""
-
-    COUNT = 0  # of rows, or of an argument's values that are not NULL
-    SUM = 1
-    AVG = 2
-    MIN = 3
-    MAX = 4
-    VARIANCE = 5  # of a sample
-    STDDEV = 6  # of a sample
-    DISTINCT = 7  # COUNT(DISTINCT x)
-    SEEN = 8  # whether the argument of this event is among those of the window
-    FIRST_VALUE = 9
-    LAST_VALUE = 10
-    LAG = 11  # `WindowColumn.parameter` events before this one
-    PERCENTILE = 12  # `WindowColumn.parameter` from 0 to 1, between two values on the line between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +34,7 @@ class WindowColumn:
     argument_type
         The type of `argument`.
     parameter
-        Of LAG and PERCENTILE.
+        Second argument of the function, of those that have one.
     window
         Which events.
     within

@@ -62,9 +62,12 @@ def value_over(windowed: Windowed, events: Sequence[Event], evaluate: Evaluate) 
     if windowed.function == "COUNT" and windowed.argument is None:
         return len(counting)
     values = [_argument(windowed, event, evaluate) for event in counting]
-    if windowed.function in ("FIRST_VALUE", "LAST_VALUE"):
-        return None if not values else values[0 if windowed.function == "FIRST_VALUE" else -1]
-    return _aggregate(windowed, [value for value in values if value is not None])
+    if windowed.function in _OF_EVENTS:
+        return _OF_EVENTS[windowed.function](values)
+    known = [value for value in values if value is not None]
+    if windowed.function in _COUNTS:
+        return _COUNTS[windowed.function](known)
+    return _OF_VALUES[windowed.function](known, windowed) if known else None
 
 
 def _framed(window: Window, seen: Sequence[int], at: int, times: Sequence[int]) -> list[int]:
@@ -165,39 +168,47 @@ def _rank(value: Any) -> tuple[bool, Any]:
     return (True, 0) if value != value else (False, value)
 
 
-def _aggregate(windowed: Windowed, known: list[Any]) -> Any:
-    match windowed.function:
-        case "COUNT":
-            return len(known)
-        case "DISTINCT":
-            return len({_same(value) for value in known})
-    if not known:
-        return None
-    match windowed.function:
-        case "SUM" if windowed.type is not Type.DOUBLE:
-            total = sum(known)
-            return total if total in _INT64 else None
-        case "SUM":
-            return exact_sum(known)
-        case "AVG":
-            return (
-                _number(sum(known)) / len(known)
-                if isinstance(known[0], int)
-                else exact_sum(known) / len(known)
-            )
-        case "MIN":
-            return min(known, key=_rank)
-        case "MAX":
-            return max(known, key=_rank)
-        case "VARIANCE" | "STDDEV":
-            variance = _variance(known)
-            if variance is None or windowed.function == "VARIANCE":
-                return variance
-            return math.sqrt(variance)
-        case "PERCENTILE":
-            return _percentile(sorted((float(value) for value in known), key=_rank), windowed.parameter)
-        case _:
-            raise AssertionError(windowed.function)
+def _sum(known: list[Any], windowed: Windowed) -> Any:
+    if windowed.type is Type.DOUBLE:
+        return exact_sum(known)
+    total = sum(known)
+    return total if total in _INT64 else None
+
+
+def _average(known: list[Any], windowed: Windowed) -> float:
+    total = _number(sum(known)) if isinstance(known[0], int) else exact_sum(known)
+    return total / len(known)
+
+
+def _deviation(known: list[Any], windowed: Windowed) -> float | None:
+    variance = _variance(known)
+    return None if variance is None else math.sqrt(variance)
+
+
+_OF_EVENTS: dict[str, Callable[[list[Any]], Any]] = {
+    "FIRST_VALUE": lambda values: values[0] if values else None,
+    "LAST_VALUE": lambda values: values[-1] if values else None,
+}
+"""Function -> its value over the values of some events, in order, NULL among them."""
+
+_COUNTS: dict[str, Callable[[list[Any]], int]] = {
+    "COUNT": len,
+    "DISTINCT": lambda known: len({_same(value) for value in known}),
+}
+"""Function -> its value over known values. There may be none."""
+
+_OF_VALUES: dict[str, Callable[[list[Any], Windowed], Any]] = {
+    "SUM": _sum,
+    "AVG": _average,
+    "MIN": lambda known, windowed: min(known, key=_rank),
+    "MAX": lambda known, windowed: max(known, key=_rank),
+    "VARIANCE": lambda known, windowed: _variance(known),
+    "STDDEV": _deviation,
+    "PERCENTILE": lambda known, windowed: _percentile(
+        sorted((float(value) for value in known), key=_rank), windowed.parameter
+    ),
+}
+"""Function -> its value over known values. Over none it is NULL."""
 
 
 def exact_sum(values: Sequence[float]) -> float:

@@ -9,11 +9,11 @@ from cep.compiler.analysis.names import Names
 from cep.compiler.pattern_shape import summary
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
-from cep.compiler.typing.windows import ANY_VALUE
 from cep.diagnostics.report import Report
 from cep.errors import Span
 from cep.expression import Call, Expression
 from cep.language import ast
+from cep.program.window_functions import ANY_VALUE
 
 _EVENT = ""
 """The subject of a value that belongs to an event: a name that no text can have."""

@@ -25,7 +25,6 @@ from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
 from cep.compiler.typing.joins import RuleJoin
 from cep.compiler.typing.previous import PREVIOUS
-from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.diagnostics.report import Report
 from cep.errors import Diagnostic, Span
@@ -33,6 +32,7 @@ from cep.expression import Aggregate, Call, Column, Expression, Joined, Literal,
 from cep.language import ast
 from cep.program.program import MATCH
 from cep.program.views import CHANGE_US, KIND, REVISION, change_stream
+from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.rule_set import RETRACT
 from cep.schema.stream import Stream, TableKind
 

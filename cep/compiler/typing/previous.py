@@ -12,11 +12,12 @@ from dataclasses import replace
 from cep.compiler.aggregates import AggregateFunction
 from cep.compiler.typing.checker import NULL, Read
 from cep.compiler.typing.functions import FunctionChecker
-from cep.compiler.typing.windows import ANY_VALUE, MAX_EVENTS, WindowChecker
+from cep.compiler.typing.windows import MAX_EVENTS, WindowChecker
 from cep.errors import Span
 from cep.expression import Aggregate, Expression, Frame, Window, Windowed, is_windowed
 from cep.language import ast
 from cep.language.expressions import parts_of
+from cep.program.window_functions import ANY_VALUE
 
 PREVIOUS = "PREV"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cep.compiler.aggregates import AggregateFunction
 from cep.compiler.typing.operators import OperatorChecker
 from cep.compiler.typing.previous import PreviousChecker
-from cep.compiler.typing.windows import ANY_VALUE
 from cep.expression import IN_TAKEN, Aggregate, Expression, Type
 from cep.language import ast
+from cep.program.window_functions import ANY_VALUE
 
 _DISTINCT = AggregateFunction("COUNT(DISTINCT ...)", ANY_VALUE, None, read=None)
 _VALUES = AggregateFunction("IN (v.x)", ANY_VALUE, None, read=None)

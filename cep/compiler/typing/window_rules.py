@@ -8,11 +8,11 @@ from dataclasses import replace
 from cep.compiler.aggregates import AGGREGATES
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
-from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Diagnostic, Span
 from cep.expression import Call, Expression, Type, Window, Windowed
 from cep.language import ast
+from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.schema.stream import Stream
 
 _INSTEAD = {

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from cep.compiler.typing.checker import NULL, NUMBERS, Checker, shown, too_long
+from cep.compiler.typing.checker import NULL, Checker, too_long
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.errors import Span
 from cep.expression import Expression, Frame, Type, Window, Windowed, is_windowed
 from cep.language import ast
+from cep.program.window_functions import WINDOW_FUNCTIONS, Function, Parameter
 from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
 MAX_EVENTS = 1_000_000
 """Of LAST n EVENTS, PREVIOUS n EVENTS and of LAG: a key may have to remember so many."""
 
 _STAR = ast.Events(None, Span(0, 0))
-_ORDERED = (*NUMBERS, Type.TIMESTAMP, Type.INTERVAL)
-ANY_VALUE = (*_ORDERED, Type.BOOLEAN, Type.STRING)
-"""Types of values that rules look into."""
-
-
-@dataclass(frozen=True, slots=True)
-class WindowFunction:
-    """A function with OVER.
-
-    `takes` are the types of its argument, `gives` is its type; None: that of its argument. `parameter` says
-    what a second argument is; empty: there is none.
-    """
-
-    function: str
-    takes: tuple[Type, ...]
-    gives: Type | None = None
-    parameter: str = ""
-
-
-WINDOW_FUNCTIONS: dict[str, WindowFunction] = {
-    "COUNT": WindowFunction("COUNT", (*ANY_VALUE, Type.OPAQUE), Type.BIGINT),
-    "SUM": WindowFunction("SUM", (*NUMBERS, Type.INTERVAL)),
-    "AVG": WindowFunction("AVG", NUMBERS, Type.DOUBLE),
-    "MIN": WindowFunction("MIN", _ORDERED),
-    "MAX": WindowFunction("MAX", _ORDERED),
-    "STDDEV": WindowFunction("STDDEV", NUMBERS, Type.DOUBLE),
-    "VARIANCE": WindowFunction("VARIANCE", NUMBERS, Type.DOUBLE),
-    "FIRST_VALUE": WindowFunction("FIRST_VALUE", ANY_VALUE),
-    "LAST_VALUE": WindowFunction("LAST_VALUE", ANY_VALUE),
-    "LAG": WindowFunction("LAG", ANY_VALUE, parameter="a whole number of events from 1"),
-    "MEDIAN": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE),
-    "PERCENTILE": WindowFunction("PERCENTILE", NUMBERS, Type.DOUBLE, "a number from 0 to 1"),
-    "SEEN": WindowFunction("SEEN", ANY_VALUE, Type.BOOLEAN),
-}
-"""Every function that can stand before OVER, by its name in rules."""
-
-ONLY_WINDOWED = frozenset(WINDOW_FUNCTIONS) - {"COUNT", "SUM", "AVG", "MIN", "MAX", "STDDEV"}
-"""Those that stand nowhere else."""
 
 
 class WindowChecker(Checker):
@@ -85,13 +47,16 @@ class WindowChecker(Checker):
                 f"write COUNT(DISTINCT x) OVER ... or {name}(x) OVER ...",
             )
             return None
+        if node.is_distinct:
+            function = Function.DISTINCT
         window = self._window(node.over)
         read = self._argument_of(function, node)
         condition = self._filter(node.condition)
         if window is None or read is None or (node.condition is not None and condition is None):
             return None
         argument, parameter = read
-        if function.function == "PERCENTILE" and window.frame is Frame.ALL:
+        keeps_all = not function.kept.of_whole
+        if keeps_all and window.frame is Frame.ALL:
             self.problem(
                 "E0217",
                 f"{name} OVER ALL",
@@ -100,7 +65,7 @@ class WindowChecker(Checker):
                 f"write {name}(x) OVER LAST 30 DAYS, or OVER PREVIOUS 1000 EVENTS",
             )
             return None
-        if function.function == "PERCENTILE" and window.step_us and node.over is not None:
+        if keeps_all and window.step_us and node.over is not None:
             self.problem(
                 "E0327",
                 f"{name} of a window with BY",
@@ -109,10 +74,9 @@ class WindowChecker(Checker):
                 f"leave BY out: OVER {node.over.kind.value} {print_duration(window.length)}",
             )
             return None
-        kind = function.gives or (argument.type if argument is not None else Type.BIGINT)
-        what = "DISTINCT" if node.is_distinct else function.function
+        kind = function.value.gives or (argument.type if argument is not None else Type.BIGINT)
         stream = self.scope.stream.name if self.scope.is_qualified else ""
-        return Windowed(what, argument, condition, window, parameter, stream, kind)
+        return Windowed(function.name, argument, condition, window, parameter, stream, kind)
 
     def in_window(
         self, read: Callable[[ast.Expression], Expression | None], node: ast.Expression
@@ -139,15 +103,14 @@ class WindowChecker(Checker):
     def _filter(self, node: ast.Expression | None) -> Expression | None:
         return None if node is None else self.in_window(self.condition, node)
 
-    def _argument_of(
-        self, function: WindowFunction, node: ast.Windowed
-    ) -> tuple[Expression | None, float] | None:
+    def _argument_of(self, function: Function, node: ast.Windowed) -> tuple[Expression | None, float] | None:
         """Return the argument and the parameter of a window's function; of ``COUNT(*)`` no argument."""
         name, args = node.name.text, node.args
         if name == "COUNT" and not node.is_distinct and args and args[0] == _STAR and len(args) == 1:
             return None, 0.0
-        needs = 2 if function.parameter and name != "LAG" else 1
-        most = 2 if function.parameter else 1
+        default = dict(function.value.shorthands).get(name, function.value.default)
+        most = 1 if function.value.parameter is None or name != function.name else 2
+        needs = most if default is None else 1
         if not needs <= len(args) <= most:
             shown_needs = f"{needs} or {most}" if needs < most else str(needs)
             self.problem(
@@ -161,38 +124,30 @@ class WindowChecker(Checker):
         value = self.in_window(self.infer_any, args[0])
         if value is None:
             return None
-        if (
-            value is NULL
-            or value.type not in function.takes
-            or (node.is_distinct and value.type is Type.OPAQUE)
-        ):
-            kinds = ", ".join(shown(kind) for kind in function.takes if kind is not Type.OPAQUE)
-            if value is NULL:
-                self.of_types(name, [value], [args[0].span], function.takes)
-            else:
-                self.refuse_type(name, value.type, args[0].span, kinds)
+        takes = [kind for kind in function.value.takes if kind is not Type.OPAQUE]
+        if value is NULL or value.type not in function.value.takes:
+            self.of_types(name, [value], [args[0].span], takes)
             return None
-        if name == "MEDIAN":
-            return value, 0.5
-        if len(args) == 1:
-            return value, 1.0 if name == "LAG" else 0.0
-        parameter = self._parameter(function, args[1])
+        if function.value.parameter is None or len(args) == 1:
+            return value, default or 0.0
+        parameter = self._parameter(function, function.value.parameter, args[1])
         return None if parameter is None else (value, parameter)
 
-    def _parameter(self, function: WindowFunction, node: ast.Expression) -> float | None:
+    def _parameter(self, function: Function, kind: Parameter, node: ast.Expression) -> float | None:
         is_number = isinstance(node, ast.Constant) and node.kind in (ast.Kind.INTEGER, ast.Kind.DECIMAL)
         value = node.value if isinstance(node, ast.Constant) and is_number else None
-        if function.function == "LAG":
+        if kind is Parameter.EVENTS:
             if isinstance(value, int) and 1 <= value <= MAX_EVENTS:
                 return float(value)
         elif isinstance(value, int | float) and 0 <= value <= 1:
             return float(value)
+        what, example = kind.value
         self.problem(
             "E0206",
-            f"{function.function} needs {function.parameter} as its second argument",
+            f"{function.name} needs {what} as its second argument",
             node.span,
             "not such a number",
-            "write LAG(x, 1)" if function.function == "LAG" else "write PERCENTILE(x, 0.95)",
+            f"write {function.name}(x, {example})",
         )
         return None
 

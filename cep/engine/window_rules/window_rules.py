@@ -53,7 +53,7 @@ from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import TIME_COLUMN, Program, RuleProgram, bits_column
 from cep.program.tables import VERSION_COLUMN, table_name
-from cep.program.windows import Frame, Function, Window, WindowColumn
+from cep.program.windows import Frame, Window, WindowColumn
 
 _IS_EVENT = (-1, -1)
 """Place of a predicate that holds for events, and for no end of a window."""
@@ -524,8 +524,8 @@ def _columns_of(rule: RuleProgram) -> set[str]:
 
 def _of_nothing(column: WindowColumn) -> Column:
     """Return the value of a window without events."""
-    is_count = column.function in (Function.COUNT, Function.DISTINCT)
-    return np.zeros(1, np.int64), np.array([is_count])
+    value = column.function.value.of_nothing
+    return np.array([value or 0], np.int64), np.array([value is not None])
 
 
 def _repeated(column: Column, n: int) -> Column:

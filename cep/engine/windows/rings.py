@@ -30,7 +30,8 @@ from cep.engine.windows.kernels.sums import CHUNKS, OF_SQUARES, OF_TOTALS, sum_w
 from cep.engine.windows.tumbling import window_begins
 from cep.expression import Type
 from cep.jit.memory import in_lines
-from cep.program.windows import Frame, Function, Window, WindowColumn
+from cep.program.window_functions import Family, Function, Kept, Parameter
+from cep.program.windows import Frame, Window, WindowColumn
 
 _FRAMES = {
     Frame.TIME: at.TIME,
@@ -40,21 +41,7 @@ _FRAMES = {
     Frame.ALL: at.ALL,
     Frame.HOPPING: at.TIME,
 }
-SUMS = {
-    Function.COUNT: at.COUNT,
-    Function.SUM: at.SUM,
-    Function.AVG: at.AVG,
-    Function.VARIANCE: at.VARIANCE,
-    Function.STDDEV: at.STDDEV,
-}
-_ORDER = {function: int(code >= at.VARIANCE) for function, code in SUMS.items()}
-_EXTREMES = (Function.MIN, Function.MAX)
-_PLACES = {
-    Function.FIRST_VALUE: at.FIRST_VALUE,
-    Function.LAST_VALUE: at.LAST_VALUE,
-    Function.LAG: at.LAG,
-}
-_SETS = {Function.DISTINCT: 0, Function.SEEN: 1}
+_ORDER = {Kept.COUNTS: 0, Kept.SUMS: 0, Kept.SQUARES: 1}
 
 _BLOCK = 1 << 15
 """Entries and events that are looked at together: they stay in the cache."""
@@ -66,17 +53,6 @@ _TRIMS = 4
 """How often a key that has no events is trimmed in the length of a window."""
 
 _FURTHEST = 1 << 61
-
-
-def family(function: Function) -> str:
-    """Return which functions are computed of the same of what is kept, where that is not the whole window."""
-    if function in SUMS:
-        return "sums"
-    if function in _SETS:
-        return "sets"
-    if function in _EXTREMES:
-        return "extremes"
-    return "places" if function in _PLACES else "percentiles"
 
 
 def is_sliding(window: Window) -> bool:
@@ -244,33 +220,36 @@ class WindowRing:
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
-        self.columns = tuple(sorted(columns, key=lambda column: _ORDER.get(column.function, 2)))
+        self.columns = tuple(
+            sorted(columns, key=lambda column: _ORDER.get(column.function.value.kept, len(_ORDER)))
+        )
         one = self.columns[0]
         self.window = one.window
-        families = {family(column.function) for column in self.columns}
-        functions = {column.function for column in self.columns}
-        self.is_set = families == {"sets"}
+        self.kinds = {column.function.value.kept for column in self.columns}
+        families = {kind.value.family for kind in self.kinds}
+        self.is_set = families == {Family.SETS}
         self.argument = one.argument
-        self.reads_values = functions != {Function.COUNT}
+        self.reads_values = self.kinds != {Kept.COUNTS}
         self.holds_strings = one.argument_type is Type.STRING and self.reads_values
         kept, n_last = at.WHOLE, 0
-        if families == {"sums"} and not is_sliding(self.window):
+        has_first = Kept.FIRST in self.kinds
+        if families == {Family.SUMS} and not is_sliding(self.window):
             kept = at.SUMS
-        elif families == {"extremes"} and not is_sliding(self.window):
+        elif families == {Family.EXTREMES} and not is_sliding(self.window):
             kept = at.EXTREMES
-        elif families == {"places"} and not (is_sliding(self.window) and Function.FIRST_VALUE in functions):
+        elif families == {Family.PLACES} and not (is_sliding(self.window) and has_first):
             kept = at.LAST
             n_last = max(
-                [1, *(int(column.parameter) for column in self.columns if column.function is Function.LAG)]
+                1 if column.function.value.parameter is not Parameter.EVENTS else int(column.parameter)
+                for column in self.columns
             )
         if self.window.step_us:
-            firsts = at.PANE_FIRSTS if Function.FIRST_VALUE in functions else at.LAST
+            firsts = at.PANE_FIRSTS if has_first else at.LAST
             of_panes = {at.SUMS: at.PANE_SUMS, at.EXTREMES: at.PANE_EXTREMES, at.LAST: firsts}
             kept = of_panes.get(kept, kept)
-        self._counts_entries = functions == {Function.COUNT} and kept == at.WHOLE
-        has_spread = any(_ORDER.get(function) == 1 for function in functions)
-        self._adds_up = "places" not in families and (
-            kept == at.WHOLE or (kept == at.SUMS and not has_spread)
+        self._counts_entries = self.kinds == {Kept.COUNTS} and kept == at.WHOLE
+        self._adds_up = Family.PLACES not in families and (
+            kept == at.WHOLE or (kept == at.SUMS and Kept.SQUARES not in self.kinds)
         )
         self.spec = np.zeros(at.N_SPEC, np.int64)
         # When a whole window begins is given. The values of a hopping one are those at its last instant.
@@ -281,9 +260,9 @@ class WindowRing:
         self.spec[at.PREVIOUS] = self.window.previous
         self.spec[at.KEPT] = kept
         self.spec[at.N_LAST] = n_last
-        self.spec[at.WITH_FIRST] = Function.FIRST_VALUE in functions
+        self.spec[at.WITH_FIRST] = has_first
         self.spec[at.IS_DOUBLE] = one.argument_type is Type.DOUBLE
-        self.spec[at.WITH_NULL] = "places" in families
+        self.spec[at.WITH_NULL] = Family.PLACES in families
         self._first_mark = 0 if self.window.frame is Frame.EVENTS else at.NEVER
         self._bound = self._trimmed = at.NEVER
         self._keys = self._room_of_keys = np.zeros((0, at.KEY_WIDTH), np.int64)
@@ -317,7 +296,7 @@ class WindowRing:
         room.shrink()
         found = {}
         for number, column in enumerate(self.columns):
-            row = _SETS[column.function] if self.is_set else number
+            row = int(column.function is Function.SEEN) if self.is_set else number
             found[column.name] = table.by_row(out[row], known[row])
         return found
 
@@ -368,7 +347,9 @@ class WindowRing:
             set_windows(self._ring(), batch, reads, frames, table, out, known, keys)
             return
         frame_events(self._ring(), batch, reads, frames, first, behind)
-        sums = [number for number, column in enumerate(self.columns) if column.function in SUMS]
+        sums = [
+            number for number, column in enumerate(self.columns) if column.function.kept.family is Family.SUMS
+        ]
         if self._counts_entries:
             start, end = batch.starts[first], batch.starts[behind]
             n = end - start
@@ -378,23 +359,23 @@ class WindowRing:
         elif sums:
             self._compute_sums(batch, room, keys, sums, out, known)
         for number, column in enumerate(self.columns):
-            to = out[number], known[number]
-            if column.function in _EXTREMES:
-                queue = room.more(2, room.n_entries)
-                is_max = column.function is Function.MAX
-                extreme_windows(self._ring(), batch, frames, queue, is_max, *to, keys)
-            elif column.function in _PLACES:
-                window_places(batch, frames, _PLACES[column.function], int(column.parameter), *to, keys)
-            elif column.function is Function.PERCENTILE:
-                places = room.more(N_ROOM, room.n_entries + 1)
-                part = float(column.parameter)
-                percentile_windows(self._ring(), batch, frames, places, part, *to, keys)
+            to, function = (out[number], known[number]), column.function.value.number
+            match column.function.kept.family:
+                case Family.EXTREMES:
+                    queue = room.more(2, room.n_entries)
+                    extreme_windows(self._ring(), batch, frames, queue, function, *to, keys)
+                case Family.PLACES:
+                    window_places(batch, frames, function, int(column.parameter), *to, keys)
+                case Family.VALUES:
+                    places = room.more(N_ROOM, room.n_entries + 1)
+                    part = float(column.parameter)
+                    percentile_windows(self._ring(), batch, frames, places, part, *to, keys)
 
     def _compute_sums(
         self, batch: Batch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
     ) -> None:
         # They come first: COUNT, SUM and AVG, then what is computed of squares.
-        functions = np.array([SUMS[self.columns[number].function] for number in numbers], np.int64)
+        functions = np.array([self.columns[number].function.value.number for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]
         first, behind = keys.tolist()
         n_entries, n_events = (

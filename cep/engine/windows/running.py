@@ -19,8 +19,9 @@ from cep.engine.windows.kernels.sliding import (
     slide_to,
     slide_windows,
 )
-from cep.engine.windows.rings import SUMS, OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
-from cep.program.windows import Frame, Function, WindowColumn
+from cep.engine.windows.rings import OrderedTable, Room, WindowRing, empty_sums, in_panes, is_sliding
+from cep.program.window_functions import Kept
+from cep.program.windows import Frame, WindowColumn
 
 
 def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
@@ -28,11 +29,8 @@ def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
     ring = WindowRing(columns)
     if ring.spec[at.KEPT] == at.PANE_SUMS:
         return PaneRing(columns)
-    is_simple = {column.function for column in columns} <= _OF_ONE_SUM
+    is_simple = ring.kinds <= {Kept.COUNTS, Kept.SUMS}
     return SlidingRing(columns) if is_simple and is_sliding(ring.window) else ring
-
-
-_OF_ONE_SUM = {Function.COUNT, Function.SUM, Function.AVG}
 
 
 class SlidingRing(WindowRing):
@@ -40,7 +38,7 @@ class SlidingRing(WindowRing):
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         super().__init__(columns)
-        self._functions = np.array([SUMS[column.function] for column in self.columns], np.int64)
+        self._functions = np.array([column.function.value.number for column in self.columns], np.int64)
         self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
 
     def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
@@ -92,7 +90,7 @@ class PaneRing(WindowRing):
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         super().__init__(columns)
-        self._functions = np.array([SUMS[column.function] for column in self.columns], np.int64)
+        self._functions = np.array([column.function.value.number for column in self.columns], np.int64)
         self._sums = PaneSums(empty_sums(), empty_sums())
 
     def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:

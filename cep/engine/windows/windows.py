@@ -19,8 +19,9 @@ from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
 from cep.engine.state.strings import Cells
 from cep.engine.windows.kernels.layout import Batch
-from cep.engine.windows.rings import OrderedTable, Room, StoredRing, family, is_sliding
+from cep.engine.windows.rings import OrderedTable, Room, StoredRing, is_sliding
 from cep.engine.windows.running import ring_of
+from cep.program.window_functions import Family
 from cep.program.windows import WindowColumn
 
 
@@ -36,9 +37,9 @@ class Windows:
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         groups: dict[object, list[WindowColumn]] = {}
         for column in columns:
-            of = family(column.function)
-            kind = "all" if is_sliding(column.window) and of != "sets" else of
-            key = (column.window, column.within, column.counts, column.argument, kind)
+            family = column.function.kept.family
+            shared = None if is_sliding(column.window) and family is not Family.SETS else family
+            key = (column.window, column.within, column.counts, column.argument, shared)
             groups.setdefault(key, []).append(column)
         self._rings = [ring_of(group) for group in groups.values()]
         self._room = Room()

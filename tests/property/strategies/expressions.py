@@ -90,6 +90,10 @@ WINDOWED: dict[Type, list[tuple[str, tuple[str, ...]]]] = {
     Type.BOOLEAN: [("SEEN", ("i", "t", "s", "d", "b")), ("LAG", ("b",))],
     Type.TIMESTAMP: [(name, ("ts",)) for name in ("MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LAG")],
 }
+"""Type -> functions of windows that give it, each with the columns of `COLUMNS` that it is drawn with."""
+
+APPROXIMATE = [("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+"""More that give a DOUBLE, for rules whose last bits are compared with mercy."""
 
 
 @st.composite
@@ -99,7 +103,7 @@ def windowed(draw: st.DrawFn, kind: Type, approximate: bool = False) -> Expressi
         return _previous(draw, kind)
     functions = WINDOWED[kind]
     if approximate and kind is Type.DOUBLE:
-        functions = [*functions, ("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+        functions = [*functions, *APPROXIMATE]
     function, columns = draw(st.sampled_from(functions))
     column = draw(st.sampled_from(columns))
     condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if draw(st.booleans()) else None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cep.compiler import ir
 from cep.expression import Call, Expression, Frame, Type, Window, Windowed
 from tests.property.strategies.events import COLUMNS, SECOND_US
-from tests.property.strategies.expressions import COMPARISONS, WINDOWED, conditions, literals
+from tests.property.strategies.expressions import APPROXIMATE, COMPARISONS, WINDOWED, conditions, literals
 
 
 @st.composite
@@ -36,7 +36,7 @@ def _of_window(
     """Draw a value over the events of a window."""
     functions = [function for function in WINDOWED[kind] if function[0] not in ("LAG", "SEEN")]
     if approximate and kind is Type.DOUBLE:
-        functions += [("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+        functions += APPROXIMATE
     function, columns = draw(st.sampled_from(functions))
     condition = draw(conditions([], bare=True, depth=0, has_windows=False)) if draw(st.booleans()) else None
     parts = [part for part in (where, condition) if part is not None]

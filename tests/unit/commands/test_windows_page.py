@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.language.ast import OverKind
+from cep.program.window_functions import WINDOW_FUNCTIONS
 from cep.rulebook import check_rules
 from tests.pages import DOCS, blocks, cep_prints, shown_commands
 

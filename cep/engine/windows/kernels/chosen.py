@@ -21,7 +21,7 @@ N_ROOM = 6
 
 @kernel
 def extreme_windows(
-    ring: Ring, batch: Batch, frames: Frames, queue: I64, is_max: bool, out: I64, known: U8, keys: I64
+    ring: Ring, batch: Batch, frames: Frames, queue: I64, function: int, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the least or the greatest value of each window; of equal ones the first.
 
@@ -35,8 +35,8 @@ def extreme_windows(
         Their windows.
     queue : (2, entries) int64
         Room: entries, and their sort keys.
-    is_max : bool
-        Whether the greatest is asked for.
+    function : int
+        MIN or MAX.
     out : (n,) int64
         By event, in order; written.
     known : (n,) uint8
@@ -44,7 +44,7 @@ def extreme_windows(
     keys : (2,) int64
         The first key and the one behind the last.
     """
-    is_double = ring.spec[at.IS_DOUBLE] != 0
+    is_double, is_max = ring.spec[at.IS_DOUBLE] != 0, function == at.MAX
     block = batch.starts[keys[0]]
     for key in range(keys[0], keys[1]):
         head = tail = 0

@@ -7,4 +7,8 @@ from cep.jit.compiled import inlined
 
 __all__ = ["inlined", "kernel"]
 
-kernel = compiled.kernel(compiled.source_stamp("cep.engine.windows.kernels", "cep.jit"))
+kernel = compiled.kernel(
+    compiled.source_stamp(
+        "cep.engine.windows.kernels", "cep.jit", modules=(("cep.program", "window_functions.py"),)
+    )
+)

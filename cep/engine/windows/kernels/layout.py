@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cep.arrays import I64, U8
+from cep.program.window_functions import Function
 
 # Columns of `Ring.keys`. MARK: of a tumbling window its start, of a session the time of its last event, of
 # the last n events how many events there were so far, else the time of the newest entry.
@@ -26,9 +27,11 @@ TIME, EVENTS, TUMBLING, SESSION, ALL = range(5)
 # can be the least or the greatest one of a later window; the last events, and the first one of each pane.
 WHOLE, LAST, EXTREMES, SUMS, PANE_SUMS, PANE_EXTREMES, PANE_FIRSTS = range(7)
 
-# What is computed of sums and of positions.
-COUNT, SUM, AVG, VARIANCE, STDDEV = range(5)
-FIRST_VALUE, LAST_VALUE, LAG = range(3)
+# What is computed.
+COUNT, SUM, AVG, VARIANCE, STDDEV, MAX, LAST_VALUE, LAG = (
+    Function[name].value.number
+    for name in ("COUNT", "SUM", "AVG", "VARIANCE", "STDDEV", "MAX", "LAST_VALUE", "LAG")
+)
 
 NEVER = -(1 << 61)
 """A time before all events: differences to it have 64 bits, and it can be doubled."""

@@ -10,11 +10,12 @@ import pytest
 from cep import find_matches
 from cep.compiler import ir
 from cep.compiler.compile import check_sources, compile_sources
-from cep.compiler.typing.windows import WINDOW_FUNCTIONS
 from cep.errors import Diagnostic, Source
 from cep.expression import Aggregate, Frame, Type, Window, Windowed
+from cep.program.window_functions import WINDOW_FUNCTIONS, Function
 from cep.schema.stream import Field, Stream
 from tests.oracle import find_matches as find_matches_slowly
+from tests.property.strategies.expressions import APPROXIMATE, WINDOWED
 
 COLUMNS = {
     "k": "string",
@@ -119,6 +120,15 @@ def problem(**parts: str) -> tuple[str, str]:
 
 def test_each_function_is_in_the_table_of_this_test() -> None:
     assert {call.partition("(")[0] for call in GIVES} == set(WINDOW_FUNCTIONS)
+
+
+def test_random_rules_have_each_function() -> None:
+    drawn = {name for functions in (*WINDOWED.values(), APPROXIMATE) for name, _ in functions}
+    assert drawn == {function.name for function in Function}
+
+
+def test_kernels_call_each_function_by_another_number() -> None:
+    assert sorted(function.value.number for function in Function) == list(range(len(Function)))
 
 
 @pytest.mark.parametrize("call", GIVES)
