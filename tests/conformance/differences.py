@@ -304,7 +304,7 @@ def _pruned_timeouts(pattern: Pattern) -> bool:
 DIFFERENCES = (
     Difference("absence before an optional end", _optional_end),
     Difference("an event both forbidden and wanted", _shared_event, as_built=True),
-    Difference("absence beside a choice", _absence_beside_choice, as_built=True),
+    Difference("absence next to a choice", _absence_beside_choice, as_built=True),
     Difference("several absences in a row", _several_absences, as_built=True),
     Difference("absence at the end of a group", _absence_ends_group, as_built=True),
     Difference("a match and a timeout of the same events", _open_before_end, part=Part.MATCHED_TIMEOUTS),
@@ -312,10 +312,10 @@ DIFFERENCES = (
     Difference("greedy at the end of an option", _greedy_ends_option, as_built=True),
     Difference("greedy and until", _greedy_and_until),
     Difference("the until of a group", _until_of_group, as_built=True),
-    Difference("the order of matches that begin together", _choice, part=Part.CHOICE),
-    Difference("the joint behind a repeated group", _behind_repeated_group),
+    Difference("the order of matches with the same start", _choice, part=Part.CHOICE),
+    Difference("the joint after a repeated group", _behind_repeated_group),
     Difference("one match, reported more than once", _repeated_group, part=Part.REPEATS),
     Difference("the limit of an event that is not taken", _limit_of_absence),
-    Difference("a limit behind a loop or an option", _limit_behind_loop),
+    Difference("a limit after a loop or an option", _limit_behind_loop),
     Difference("timeouts of pruned runs", _pruned_timeouts, part=Part.TIMEOUTS),
 )

@@ -29,7 +29,7 @@ FILES = (*DRAWN, "flink_rare.jsonl.gz")  # the last file shows differences that 
 WIDTHS = {
     "absence before an optional end": (25, 21, 4, 1),
     "an event both forbidden and wanted": (140, 117, 23, 5),
-    "absence beside a choice": (31, 18, 13, 10),
+    "absence next to a choice": (31, 18, 13, 10),
     "several absences in a row": (25, 14, 11, 8),
     "absence at the end of a group": (2, 0, 2, 1),
     "a match and a timeout of the same events": (31, 10, 9, 6),
@@ -37,11 +37,11 @@ WIDTHS = {
     "greedy at the end of an option": (3, 0, 3, 3),
     "greedy and until": (26, 22, 4, 3),
     "the until of a group": (14, 8, 6, 5),
-    "the order of matches that begin together": (381, 364, 15, 3),
-    "the joint behind a repeated group": (32, 26, 6, 1),
+    "the order of matches with the same start": (381, 364, 15, 3),
+    "the joint after a repeated group": (32, 26, 6, 1),
     "one match, reported more than once": (87, 63, 4, 1),
     "the limit of an event that is not taken": (10, 0, 10, 5),
-    "a limit behind a loop or an option": (39, 27, 12, 5),
+    "a limit after a loop or an option": (39, 27, 12, 5),
     "timeouts of pruned runs": (236, 225, 6, 1),
 }
 
