@@ -25,7 +25,7 @@ JARS = Path(__file__).parents[2] / ".servers" / "kafka"
 """Where `make servers` puts the broker."""
 
 _START_SECONDS = 120
-_READ_SECONDS = 60
+_READ_SECONDS = 180
 
 _PROPERTIES = """\
 process.roles=broker,controller
