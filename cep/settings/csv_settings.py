@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import codecs
-
-import yaml
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from cep.schema.stream import CsvLayout
-from cep.settings.yaml_document import Document
-
-_SETTINGS = ("delimiter", "quote", "header", "columns", "encoding", "decimal", "thousands")
-
-_EXAMPLES = {"delimiter": '";", or tab', "quote": '"\'", or none', "decimal": '","', "thousands": '"."'}
-
-_NEVER = {
-    **dict.fromkeys(("delimiter", "quote"), "\r\n\0"),
-    **dict.fromkeys(("decimal", "thousands"), "\r\n\0+-"),
-}
-"""Signs that a setting cannot have."""
+from cep.settings import declared
+from cep.settings.declared import Wrong
+from cep.settings.settings import Settings
+from cep.settings.stream_settings import placed_names
 
 ENCODINGS = (
     "utf-8",
@@ -48,109 +41,92 @@ ENCODINGS = (
 )
 """Encodings of CSV files, by Python's names. Their other names (latin-1, windows-1252) are accepted too."""
 
-
-def csv_layout(document: Document, node: yaml.Node) -> CsvLayout | None:
-    """Return how CSV files are written, or None after a report if a setting is wrong."""
-    found = document.settings(node, "`csv`", _SETTINGS)
-    if found is None:
-        return None
-    before = len(document.diagnostics)
-    delimiter = _sign(document, found, "delimiter", ",", {"tab": "\t", "\\t": "\t"})
-    quote = _sign(document, found, "quote", '"', {"none": ""})
-    has_header = True
-    if "header" in found:
-        has_header = document.boolean(found["header"], "`header`") is not False
-    columns: list[str] = []
-    if "columns" in found:
-        columns = [name for name, _ in document.texts(found["columns"], "`columns`") or []]
-    encoding = _encoding(document, found["encoding"]) if "encoding" in found else "utf-8"
-    if "columns" in found and has_header:
-        document.problem(
-            "E0416",
-            "`columns` of files that name their columns",
-            found["columns"],
-            "the first line names the columns",
-            "add header: false, or remove `columns`",
-        )
-    if delimiter == quote:
-        document.problem(
-            "E0416",
-            "`delimiter` and `quote` are the same",
-            found.get("quote", found.get("delimiter")),
-            "one sign for two things",
-            "write another sign, or quote: none",
-        )
-    decimal, thousands = _number_signs(document, found, delimiter, quote)
-    if len(document.diagnostics) > before or encoding is None:
-        return None
-    return CsvLayout(delimiter, quote, has_header, tuple(columns), encoding, decimal, thousands)
+_SIGN, _OF_NUMBERS = "\r\n\0", "\r\n\0+-"
+"""Characters that a sign between fields, and one within numbers, cannot be."""
 
 
-def _number_signs(
-    document: Document, found: dict[str, yaml.Node], delimiter: str, quote: str
-) -> tuple[str, str]:
-    """Return the signs before the fraction of a number and between its thousands."""
-    decimal = _sign(document, found, "decimal", ".", {"comma": ",", "point": "."})
-    thousands = _sign(document, found, "thousands", "", {"none": "", "blank": " "})
-    at = found.get("thousands", found.get("decimal"))
-    if decimal == thousands:
-        document.problem(
-            "E0416",
-            f"`decimal` and `thousands` are both `{decimal}`",
-            at,
-            "one sign for two things",
-            'write both: decimal: "," beside thousands: "."',
-        )
-    for name, sign in (("decimal", decimal), ("thousands", thousands)):
-        if name in found and sign and sign in (quote, *((delimiter,) if not quote else ())):
-            document.problem(
-                "E0416",
-                f"`{name}` and `{'quote' if sign == quote else 'delimiter'}` are the same",
-                found[name],
-                "one sign for two things",
-                "write another sign" if sign == quote else "allow quotes, or write another delimiter",
-            )
-    return decimal, thousands
+def _sign(words: dict[str, str], example: str, never: str = _SIGN) -> Callable[[Settings, str], str | None]:
+    """Return what reads one character, or one of some words for it."""
+
+    def read(settings: Settings, name: str) -> str | None:
+        text = settings.text(name)
+        if text is None:
+            return None
+        sign = words.get(text, text)
+        is_one = len(sign) == 1 and not sign.isalnum() and sign not in never
+        if sign and not (is_one and (sign.isascii() or name == "thousands")):
+            others = ", a digit, + or -" if "+" in never else " or a digit"
+            label = f"expected one sign, not a letter{others}"
+            advice = f"write for example: {name}: {example}"
+            settings.problem("E0420", f"`{name}` cannot be `{text}`", name, label, advice)
+            return None
+        return sign
+
+    return read
 
 
-def _sign(
-    document: Document, found: dict[str, yaml.Node], name: str, usual: str, words: dict[str, str]
-) -> str:
-    """Return a setting of one character."""
-    if name not in found:
-        return usual
-    text = document.text(found[name], f"`{name}`")
-    if text is None:
-        return usual
-    sign = words.get(text, text)
-    is_one = len(sign) == 1 and not sign.isalnum() and sign not in _NEVER[name]
-    if sign and not (is_one and (sign.isascii() or name == "thousands")):
-        document.problem(
-            "E0420",
-            f"`{name}` cannot be `{text}`",
-            found[name],
-            f"expected one sign, not a letter{', a digit, + or -' if '+' in _NEVER[name] else ' or a digit'}",
-            f"write for example: {name}: {_EXAMPLES[name]}",
-        )
-        return usual
-    return sign
-
-
-def _encoding(document: Document, node: yaml.Node) -> str | None:
-    text = document.text(node, "`encoding`")
+def _encoding(settings: Settings, name: str) -> str | None:
+    text = settings.text(name)
     if text is None:
         return None
     try:
-        name = codecs.lookup(text).name
+        found = codecs.lookup(text).name
     except (LookupError, ValueError):
-        name = ""
-    if name not in ENCODINGS:
-        document.problem(
-            "E0420",
-            f"there is no encoding `{text}`",
-            node,
-            "not the encoding of a text",
-            "write for example utf-8, latin-1, cp1252, utf-16 or shift_jis",
-        )
+        found = ""
+    if found not in ENCODINGS:
+        _NO_ENCODING.note(settings, name, text)
         return None
-    return name
+    return found
+
+
+def _columns(settings: Settings, name: str) -> tuple[str, ...]:
+    return tuple(column for column, _ in placed_names(settings, name))
+
+
+_NO_ENCODING = Wrong(
+    "there is no encoding `{}`",
+    "not the encoding of a text",
+    "write for example utf-8, latin-1, cp1252, utf-16 or shift_jis",
+    "E0420",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSettings:
+    """How CSV files are written."""
+
+    delimiter: str = declared.own(_sign({"tab": "\t", "\\t": "\t"}, '";", or tab'), ",")
+    quote: str = declared.own(_sign({"none": ""}, '"\'", or none'), '"')
+    has_header: bool = declared.flag(True, name="header")
+    columns: tuple[str, ...] = declared.own(_columns, ())
+    encoding: str = declared.own(_encoding, "utf-8")
+    decimal: str = declared.own(_sign({"comma": ",", "point": "."}, '","', _OF_NUMBERS), ".")
+    thousands: str = declared.own(_sign({"none": "", "blank": " "}, '"."', _OF_NUMBERS), "")
+
+    def layout(self, settings: Settings) -> CsvLayout | None:
+        """Return the layout, or None after a report if settings do not go together."""
+        before = settings.n_problems
+        if "columns" in settings and self.has_header:
+            label, advice = "the first line names the columns", "add header: false, or remove `columns`"
+            settings.problem("E0416", "`columns` of files that name their columns", "columns", label, advice)
+        delimiter, quote, decimal, thousands = self.delimiter, self.quote, self.decimal, self.thousands
+        if delimiter == quote:
+            at = "quote" if "quote" in settings else "delimiter"
+            _same(settings, "`delimiter` and `quote` are the same", at, "write another sign, or quote: none")
+        if decimal == thousands:
+            at = "thousands" if "thousands" in settings else "decimal"
+            advice = 'write both: decimal: "," beside thousands: "."'
+            _same(settings, f"`decimal` and `thousands` are both `{decimal}`", at, advice)
+        for name, sign in (("decimal", decimal), ("thousands", thousands)):
+            if name in settings and sign and sign in (quote, *((delimiter,) if not quote else ())):
+                is_quote = sign == quote
+                advice = "write another sign" if is_quote else "allow quotes, or write another delimiter"
+                other = "quote" if is_quote else "delimiter"
+                _same(settings, f"`{name}` and `{other}` are the same", name, advice)
+        if settings.n_problems > before:
+            return None
+        return CsvLayout(delimiter, quote, self.has_header, self.columns, self.encoding, decimal, thousands)
+
+
+def _same(settings: Settings, title: str, name: str, advice: str) -> None:
+    settings.problem("E0416", title, name, "one sign for two things", advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from zoneinfo import available_timezones
@@ -22,25 +23,22 @@ from cep.schema.stream import (
     MAX_VALID_US,
     MIN_VALID_US,
     UNITS,
+    CsvLayout,
     Field,
     Stream,
     canonical_ddl,
 )
 from cep.schema.time_formats import FormatError, read_format
 from cep.schema.time_literals import parse_timestamp
-from cep.settings.csv_settings import csv_layout
-from cep.settings.places import read_place
+from cep.settings import declared
+from cep.settings.csv_settings import CsvSettings
+from cep.settings.declared import Wrong, declared_settings, read
+from cep.settings.places import Place, read_place
+from cep.settings.settings import Settings
 from cep.settings.source_file import read_source
-from cep.settings.stream_settings import check_column, device_clock, duration
-from cep.settings.table_settings import TABLE_SETTINGS, required_settings, table_settings
+from cep.settings.stream_settings import Placed, check_column, device_clock, length_us, placed_names
+from cep.settings.table_settings import OfTables, required_settings, table_settings
 from cep.settings.yaml_document import MAX_BYTES, Document, Entry
-
-_SETTINGS = (
-    *("event_time", "tie_break", "lateness", "deduplicate", "valid_time", "max_ahead", "schema", "csv"),
-    "device_clock",
-)
-
-_COLUMN_SETTINGS = ("type", "unit", "format", "zone", "field")
 
 _TYPES_OF = {"unit": ("timestamp",), "format": ("timestamp", "date"), "zone": ("timestamp",)}
 """Setting of a column -> the column types that may have it."""
@@ -143,68 +141,100 @@ def read_streams(
 def _stream(document: Document, name: str, node: yaml.Node, *, is_table: bool = False) -> Stream | None:
     before = len(document.diagnostics)
     what = f"table `{name}`" if is_table else f"stream `{name}`"
+    known = declared_settings(OfAll) | declared_settings(OfTables if is_table else OfStreams)
     required = required_settings(node) if is_table else ("event_time", "schema")
-    settings = document.settings(node, what, TABLE_SETTINGS if is_table else _SETTINGS, required)
-    if settings is None:
+    found = document.settings(node, what, known, required)
+    if found is None:
         return None
-    fields = _fields(document, settings["schema"]) if "schema" in settings else None
-    event_time = ""
-    if "event_time" in settings:
-        event_time = document.text(settings["event_time"], "`event_time`") or ""
-    clock = None
+    settings = Settings(document, Path(), node, what, found)
+    given = read(OfAll, settings, is_complete=True)
+    fields, clock, deduplicate = given.fields, None, False
     if "device_clock" in settings:
-        clock = device_clock(document, settings["device_clock"], event_time, fields)
-        _check_estimated(document, event_time, settings, fields)
-        fields = None if fields is None else [*fields, Field(event_time, "timestamp")]
-    elif event_time:
-        _check_event_time(document, event_time, settings["event_time"], fields)
-    tie_break: tuple[str, ...] = ()
-    if "tie_break" in settings:
-        columns = document.texts(settings["tie_break"], "`tie_break`") or []
-        for column, place in columns:
-            _check_tie_break(document, check_column(document, "tie_break", column, place, fields), place)
-        tie_break = tuple(dict.fromkeys(column for column, _ in columns))
-    lateness_us = duration(document, settings, "lateness", "10 seconds, or 10s", 0)
-    max_ahead_us = duration(document, settings, "max_ahead", "30 days", MAX_AHEAD_US)
-    deduplicate = False
-    if "deduplicate" in settings:
-        deduplicate = document.boolean(settings["deduplicate"], "`deduplicate`") or False
-        if deduplicate and "tie_break" not in settings:
-            document.problem(
-                "E0411",
-                "`deduplicate` needs `tie_break`",
-                settings["deduplicate"],
-                "nothing tells two events of one time apart",
-                "add tie_break: [column] with the column that identifies an event",
-            )
-        if deduplicate and clock is not None:
-            document.problem(
-                "E0416",
-                "`deduplicate` and `device_clock` together",
-                settings["deduplicate"],
-                "copies are found by their event time; an estimated one differs from copy to copy",
-                "remove copies before, by the column that identifies an event",
-            )
-    valid = (MIN_VALID_US, MAX_VALID_US)
-    if "valid_time" in settings:
-        valid = _valid_time(document, settings["valid_time"]) or valid
-    layout = csv_layout(document, settings["csv"]) if "csv" in settings else None
-    table = table_settings(document, settings, fields) if is_table else None
+        clock = device_clock(settings, given.event_time, fields)
+        _check_estimated(document, given.event_time, found, fields)
+        fields = None if fields is None else [*fields, Field(given.event_time, "timestamp")]
+    elif given.event_time:
+        _check_event_time(document, given.event_time, found["event_time"], fields)
+    for column, place in given.tie_break:
+        _check_tie_break(document, check_column(document, "tie_break", column, place, fields), place)
+    if not is_table:
+        deduplicate = read(OfStreams, settings, is_complete=True).deduplicate
+    if deduplicate and clock is not None:
+        settings.problem(
+            "E0416",
+            "`deduplicate` and `device_clock` together",
+            "deduplicate",
+            "copies are found by their event time; an estimated one differs from copy to copy",
+            "remove copies before, by the column that identifies an event",
+        )
+    if deduplicate and "tie_break" not in settings:
+        settings.problem(
+            "E0411",
+            "`deduplicate` needs `tie_break`",
+            "deduplicate",
+            "nothing tells two events of one time apart",
+            "add tie_break: [column] with the column that identifies an event",
+        )
+    table = table_settings(settings, fields) if is_table else None
     if len(document.diagnostics) > before or not fields:
         return None
     return Stream(
         name,
         tuple(fields),
-        event_time,
-        tie_break,
-        lateness_us,
+        given.event_time,
+        tuple(dict.fromkeys(column for column, _ in given.tie_break)),
+        given.lateness_us,
         deduplicate,
-        *valid,
-        max_ahead_us=max_ahead_us,
-        csv=layout or COMMA_SEPARATED,
+        *given.valid_time,
+        max_ahead_us=given.max_ahead_us,
+        csv=given.csv or COMMA_SEPARATED,
         device_clock=clock,
         table=table,
     )
+
+
+def _schema(settings: Settings, name: str) -> list[Field] | None:
+    return _fields(settings.document, settings.found[name])
+
+
+def _valid_time(settings: Settings, name: str) -> tuple[int, int] | None:
+    texts = settings.document.texts(settings.found[name], f"`{name}`")
+    if texts is None:
+        return None
+    times = [parse_timestamp(text) for text, _ in texts]
+    if len(times) == 2 and times[0] is not None and times[1] is not None and times[0] < times[1]:
+        return times[0], times[1]
+    _NO_RANGE.note(settings, name, "")
+    return None
+
+
+_NO_RANGE = Wrong(
+    "`valid_time` is not a range of time",
+    "expected two points in time, the earlier one first",
+    "write for example: valid_time: [2013-01-01, 2030-01-01]",
+    "E0410",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OfAll:
+    """The settings that streams and tables have."""
+
+    event_time: str = declared.text()
+    fields: list[Field] | None = declared.own(_schema, None, name="schema", required=True)
+    tie_break: tuple[Placed, ...] = declared.own(placed_names, ())
+    lateness_us: int = length_us("lateness", 0, "10 seconds, or 10s")
+    valid_time: tuple[int, int] = declared.own(_valid_time, (MIN_VALID_US, MAX_VALID_US))
+    max_ahead_us: int = length_us("max_ahead", MAX_AHEAD_US, "30 days")
+    csv: CsvLayout | None = declared.nested(CsvSettings, CsvSettings.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class OfStreams:
+    """The settings that tables do not have."""
+
+    deduplicate: bool = declared.flag(False)
+    device_clock: yaml.Node | None = declared.later()
 
 
 def _fields(document: Document, node: yaml.Node) -> list[Field] | None:
@@ -281,7 +311,8 @@ def _field(document: Document, entry: Entry) -> Field | None:
     """Return a column. Its entry is a type, or settings that also say how the data are written."""
     settings: dict[str, yaml.Node] = {"type": entry.value}
     if isinstance(entry.value, yaml.MappingNode):
-        found = document.settings(entry.value, f"column `{entry.name}`", _COLUMN_SETTINGS, ("type",))
+        known = declared_settings(ColumnSettings)
+        found = document.settings(entry.value, f"column `{entry.name}`", known, ("type",))
         if found is None or "type" not in found:
             return None
         settings = found
@@ -312,38 +343,39 @@ def _field(document: Document, entry: Entry) -> Field | None:
                 "keep one of them: `unit` for numbers, `format` and `zone` for texts",
             )
             return None
-    unit = _unit(document, settings["unit"]) if "unit" in settings else ""
-    form = _format(document, settings, ddl) if "format" in settings else ""
-    zone = _zone(document, settings["zone"]) if "zone" in settings else ""
-    place = read_place(document, settings["field"]) if "field" in settings else ((), ())
-    if unit is None or form is None or zone is None or place is None:
+    before = len(document.diagnostics)
+    given = read(ColumnSettings, Settings(document, Path(), entry.value, f"column `{entry.name}`", settings))
+    if given.format and not _fits(document, given.format, settings, ddl):
         return None
-    return Field(entry.name, ddl, unit, form, zone, *place)
+    if len(document.diagnostics) > before:
+        return None
+    return Field(entry.name, ddl, given.unit, given.format, given.zone, *given.place)
 
 
-def _unit(document: Document, node: yaml.Node) -> str | None:
-    text = document.text(node, "`unit`")
-    if text is not None and text not in UNITS:
-        document.problem(
-            "E0420",
-            f"there is no unit `{text}`",
-            node,
-            "not a unit of a count since 1970",
-            f"write {_OTHER_UNITS[text]}" if text in _OTHER_UNITS else did_you_mean(text, UNITS, "units"),
-        )
+def _unit(settings: Settings, name: str) -> str | None:
+    text = settings.text(name)
+    if text is None or text in UNITS:
+        return text
+    other = _OTHER_UNITS.get(text)
+    advice = did_you_mean(text, UNITS, "units") if other is None else f"write {other}"
+    settings.problem("E0420", f"there is no unit `{text}`", name, "not a unit of a count since 1970", advice)
+    return None
+
+
+def _format(settings: Settings, name: str) -> str | None:
+    text = settings.text(name)
+    try:
+        if text is not None:
+            read_format(text)
+    except FormatError as error:
+        settings.problem("E0419", error.problem, name, "not as strptime writes it", error.help)
         return None
     return text
 
 
-def _format(document: Document, settings: dict[str, yaml.Node], ddl: str) -> str | None:
-    text = document.text(settings["format"], "`format`")
-    if text is None:
-        return None
-    try:
-        form = read_format(text)
-    except FormatError as error:
-        document.problem("E0419", error.problem, settings["format"], "not as strptime writes it", error.help)
-        return None
+def _fits(document: Document, text: str, settings: dict[str, yaml.Node], ddl: str) -> bool:
+    """Return whether a format goes with the type and the other settings of a column."""
+    form = read_format(text)
     if ddl == "date" and form.has_time:
         document.problem(
             "E0419",
@@ -352,7 +384,7 @@ def _format(document: Document, settings: dict[str, yaml.Node], ddl: str) -> str
             "says more than a day",
             "declare the type timestamp",
         )
-        return None
+        return False
     if form.has_zone and "zone" in settings:
         document.problem(
             "E0416",
@@ -361,12 +393,12 @@ def _format(document: Document, settings: dict[str, yaml.Node], ddl: str) -> str
             "the texts say their zone",
             "remove `zone`",
         )
-        return None
-    return text
+        return False
+    return True
 
 
-def _zone(document: Document, node: yaml.Node) -> str | None:
-    text = document.text(node, "`zone`")
+def _zone(settings: Settings, name: str) -> str | None:
+    text = settings.text(name)
     if text is None or text in _zones():
         return text
     ending = text.rpartition("/")[2].casefold()
@@ -374,14 +406,25 @@ def _zone(document: Document, node: yaml.Node) -> str | None:
     advice = f"did you mean `{near[0]}`? Write" if near else ""
     if not _zones():
         advice = "this machine has no time zones: install the package tzdata, then write"
-    document.problem(
-        "E0417",
-        f"there is no time zone `{text}`",
-        node,
-        "not a name of the time zone database",
-        f"{advice or 'write'} a name such as Europe/Berlin, America/New_York or UTC",
-    )
+    advice = f"{advice or 'write'} a name such as Europe/Berlin, America/New_York or UTC"
+    no_zone = f"there is no time zone `{text}`"
+    settings.problem("E0417", no_zone, name, "not a name of the time zone database", advice)
     return None
+
+
+def _place(settings: Settings, name: str) -> Place | None:
+    return read_place(settings.document, settings.found[name])
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSettings:
+    """The settings of a column: its type, and how the data are written."""
+
+    type: str = declared.text()
+    unit: str = declared.own(_unit, "")
+    format: str = declared.own(_format, "")
+    zone: str = declared.own(_zone, "")
+    place: Place = declared.own(_place, ((), ()), name="field")
 
 
 @cache
@@ -447,20 +490,3 @@ def _check_event_time(document: Document, name: str, node: yaml.Node, fields: li
             "not a point in time",
             f"declare {name}: timestamp, or name another column",
         )
-
-
-def _valid_time(document: Document, node: yaml.Node) -> tuple[int, int] | None:
-    texts = document.texts(node, "`valid_time`")
-    if texts is None:
-        return None
-    times = [parse_timestamp(text) for text, _ in texts]
-    if len(times) == 2 and times[0] is not None and times[1] is not None and times[0] < times[1]:
-        return times[0], times[1]
-    document.problem(
-        "E0410",
-        "`valid_time` is not a range of time",
-        node,
-        "expected two points in time, the earlier one first",
-        "write for example: valid_time: [2013-01-01, 2030-01-01]",
-    )
-    return None

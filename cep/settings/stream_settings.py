@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from cep.diagnostics.diagnostic import did_you_mean
 from cep.expression import Type
 from cep.schema.stream import MAX_BEHIND_US, DeviceClock, Field
-from cep.schema.time_literals import MAX_DURATION_US, parse_duration
+from cep.schema.time_literals import MAX_DURATION_US
+from cep.settings import declared
+from cep.settings.declared import Wrong, declared_settings, read
+from cep.settings.settings import Settings
 from cep.settings.yaml_document import Document
 
-_CLOCK = ("device", "event", "sent", "received")
+Placed = tuple[str, yaml.Node]
+"""The name of a column, and where it is given."""
+
+
+def placed_names(settings: Settings, name: str) -> tuple[Placed, ...]:
+    """Return a text or a list of texts, each with its place."""
+    return tuple(settings.document.texts(settings.found[name], f"`{name}`") or ())
+
+
+def length_us(name: str, default: int, example: str) -> Any:
+    """Declare a length of time that a stream has."""
+    return declared.duration(
+        default, "us", example=example, name=name, valid=lambda us: us <= MAX_DURATION_US, wrong=_TOO_LONG
+    )
+
+
+_TOO_LONG = Wrong("a duration of more than 36,500 days", "too long", "use 36,500 days or less", "E0907")
 
 
 def check_column(
@@ -33,76 +54,49 @@ def check_column(
     return column
 
 
-def duration(
-    document: Document, settings: Mapping[str, yaml.Node], name: str, example: str, default: int
-) -> int:
-    """Return the microseconds of the setting `name`, or `default` if it is missing or wrong."""
-    if name not in settings:
-        return default
-    node = settings[name]
-    text = document.text(node, f"`{name}`")
-    if text is None:
-        return default
-    length = parse_duration(text)
-    if length is None:
-        document.problem(
-            "E0409",
-            f"`{text}` is not a duration",
-            node,
-            "expected a number and a unit",
-            f"write for example: {name}: {example}",
-        )
-        return default
-    if length > MAX_DURATION_US:
-        document.problem(
-            "E0907", "a duration of more than 36,500 days", node, "too long", "use 36,500 days or less"
-        )
-    return length
+@dataclass(frozen=True, slots=True)
+class ClockSettings:
+    """The setting `device_clock`: columns."""
+
+    device: str = declared.text()
+    event: str = declared.text()
+    sent: str = declared.text()
+    received: str = declared.text()
+    max_behind_us: int = length_us("max_behind", MAX_BEHIND_US, "30 days")
 
 
-def device_clock(
-    document: Document, node: yaml.Node, event_time: str, fields: Sequence[Field] | None
-) -> DeviceClock | None:
+def device_clock(settings: Settings, event_time: str, fields: Sequence[Field] | None) -> DeviceClock | None:
     """Return from which columns the event time of a stream is estimated; None after a report."""
-    found = document.settings(node, "`device_clock`", (*_CLOCK, "max_behind"), _CLOCK)
-    if found is None:
+    known = declared_settings(ClockSettings)
+    clock = [name for name, setting in known.items() if setting.is_required]
+    inner = settings.inside("device_clock", known, clock)
+    if inner is None:
         return None
-    n_problems = len(document.diagnostics)
-    names: dict[str, str] = {}
-    for setting in _CLOCK:
-        if setting not in found:
+    n_problems = inner.n_problems
+    given = read(ClockSettings, inner, is_complete=True)
+    for setting in clock:
+        if setting not in inner:
             continue
-        place = found[setting]
-        names[setting] = document.text(place, f"`{setting}`") or ""
-        if names[setting] == event_time:
-            document.problem(
+        name, place = getattr(given, setting), inner.found[setting]
+        if name == event_time:
+            inner.problem(
                 "E0416",
                 f"`{setting}` names `{event_time}`, the event time",
-                place,
+                setting,
                 "the event time is estimated from other columns",
                 "give the event time a name of its own, which no column of the data has",
             )
             continue
-        column = check_column(document, f"device_clock: {setting}", names[setting], place, fields)
+        column = check_column(inner.document, f"device_clock: {setting}", name, place, fields)
         if column is None:
             continue
+        names = f"`{setting}` names `{column.name}`, which is {column.ddl}"
         if setting == "device" and column.type is Type.OPAQUE:
-            document.problem(
-                "E0402",
-                f"`device` names `{column.name}`, which is {column.ddl}",
-                place,
-                "no single value",
-                "name a column of single values, such as a serial number",
-            )
+            advice = "name a column of single values, such as a serial number"
+            inner.problem("E0402", names, setting, "no single value", advice)
         if setting != "device" and column.ddl != "timestamp":
-            document.problem(
-                "E0408",
-                f"`{setting}` names `{column.name}`, which is {column.ddl}, not timestamp",
-                place,
-                "not a point in time",
-                f"declare {column.name}: timestamp, or name another column",
-            )
-    max_behind_us = duration(document, found, "max_behind", "30 days", MAX_BEHIND_US)
-    if len(document.diagnostics) > n_problems or len(names) < len(_CLOCK):
+            advice = f"declare {column.name}: timestamp, or name another column"
+            inner.problem("E0408", f"{names}, not timestamp", setting, "not a point in time", advice)
+    if inner.n_problems > n_problems or any(name not in inner for name in clock):
         return None
-    return DeviceClock(**names, max_behind_us=max_behind_us)
+    return DeviceClock(given.device, given.event, given.sent, given.received, given.max_behind_us)
