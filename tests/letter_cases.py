@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cep.schema.stream import Stream
 from cep.testing import KEYS, LETTERS, LetterRule
@@ -47,6 +48,11 @@ _SETTINGS = {
 """Setting -> the field of `LetterRule`."""
 
 
+def _with(rule: LetterRule, setting: str, value: Any) -> LetterRule:
+    """Return the rule with another value of one field."""
+    return replace(rule, **{setting: value})
+
+
 def read_cases(document: str, text: str) -> Iterator[LetterCase]:
     """Yield the cases of all ``cases`` blocks of a document."""
     inside = False
@@ -61,15 +67,15 @@ def read_cases(document: str, text: str) -> Iterator[LetterCase]:
         assert separator, f"{document}:{number}: not `word: rest`"
         match word.split():
             case ["pattern" | "window" as kind]:
-                rule, stream, events = replace(LetterRule(""), **{kind: rest}), LETTERS, ""
+                rule, stream, events = _with(LetterRule(""), kind, rest), LETTERS, ""
             case [setting] if setting in _SETTINGS:
-                rule = replace(rule, **{_SETTINGS[setting]: rest})
+                rule = _with(rule, _SETTINGS[setting], rest)
             case ["from"]:
                 rule = replace(rule, streams=tuple(rest.replace(",", " ").split()))
             case ["partition", "by"]:
                 rule = replace(rule, partition_by=rest)
             case ["where" | "define" | "on" | "by" as setting, variable]:
-                rule = replace(rule, **{setting: {**getattr(rule, setting), variable: rest}})
+                rule = _with(rule, setting, {**getattr(rule, setting), variable: rest})
             case ["stream"]:
                 stream = _stream(rest)
             case ["events"]:

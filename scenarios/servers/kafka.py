@@ -95,7 +95,7 @@ class KafkaServer:
 
     def make_topic(self, name: str, n_partitions: int = 1, **config: str) -> None:
         """Make a topic."""
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import NewTopic
 
         new = NewTopic(name, num_partitions=n_partitions, replication_factor=1, config=config)
         self.admin.create_topics([new])[name].result(30)

@@ -119,7 +119,7 @@ def in_process(text: str, table: pa.Table) -> Callable[[], int]:
     def run() -> int:
         matcher = Matcher(program)
         matcher.push(prepared)
-        return matcher.finish().num_rows
+        return int(matcher.finish().num_rows)
 
     return run
 

@@ -120,9 +120,9 @@ def kernel(case: str, program: Program, prepared: pa.Table, n: int, repeats: int
 
     def seconds() -> float:
         matcher = Matcher(program)
-        cells = ColumnCells(program, matcher._strings)
+        columns = ColumnCells(program, matcher._strings)
         slots = matcher._keys.place(prepared, order.keys, order.first_rows, order.hashes)
-        blocks = event_blocks(program, prepared, order, slots, cells)
+        blocks = event_blocks(program, prepared, order, slots, columns)
         ((_, cells),) = blocks.blocks(len(order.rows))
         state = matcher._rules[0]
         state.set_slots(matcher.n_keys)

@@ -230,7 +230,7 @@ def run(broker: Broker, folder: Path, topic: str, value: str) -> dict[str, float
 def measured(broker: Broker, folder: Path, n: int, values: tuple[str, ...]) -> Iterator[Figure]:
     """Yield the figures of each format."""
     (folder / "payment.avsc").write_text(json.dumps(SCHEMA))
-    writers = {
+    writers: dict[str, tuple[str, Callable[[], Any]]] = {
         "json": ("json", lambda: as_json),
         "avro": (f"{{format: avro, schema: {folder}/payment.avsc}}", avro_writer),
         "protobuf": (

@@ -18,6 +18,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -84,6 +85,10 @@ def some_replaced(lines: Sequence[bytes], every: int, change: Callable[[bytes], 
     return b"".join((line if row % every else change(line)) + b"\n" for row, line in enumerate(lines))
 
 
+def _parsed(parse: Callable[[Sequence[bytes], Stream], object], block: bytes) -> object:
+    return parse(Lines.of_block(block), STREAM)
+
+
 def figures(n: int, repeats: int) -> list[Figure]:
     """Return the figures of all paths."""
     random = Random(7)
@@ -115,7 +120,7 @@ def figures(n: int, repeats: int) -> list[Figure]:
                 ("lines to columns", json_lines.parse),
                 ("Arrow, as before", json_lines.parse_otherwise),
             ):
-                runs[path, case] = lambda parse=parse, other=other: parse(Lines.of_block(other), STREAM)
+                runs[path, case] = partial(_parsed, parse, other)
         no_op, *seconds = least_seconds([lambda: block.split(b"\n"), *runs.values()], repeats)
     us = 1e6 / n
     return [

@@ -169,7 +169,8 @@ def main(quick: bool, out: Path) -> None:
     n_versions = 2 * PORTION * n_portions
     figures = []
     for case in CASES:
-        least, rows = {}, {}
+        least: dict[str, float] = {}
+        rows: dict[str, int] = {}
         for turn in range(repeats + 1):  # the first one compiles
             for name, run in (("view", of_the_view), ("pandas", of_pandas)):
                 seconds, rows[name] = run(given, case)

@@ -84,7 +84,7 @@ def in_matcher(rules: RuleSet, table: pa.Table) -> int:
         part = table.slice(first, size)
         matcher.push(prepare(program, part))
         n += matcher.advance(int(part.column("ts")[-1].as_py()) - 1).num_rows
-    return n + matcher.finish().num_rows
+    return int(n + matcher.finish().num_rows)
 
 
 def counted(rows: DataFrame) -> tuple[int, int]:

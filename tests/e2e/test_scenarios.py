@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cep.local.match_file import match_file
-from cep.program.program import Program
+from cep.rule_set import RuleSet
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.fraud.__main__ import PIPELINE as FRAUD_PIPELINE
 from scenarios.fraud.__main__ import main as fraud_command
@@ -44,7 +43,7 @@ def _in_one_order(matches: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["match_end"], row["match_start"], row["rule"], row["match_id"]))
 
 
-def _local(programs: Sequence[Program], out: Path, *, as_stream: bool) -> list[dict[str, Any]]:
+def _local(programs: RuleSet, out: Path, *, as_stream: bool) -> list[dict[str, Any]]:
     inputs = {"card_events": out / "events", "customers": out / "customers", "countries": COUNTRIES}
     named = {name: inputs.get(name, out / "events") for name in programs.inputs}
     result = match_file(programs, named, as_stream=as_stream)
@@ -53,7 +52,7 @@ def _local(programs: Sequence[Program], out: Path, *, as_stream: bool) -> list[d
 
 
 def _on_spark(
-    programs: Sequence[Program], pipeline: Path, out: Path, file_format: str, mode: str
+    programs: RuleSet, pipeline: Path, out: Path, file_format: str, mode: str
 ) -> list[dict[str, Any]]:
     from spark_runtime import run_pipeline
 

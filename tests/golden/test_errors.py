@@ -16,22 +16,22 @@ _SHARED = ("declared.py", "settings.py")  # pipeline files use these, too, which
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_text_about_an_example_is_the_reviewed_text(name):
+def test_the_text_about_an_example_is_the_reviewed_text(name: str) -> None:
     assert said_about(name) == golden_path(name).read_text()
 
 
 @pytest.mark.parametrize("name", names())
-def test_an_example_shows_the_code_it_is_named_after(name):
+def test_an_example_shows_the_code_it_is_named_after(name: str) -> None:
     code = re.split(r"[_.]", name)[0]
     assert f"[{code}]" in golden_path(name).read_text()
 
 
 @pytest.mark.parametrize("code", OF_RULES)
-def test_every_code_has_an_example(code):
+def test_every_code_has_an_example(code: str) -> None:
     assert any(re.split(r"[_.]", name)[0] == code for name in names())
 
 
-def test_the_table_has_exactly_the_codes_that_the_front_end_uses():
+def test_the_table_has_exactly_the_codes_that_the_front_end_uses() -> None:
     paths = [_ROOT / "cep" / part for part in _OF_RULES]
     files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
     assert len(files) > 10

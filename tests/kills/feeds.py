@@ -157,7 +157,10 @@ def feed_of(name: str, servers: Mapping[str, Any], folder: Path) -> Feed:
             server = servers["postgres"]
             log = folder / "checkpoint" / "files" / "ticks.log"
             return TableFeed(server, server.database(), log, ", max_events_per_trigger: 12")
-    made = {"nats": in_nats, "kinesis": in_kinesis, "rabbitmq_stream": in_rabbitmq}[name](
-        servers["rabbitmq" if name == "rabbitmq_stream" else name]
-    )
+    logs: dict[str, Callable[[Any], Any]] = {
+        "nats": in_nats,
+        "kinesis": in_kinesis,
+        "rabbitmq_stream": in_rabbitmq,
+    }
+    made = logs[name](servers["rabbitmq" if name == "rabbitmq_stream" else name])
     return PartitionFeed(f"{made.settings}, max_events_per_trigger: 20", made.send)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cep.compiler import ir
-from cep.expression import Joined, walk
+from cep.expression import Column, Joined, walk
 from cep.schema.stream import Stream
 
 Event = Mapping[str, Any]
@@ -30,7 +30,7 @@ def joined_at(joined: Joined, event: Event, time_us: int, tables: Tables) -> Any
     """Return the value of a joined column for an event at `time_us`."""
     table, versions = tables[joined.table]
     assert table.table is not None
-    wanted = [event.get(column.name) for column in joined.keys]
+    wanted = [event.get(column.name) for column in joined.keys if isinstance(column, Column)]
     if None in wanted:
         return None
     valid = _row_at(table, versions, dict(zip(table.table.key, wanted, strict=True)), time_us)

@@ -28,7 +28,7 @@ from tests.property.strategies.cases import Case, Step, cases
 from tests.property.strategies.events import COLUMNS, FIELDS, SECOND_US
 from tests.property.strategies.patterns import taken_variables
 from tests.property.strategies.rules import rules
-from tests.property.test_streams import first_steps, in_streams, with_streams
+from tests.property.test_streams import StreamsOf, first_steps, in_streams, with_streams
 
 KEY_TYPES = {field.name: field.type for field in FIELDS}
 
@@ -108,7 +108,7 @@ def _over(draw: st.DrawFn, rule: ir.Rule, stream: Stream, made: Sequence[ir.Rule
     names = [item.name for item in rule.variables]
     stream_of = {name: draw(st.sampled_from(read)) for name in names}
     stream_of |= {until: stream_of[step] for until, step in first_steps(rule.pattern).items()}
-    streams_of = {name: (of,) for name, of in stream_of.items()}
+    streams_of: StreamsOf = {name: (of,) for name, of in stream_of.items()}
     for subset in rule.subsets:
         streams_of[subset.name] = tuple(dict.fromkeys(stream_of[name] for name in subset.members))
     return replace(
@@ -151,7 +151,11 @@ def engine_tables(case: Chained, steps: Sequence[Step], rule_set: RuleSet | None
             reach_us = reachable_us(case.case, seen, newest_us, ahead=step.ahead)
             chain.advance(reach_us, tables.append, in_parts=seen % 2 == 0)
         if step.restores:
-            restored = [Matcher.restore(matcher.program, matcher.snapshot()) for matcher in chain.matchers]
+            restored = [
+                Matcher.restore(matcher.program, matcher.snapshot())
+                for matcher in chain.matchers
+                if isinstance(matcher, Matcher)
+            ]
             chain = Chain(rule_set, restored)
     chain.finish(tables.append)
     assert not sum(matcher.counters.late for matcher in chain.matchers)

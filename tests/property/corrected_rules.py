@@ -105,7 +105,8 @@ def often_late(draw: st.DrawFn, text: str, stream: Stream) -> Correction:
     except RuleError:
         reject()
     random = Random(draw(st.integers(0, 2**32)))
-    events, now_us, letter = [], 0, 0
+    events: list[dict[str, Any]] = []
+    now_us, letter = 0, 0
     for number in range(random.randrange(10, 50)):
         now_us += random.choice([0, 1, 1, 2]) * SECOND_US
         letter = (letter + random.choice([0, 1, 1, 1, 2, 3])) % 4

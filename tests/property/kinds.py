@@ -36,7 +36,9 @@ from tests.property.views import Change, ViewCase, view_cases
 class Kind(Protocol):
     """A kind of cases."""
 
-    strategy: SearchStrategy[Any]
+    @property
+    def strategy(self) -> SearchStrategy[Any]:
+        """Draws a case."""
 
     def plain(self, case: Any) -> Case:
         """Return the rules, the events and their delivery."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from cep.compiler import ir
 from cep.expression import Type
@@ -39,7 +40,7 @@ def without_ties(case: Case) -> Case:
     return replace(case, events=tuple(first.values()), steps=())
 
 
-def _frame(session: SparkSession, stream: Stream, rows: Sequence[dict[str, Any]]) -> DataFrame:
+def _frame(session: SparkSession, stream: Stream, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     table = pa.Table.from_pylist(list(rows), schema=event_table_schema(stream))
     for number, field in enumerate(stream.fields):
         if field.type is Type.TIMESTAMP:
@@ -143,7 +144,7 @@ def _detected(
 Compare = Callable[..., Compared]
 """Compares a drawn case on a session; with `has_matches` only one that has some."""
 
-KINDS: dict[str, tuple[Any, Compare, int]] = {
+KINDS: dict[str, tuple[SearchStrategy[Any], Compare, int]] = {
     "rules": (cases(), compare_rules, 4),
     "window rules": (cases_of_windows(), compare_rules, 2),
     "tables": (table_cases(max_rules=2), compare_tables, 2),

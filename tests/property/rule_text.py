@@ -98,8 +98,9 @@ def _joins(rule: ir.Rule) -> Iterator[str]:
     for expression in rule.expressions:
         for leaf in walk(expression):
             if isinstance(leaf, Joined):
-                pairs = zip(leaf.keys, keys[leaf.table], strict=True)
-                on = " AND ".join(f"{column.name} = {leaf.table}.{name}" for column, name in pairs)
+                columns = [column.name for column in leaf.keys if isinstance(column, Column)]
+                pairs = zip(columns, keys[leaf.table], strict=True)
+                on = " AND ".join(f"{column} = {leaf.table}.{name}" for column, name in pairs)
                 yield f"JOIN {leaf.table} ON {on}"
 
 
@@ -206,11 +207,11 @@ def _pattern(node: ir.Node, untils: Mapping[str, str]) -> str:  # noqa: C901, PL
             most = "" if node.max is None else node.max
             greed = {ir.Greed.GREEDY: "", ir.Greed.RELUCTANT: "?", ir.Greed.POSSESSIVE: "+"}[node.greed]
             until = f" UNTIL ({untils[node.until]})" if node.until is not None else ""
-            body = _pattern(node.body, untils)
-            body = body if isinstance(node.body, ir.Take) else f"({body})"
+            inner = _pattern(node.body, untils)
+            inner = inner if isinstance(node.body, ir.Take) else f"({inner})"
             if node.distinct is not None:
                 until = f" DISTINCT BY {_expression(node.distinct)}{until}"
-            return f"{body}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{greed}{until}"
+            return f"{inner}{_INNER[node.contiguity]}{_gap(node.gap)}{{{node.min},{most}}}{greed}{until}"
 
 
 def _gap(gap: ir.Gap | None) -> str:
@@ -273,6 +274,7 @@ def _expression(expression: Expression, prefix: str = "") -> str:  # noqa: C901,
             return _of_interval(expression, prefix)
         case Call():
             return _call(expression.function, [_expression(arg, prefix) for arg in expression.args])
+    raise AssertionError(expression)
 
 
 def _of_interval(call: Call, prefix: str) -> str:

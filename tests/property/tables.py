@@ -242,9 +242,13 @@ def delivered_as(drawn: TableCase, case: Case) -> TableCase:
 def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
     """Draw a case of window rules with FOR EACH: keys without events, that come, go and come back."""
     case = draw(st.one_of(cases_of_windows(max_events), cases_of_zones()))
-    rules = [rule for rule in case.rules if rule.windowing.window.frame is not Frame.SESSION]
+    rules = [
+        (rule, rule.windowing)
+        for rule in case.rules
+        if rule.windowing and rule.windowing.window.frame is not Frame.SESSION
+    ]
     assume(rules and case.events)
-    key = rules[0].key
+    key = rules[0][0].key
     columns = draw(st.sampled_from([key, key[::-1]]))
     has_op = draw(st.integers(0, 3)) > 0
     table = _table("each", columns, TableKind.CHANGELOG, has_ties=draw(st.booleans()), has_op=has_op)
@@ -256,9 +260,9 @@ def silent_cases(draw: st.DrawFn, max_events: int = 12) -> TableCase:
                 rule,
                 key=key,
                 tables=(table,),
-                windowing=replace(rule.windowing, table=table, table_key=order),
+                windowing=replace(windowing, table=table, table_key=order),
             )
-            for rule in rules
+            for rule, windowing in rules
         ),
     )
     random = Random(draw(st.integers(0, 2**16)))

@@ -45,7 +45,8 @@ def _expression(draw: st.DrawFn, kind: str, depth: int) -> str:
         return draw(st.one_of(*leaves)) if leaves else "5 MINUTES"
     template = draw(st.sampled_from([*_TEMPLATES[kind].split("|"), *["leaf"] * 4 * bool(leaves)]))
     if template == "leaf":
-        return draw(st.one_of(*leaves))
+        leaf: str = draw(st.one_of(*leaves))
+        return leaf
     for name, words in (
         ("op", ["+", "-", "*", "/", "%"]),
         ("cmp", ["=", "<>", "<", ">="]),
@@ -69,7 +70,7 @@ def _expression(draw: st.DrawFn, kind: str, depth: int) -> str:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(_expression("B", 3), st.sampled_from(sorted(_COLUMNS)).flatmap(lambda kind: _expression(kind, 2)))
-def test_a_rule_without_errors_compiles(condition, measure):
+def test_a_rule_without_errors_compiles(condition: str, measure: str) -> None:
     text = (
         "RULE r FROM payments PARTITION BY card PATTERN a -> b WITHIN 1 HOUR SUBSET u = (a, b) "
         f"DEFINE b AS {condition} MEASURES {measure} AS m"

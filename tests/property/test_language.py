@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cep.compiler.analysis.analyze import analyze
-from cep.diagnostics.diagnostic import in_order, render, to_json
+from cep.diagnostics.diagnostic import Diagnostic, in_order, render, to_json
 from cep.errors import Source, Span
 from cep.language import ast
 from cep.language.clauses.rule_reader import SEVERITIES
@@ -179,7 +180,8 @@ def _larger(parts: st.SearchStrategy[ast.Pattern]) -> st.SearchStrategy[ast.Patt
     repetitions = st.builds(
         lambda body, bounds, joint, greed, gap, until, distinct: ast.Repetition(
             body,
-            *bounds,
+            bounds[0],
+            bounds[1],
             joint,
             greed,
             _AT,
@@ -304,7 +306,7 @@ _views = st.builds(
 
 @_GATE
 @given(st.lists(_rules | _views, min_size=1, max_size=2))
-def test_the_printed_text_of_a_rule_gives_the_same_tree(rules):
+def test_the_printed_text_of_a_rule_gives_the_same_tree(rules: list[ast.Rule]) -> None:
     text = print_rules(rules)
     found, problems = parse(Source("printed.cep", text))
     assert problems == [], render(problems)
@@ -329,7 +331,7 @@ def _damaged(draw: st.DrawFn) -> str:
 
 @_GATE
 @given(_damaged() | st.text())
-def test_any_text_is_read_or_refused_with_places_inside_it(text):
+def test_any_text_is_read_or_refused_with_places_inside_it(text: str) -> None:
     rules, problems = parse(Source("test.cep", text))
     _, more = analyze(rules, load_streams(Path(FOLDER) / "streams.yaml"))
     assert rules or problems
@@ -338,13 +340,13 @@ def test_any_text_is_read_or_refused_with_places_inside_it(text):
 
 @_GATE
 @given(_damaged() | st.text())
-def test_any_streams_file_is_read_or_refused_with_places_inside_it(text):
+def test_any_streams_file_is_read_or_refused_with_places_inside_it(text: str) -> None:
     streams, problems = parse_streams(Source("streams.yaml", text))
     assert streams or problems
     _check_places(text, problems)
 
 
-def _check_places(text, problems):
+def _check_places(text: str, problems: Sequence[Diagnostic]) -> None:
     for problem in problems:
         assert problem.title
         if problem.span is not None:

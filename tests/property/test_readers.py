@@ -6,6 +6,7 @@ The files are the same each time. ``make fuzz-readers`` draws new ones.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_difference_raises_an_error() -> None:
         of_lines(*_nothing())
 
 
-def _nothing() -> tuple[object, ...]:
+def _nothing() -> tuple[Any, Any, list[tuple[int, str]], Any]:
     import numpy as np
     import pyarrow as pa
 

@@ -63,7 +63,7 @@ def in_streams(expression: Expression, own: tuple[str, ...], streams_of: Streams
         case Windowed(type=kind):
             if len(own) != 1:  # a window is over one stream
                 return Literal(None, kind)
-            parts = {
+            parts: dict[str, Any] = {
                 name: None if part is None else in_streams(part, own, streams_of)
                 for name, part in (("argument", expression.argument), ("condition", expression.condition))
             }
@@ -156,7 +156,7 @@ def dealt(draw: st.DrawFn) -> Dealt:
     order = [stream.name for stream in read]
     roles = tuple(sorted(found, key=lambda role: (order.index(role.stream), role.key)))
     if len(read) > 1:
-        streams_of = {name: (stream,) for name, stream in stream_of.items()}
+        streams_of: StreamsOf = {name: (stream,) for name, stream in stream_of.items()}
         for subset in rule.subsets:
             streams_of[subset.name] = tuple(dict.fromkeys(stream_of[name] for name in subset.members))
         rule = replace(

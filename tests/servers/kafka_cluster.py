@@ -52,7 +52,7 @@ class Cluster(Broker):
 
     def make_topic(self, name: str, n_partitions: int = 1, **config: str) -> None:
         """Make a topic with a copy on each broker."""
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import NewTopic
 
         new = NewTopic(name, num_partitions=n_partitions, replication_factor=3, config=config)
         # The client has just learnt the brokers, and gives up the handles that it had for their addresses.

@@ -172,9 +172,9 @@ def _put_right(to_refuse: list[int]) -> None:
             raise JsonRESTError("ProvisionedThroughputExceededException", "Rate exceeded for shard")
         return get_records(self, *arguments, **more)
 
-    Stream.get_shard_for_key = of_key  # type: ignore[method-assign]
-    Stream.split_shard = kept_split  # type: ignore[method-assign]
-    KinesisBackend.get_records = refused  # type: ignore[method-assign]
+    Stream.get_shard_for_key = of_key
+    Stream.split_shard = kept_split
+    KinesisBackend.get_records = refused
 
 
 def _serve() -> None:

@@ -112,7 +112,7 @@ class Seen:
         return self
 
     @property
-    def changes(self) -> list[tuple[str, int, str]]:
+    def changes(self) -> list[tuple[str, int, Any]]:
         return [(row["op"], row["id"], row.get("note")) for row in self.rows]
 
 

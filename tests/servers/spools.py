@@ -31,7 +31,7 @@ def batch(folder: Path) -> Batch:
     return joined(found)
 
 
-def until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+def until(is_so: Callable[..., bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline

@@ -64,10 +64,10 @@ def test_the_other_settings_of_the_page_are_read(tmp_path: Path) -> None:
     assert pipeline.late is not None
     assert pipeline.dead_letter is not None
     assert isinstance(yaml.safe_load(tls)["options"], dict)
-    source = re.search(r"^source: .*$", example, re.MULTILINE)
-    assert source is not None
+    written = re.search(r"^source: .*$", example, re.MULTILINE)
+    assert written is not None
     (tmp_path / "p.yaml").write_text(
-        example.replace(source[0], via_spark).replace("card_testing.cep", "r.cep")
+        example.replace(written[0], via_spark).replace("card_testing.cep", "r.cep")
     )
     pipeline = load_pipeline(tmp_path / "p.yaml")
     spec = pipeline.sources[0].spec

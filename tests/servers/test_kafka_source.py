@@ -159,7 +159,7 @@ def test_messages_are_the_same_as_columns_and_as_objects(
     for number, content in enumerate(sent):
         key = None if number % 7 == 0 else b"k" * random.choice((0, 3, 1_000)) + b"\xff" * (number % 5 == 0)
         commits = None if number % 20 else number % 40 == 0
-        more = {"headers": [("h", b"x" * 500)]} if number % 3 == 0 else {}
+        more: dict[str, Any] = {"headers": [("h", b"x" * 500)]} if number % 3 == 0 else {}
         broker.send(topic, [content], key=key, commits=commits, **more)
     columns = ("key", "topic", "partition", "offset")
     monkeypatch.setattr("spark_runtime.connectors.kafka.fetch.TAKEN", 17)

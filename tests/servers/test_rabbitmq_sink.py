@@ -39,7 +39,7 @@ def put(sink: TableSink, kind: str, *batches: list[int]) -> None:
 
 def messages(rabbit: Rabbit, queue: str) -> list[tuple[Any, Any]]:
     """Take all messages out of a queue: properties and row of each."""
-    found = []
+    found: list[tuple[Any, Any]] = []
     connection = rabbit.connection()
     channel = connection.channel()
     while True:

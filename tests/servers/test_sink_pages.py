@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, redirect_stdout
 from http.client import HTTPConnection
 from io import StringIO
@@ -45,9 +45,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_page(folder: Path, page: str, number: int = 0, **changes: str) -> None:
+def run_page(folder: Path, page: str, changes: Mapping[str, str] | None = None, number: int = 0) -> None:
     text = blocks(page, "yaml")[number]
-    for old, new in changes.items():
+    for old, new in (changes or {}).items():
         assert old in text
         text = text.replace(old, new)
     (folder / "pipeline.yaml").write_text(text)
@@ -64,7 +64,7 @@ def printed(code: str, names: dict[str, Any]) -> str:
 def test_postgres(spark: SparkSession, postgres: PostgresServer, folder: Path) -> None:
     page, database = "docs/connectors/postgres_sink.md", postgres.database()
     place = {"host: localhost, database: shop, user: cep": postgres.yaml(database)}
-    run_page(folder, page, **place)
+    run_page(folder, page, place)
     (code,) = blocks(page, "python")
     code = code.replace("postgresql://cep@localhost:5432/shop", postgres.dsn(database))
     assert printed(code, {}) == blocks(page, "text")[0]
@@ -94,7 +94,7 @@ def test_rabbitmq(spark: SparkSession, rabbit: Rabbit, folder: Path) -> None:
     making, reading = (code.replace("5672", str(rabbit.port)) for code in blocks(page, "python"))
     names: dict[str, Any] = {}
     exec(making, names)
-    run_page(folder, page, **{"5672": str(rabbit.port)})
+    run_page(folder, page, {"5672": str(rabbit.port)})
     assert printed(reading, names) == blocks(page, "text")[0]
 
 
@@ -109,7 +109,7 @@ def test_webhook(spark: SparkSession, folder: Path) -> None:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        run_page(folder, page, **{"8000": str(port)})
+        run_page(folder, page, {"8000": str(port)})
     finally:
         server.shutdown()
         server.server_close()
@@ -179,7 +179,7 @@ def test_slack(spark: SparkSession, folder: Path, web: WebServer, monkeypatch: p
     monkeypatch.setenv("SLACK_HOOK", "T0/B0/x")
     web.answering = slack
     run_page(
-        folder, "docs/connectors/webhook.md", 3, **{"https://hooks.slack.com": web.url.removesuffix("/hook")}
+        folder, "docs/connectors/webhook.md", {"https://hooks.slack.com": web.url.removesuffix("/hook")}, 3
     )
     [request] = web.requests
     assert json.loads(request.body) == {"text": "*card_testing*: card `c1` lost 949.0"}
@@ -190,7 +190,7 @@ def test_pagerduty(
 ) -> None:
     monkeypatch.setenv("PAGERDUTY_KEY", "k" * 32)
     web.answering = pagerduty
-    run_page(folder, "docs/connectors/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url})
+    run_page(folder, "docs/connectors/webhook.md", {"https://events.pagerduty.com/v2/enqueue": web.url}, 4)
     [triggered] = [json.loads(request.body) for request in web.requests]
     assert triggered["payload"]["summary"] == "card_testing: card c1 lost 949.0"
     assert triggered["payload"]["custom_details"]["probes"] == 3
@@ -212,7 +212,7 @@ def test_what_pagerduty_refuses_is_told_without_the_key(
     web.answering = lambda request: (400, {}, f"no such key: {json.loads(request.body)['routing_key']}")
     with pytest.raises(InputError) as raised:
         run_page(
-            folder, "docs/connectors/webhook.md", 4, **{"https://events.pagerduty.com/v2/enqueue": web.url}
+            folder, "docs/connectors/webhook.md", {"https://events.pagerduty.com/v2/enqueue": web.url}, 4
         )
     assert raised.value.code == "E0875"
     assert "no such key: ***" in str(raised.value)
@@ -275,7 +275,7 @@ def started(code: str, **changes: str) -> dict[str, Any]:
     """Run the code of a server up to where it serves; return its names."""
     names: dict[str, Any] = {}
     code = code.replace("server.serve_forever()\n", "")
-    for old, new in changes.items():
+    for old, new in (changes or {}).items():
         assert old in code
         code = code.replace(old, new)
     exec(code, names)
@@ -287,7 +287,7 @@ def test_redis_is_kept_current(spark: SparkSession, folder: Path, tmp_path: Path
         (port,) = free_ports(1)
         names = started(blocks(STATE, "python")[0], **{"6379": str(redis), "8000": str(port)})
         with closing(names["redis"]), closing(names["answers"]), serving(names["server"]):
-            run_page(folder, STATE, **{"8000": str(port)})
+            run_page(folder, STATE, {"8000": str(port)})
             ask, answers = names["ask"], names["answers"]
             assert ask("KEYS", "alert:*") == b"*1\r\n"
             answers.readline()
@@ -308,6 +308,6 @@ def test_an_index_is_kept_current_by_bulk_requests(spark: SparkSession, folder: 
     with serving(names["server"]):
         for _ in range(2):  # the second run begins anew, and changes nothing
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-            run_page(folder, STATE, number=1, **{"9200": str(port)})
+            run_page(folder, STATE, {"9200": str(port)}, number=1)
     ((key, document),) = names["index"].items()
     assert f"{key} {document}\n" == blocks(STATE, "text")[0]

@@ -97,7 +97,7 @@ def in_table(postgres: PostgresServer, database: str) -> list[str]:
 
 
 def in_queue(rabbit: Rabbit, queue: str) -> list[str]:
-    found = []
+    found: list[str] = []
     connection = rabbit.connection()
     channel = connection.channel()
     while True:

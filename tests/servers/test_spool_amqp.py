@@ -117,9 +117,9 @@ def test_a_spool_that_is_killed_anywhere_loses_nothing(
     queue = new("queue")
     monkeypatch.setenv("CEP_AMQP_PASSWORD", PASSWORD)
     arguments = ("amqp", "--port", str(port), "--address", queue, "--credit", "7", "--user", USER)
-    arguments += ("--password-env", "CEP_AMQP_PASSWORD")
+    password = ("--password-env", "CEP_AMQP_PASSWORD")
     with closing(Sender(port, queue)) as send:
-        found = killed_at_each_point(tmp_path / "s", arguments, send)
+        found = killed_at_each_point(tmp_path / "s", (*arguments, *password), send)
     assert len(found) == 300
     assert max(found.values()) <= 1 + 6
 

@@ -94,7 +94,7 @@ def test_messages_without_a_value_delete_rows_of_a_compacted_topic(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     start = datetime(2024, 5, 1, tzinfo=UTC)
-    topic = broker.topic("customers", **{"cleanup.policy": "compact"})
+    topic = broker.topic("customers", 1, **{"cleanup.policy": "compact"})
 
     def send(second: float, key: str, cap: float | None) -> None:
         value = None if cap is None else json.dumps({"op": "u", "cap": cap}).encode()

@@ -16,7 +16,6 @@ from cep.errors import Source
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.local.match_file import match_chunks
-from cep.program.program import Program
 from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
@@ -123,7 +122,7 @@ def compiled(*texts: str, stream: Stream = STREAM) -> RuleSet:
 def random_events(seed: int, n: int, *, n_sensors: int = 7, shuffle: bool = True) -> list[dict[str, Any]]:
     """Events in arrival order, out of order by less than the lateness, with NULLs and large integers."""
     drawn = random.Random(seed)
-    events = []
+    events: list[dict[str, Any]] = []
     seconds = 0.0
     for number in range(n):
         seconds += drawn.choice([0, 0.000001, 0.5, 1, 2, 3])
@@ -156,7 +155,7 @@ def _us(time: datetime) -> int:
     return (time - START) // timedelta(microseconds=1) + START_US
 
 
-def local_matches(programs: Sequence[Program], events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def local_matches(programs: RuleSet, events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     result = match_chunks(programs, [Chunk(table(events), DEAD_LETTER_SCHEMA.empty_table())])
     return comparable(result.matches.to_pylist())
 
@@ -180,7 +179,8 @@ def _plain(value: Any) -> Any:
 
 def spark_rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Rows of a DataFrame; its session is in UTC, and so are its times."""
-    return frame.toArrow().to_pylist()
+    rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    return rows
 
 
 def write_files(

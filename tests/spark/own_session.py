@@ -68,7 +68,7 @@ def error_of(call: Callable[[], DataFrame]) -> str:
 
 def answers(folder: Path, other_python: str, wrapper: str) -> dict[str, Any]:
     spark = (
-        SparkSession.builder.master("local[2]")  # type: ignore[attr-defined]
+        SparkSession.builder.master("local[2]")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.shuffle.partitions", "3")

@@ -142,6 +142,7 @@ def test_a_dataframe_gives_the_values_that_a_file_gives(spark: SparkSession, tmp
 def test_a_time_zone_of_the_session_changes_nothing(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows(), DDL)
     before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
     expected = typed_events(frame, declared()).collect()
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

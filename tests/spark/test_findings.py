@@ -31,7 +31,7 @@ from tests.spark.events import (
 
 PAYMENT = {"id": "bigint", "card": "string", "shop": "string", "ts": "timestamp"}
 
-BROKEN = [
+BROKEN: list[dict[str, Any]] = [
     {"id": 10_001, "ts": START + timedelta(days=365 * 500)},
     {"id": 10_002, "sensor": None, "room": None},
     {"id": 10_003, "sensor": None, "room": None, "ts": START - timedelta(days=365 * 100)},

@@ -85,7 +85,7 @@ def test_a_batch_of_messages_gives_the_local_matches_and_its_dead_letters(
     spark: SparkSession, tmp_path: Path, rules: RuleSet, schema_file: str, value: str
 ) -> None:
     write: Callable[[dict[str, Any]], bytes] = as_json if value == "json" else as_avro
-    settings = {"schema": schema_file} if value == "avro" else {}
+    settings: dict[str, Any] = {"schema": schema_file} if value == "avro" else {}
     values = [write(tick(at)) for at in range(300)]
     wanted = expected(rules, tmp_path, 300)
     assert len(wanted) > 100

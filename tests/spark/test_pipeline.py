@@ -93,7 +93,8 @@ def read(folder: Path, file_format: str = "parquet") -> list[dict[str, Any]]:
     if file_format == "json":
         lines = [line for file in sorted(folder.rglob("part-*")) for line in file.read_text().splitlines()]
         return [json.loads(line) for line in lines]
-    return pyarrow.dataset.dataset(folder, partitioning=None).to_table().to_pylist()
+    rows: list[dict[str, Any]] = pyarrow.dataset.dataset(folder, partitioning=None).to_table().to_pylist()
+    return rows
 
 
 FINISH = "at_end: finish"

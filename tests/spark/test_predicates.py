@@ -91,7 +91,8 @@ class Draw:
                 return Column(f"{NAMES[kind]}{self.random.randint(1, 2)}", kind)
             value = self.random.choice(VALUES[kind])
             return Literal(value, kind)
-        return getattr(self, kind.value)(depth - 1)
+        found: Expression = getattr(self, kind.value)(depth - 1)
+        return found
 
     def call(self, function: str, result: Type, depth: int, *kinds: Type) -> Call:
         return Call(function, tuple(self.of(kind, depth) for kind in kinds), result)

@@ -99,6 +99,7 @@ def test_silent_keys_wake_up_by_a_timer_in_a_stream(spark: SparkSession, tmp_pat
     }
     policy = "spark.sql.streaming.multipleWatermarkPolicy"
     before = spark.conf.get(policy)
+    assert before is not None
     spark.conf.set(policy, "min")  # else the versions of a table that is behind are late
     try:
         found = drain(detect(as_stream, rules), "silent", tmp_path / "checkpoint")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -40,7 +41,7 @@ DEFINE b AS n > a.n, c AS n < a.n MEASURES a.id AS o, c.id AS p
 """
 
 
-def write_events(file: Path, first_id: int, seconds: list[float], shop: str | None = None) -> None:
+def write_events(file: Path, first_id: int, seconds: Sequence[float], shop: str | None = None) -> None:
     drawn = random.Random(first_id)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as lines:

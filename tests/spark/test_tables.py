@@ -144,7 +144,7 @@ def drawn(seed: int, n: int) -> Rows:
         }
         for number in range(n // 10)
     ]
-    rows = {"payments": payments, "customers": customers, "rates": rates}
+    rows: dict[str, list[dict[str, Any]]] = {"payments": payments, "customers": customers, "rates": rates}
     return {name: arriving(found, TIMES[name]) for name, found in rows.items()}
 
 
@@ -214,7 +214,8 @@ def quiet_run(file: Path) -> Summary:
 def read(folder: Path) -> list[dict[str, Any]]:
     import pyarrow.dataset
 
-    return pyarrow.dataset.dataset(folder, partitioning=None).to_table().to_pylist()
+    rows: list[dict[str, Any]] = pyarrow.dataset.dataset(folder, partitioning=None).to_table().to_pylist()
+    return rows
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -257,6 +258,7 @@ def test_a_stream_of_dataframes_joins_as_a_local_run(spark: SparkSession, tmp_pa
     }
     policy = "spark.sql.streaming.multipleWatermarkPolicy"
     before = spark.conf.get(policy)
+    assert before is not None
     spark.conf.set(policy, "min")  # else the versions of a table that is behind are late
     try:
         found = drain(detect(as_stream, rules), "joined", tmp_path / "checkpoint")

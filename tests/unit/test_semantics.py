@@ -64,7 +64,7 @@ def oracle_matches(case: LetterCase) -> list[str]:
 
 
 def _seq(event: Mapping[str, Any]) -> int:
-    return next(value for name, value in event.items() if name.rpartition(".")[2] == "seq")
+    return next(int(value) for name, value in event.items() if name.rpartition(".")[2] == "seq")
 
 
 of_the_oracle = pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_engine_finds_them_event_by_event_restored_after_each(case: LetterCa
     (program,) = compile_sources([Source(case.name, text)], case.inputs).programs
     by_stream = events.by_stream(case.rule.streams)
     if case.rule.keys:
-        by_stream = {KEYS.name: read_letters(case.rule.keys).rows, **by_stream}
+        by_stream = {KEYS.name: list(read_letters(case.rule.keys).rows), **by_stream}
     ids = [match["match_id"] for match in find_matches(text, case.inputs, by_stream)]
     arrived = [(row, name) for name, rows in by_stream.items() for row in rows]
     matcher = Matcher(program)

@@ -43,7 +43,7 @@ LOGINS = Stream("logins", (Field("k", "bigint"), Field("at", "timestamp")), "at"
 
 
 def _versions(text: str, key: dict[str, int]) -> list[Row]:
-    found = []
+    found: list[Row] = []
     for part in text.split(", "):
         written = re.fullmatch(r"(?:(?P<column>[xy])=(?P<value>\w+)|deleted) @(?P<at>\d+)", part)
         assert written is not None, part
@@ -115,7 +115,8 @@ def test_an_example_has_them_instant_by_instant_restored_after_each(
     text = f"VIEW v KEY k FROM a JOIN c ON {key} SELECT a.x, c.y"
     (program,) = compile_sources([Source("v.cep", text)], streams).programs
     known = {field.name for field in customers.fields}
-    rows = {"a": accounts, "c": [{name: row[name] for name in row if name in known} for row in of_customer]}
+    cut: list[Row] = [{name: row[name] for name in row if name in known} for row in of_customer]
+    rows = {"a": accounts, "c": cut}
     matcher = Matcher(program)
     found = []
     for at_us in sorted({row["at"] for of_table in rows.values() for row in of_table}):

@@ -52,7 +52,7 @@ def event_lists(draw: st.DrawFn, max_events: int = MAX_EVENTS) -> list[dict[str,
     now_us = draw(st.sampled_from([0, 5 * SECOND_US]))
     letter = draw(st.integers(0, 3))
     doubles = draw(st.sampled_from(DOUBLES))
-    few_keys = draw(st.sampled_from([[1], [1], [1], [1, 1, 1, 2], [1, 1, 2, None]]))
+    few_keys: list[int | None] = draw(st.sampled_from([[1], [1], [1], [1, 1, 1, 2], [1, 1, 2, None]]))
     for number in range(draw(st.integers(min(6, max_events), max_events))):
         now_us += draw(st.sampled_from([0, 1, 1, 1, 1, 2, 4])) * SECOND_US
         letter = (

@@ -92,7 +92,7 @@ WINDOWED: dict[Type, list[tuple[str, tuple[str, ...]]]] = {
 }
 """Type -> functions of windows that give it, each with the columns of `COLUMNS` that it is drawn with."""
 
-APPROXIMATE = [("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
+APPROXIMATE: list[tuple[str, tuple[str, ...]]] = [("STDDEV", ("i", "t", "d")), ("VARIANCE", ("i", "t", "d"))]
 """More that give a DOUBLE, for rules whose last bits are compared with mercy."""
 
 

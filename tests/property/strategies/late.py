@@ -114,7 +114,8 @@ def _case(random: Random) -> Late:
 
 
 def _arrivals(random: Random, stream: Stream) -> Iterator[Arrival]:
-    events, now_us, letter = [], 0, 0
+    events: list[dict[str, Any]] = []
+    now_us, letter = 0, 0
     doubles = random.choice([DOUBLES, DOUBLES[:7], DOUBLES[:4]])
     for number in range(random.randrange(15, 50)):
         now_us += random.choice([0, 1, 1, 2]) * SECOND_US
@@ -124,7 +125,7 @@ def _arrivals(random: Random, stream: Stream) -> Iterator[Arrival]:
         events.append(event | {"s": random.choice(["p", "q", "", None]), "b": random.choice([True, None])})
     if stream.deduplicate:
         events = copies_agree(events, stream)
-    found = [(event["ts"], Arrival(stream.name, event)) for event in events]
+    found: list[tuple[int, Arrival]] = [(event["ts"], Arrival(stream.name, event)) for event in events]
     for number in range(random.choice([0, 8, 14])):
         at = random.randrange(0, now_us + 1, SECOND_US // 2)
         row = {"at": at, "p": random.choice(doubles), "q": random.choice(["low", "high", None])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cep.counts import Counts
 from cep.errors import InputError
@@ -120,4 +121,4 @@ class CounterPlanner:
         """Do nothing: there is no connection."""
 
 
-COUNTER = Declared(Counter)
+COUNTER: Declared[Any] = Declared(Counter)

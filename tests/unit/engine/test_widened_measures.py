@@ -20,7 +20,7 @@ LARGE = 2**53 + 1
 """Not the value of any DOUBLE."""
 
 
-def rows(n: int) -> list[dict[str, Any]]:
+def rows(n: int | None) -> list[dict[str, Any]]:
     return [{"k": "x", "g": "y", "at": 1_000_000, "n": n}]
 
 

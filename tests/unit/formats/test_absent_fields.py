@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,9 @@ STREAM = Stream("e", FIELDS, "ts")
 EVENT = {"ts": "2024-05-01T10:00:00Z", "k": "a"}
 
 
-def counted(path: Path, lines: list[object], stream: Stream = STREAM, block_bytes: int = 1 << 20) -> Counts:
+def counted(
+    path: Path, lines: Sequence[object], stream: Stream = STREAM, block_bytes: int = 1 << 20
+) -> Counts:
     file = path / "e.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     counts = Counts()

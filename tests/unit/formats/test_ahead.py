@@ -13,7 +13,8 @@ FAR = 10_000 * DAY
 
 def refused(guard: AheadGuard, *times_us: int) -> list[int]:
     times = np.array(times_us, np.int64)
-    return times[guard.refused(times)].tolist()
+    found: list[int] = times[guard.refused(times)].tolist()
+    return found
 
 
 def test_one_wrong_clock_is_refused_wherever_it_stands_among_the_first_events() -> None:

@@ -462,7 +462,7 @@ def test_random_records_are_what_fastavro_reads_and_cut_ones_are_refused(seed: i
     ]
     content = written(schema, values)
     parsed = fastavro.parse_schema(schema)
-    expected = [fastavro.schemaless_reader(io.BytesIO(value), parsed, None) for value in content]
+    expected: list[Any] = [fastavro.schemaless_reader(io.BytesIO(value), parsed, None) for value in content]
     wanted = [{item.name: row[item.name] for item in fields} for row in expected]
     chunk = read(of, schema, content)
     assert dead(chunk) == []

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cep.formats.files import Format, text_reader
+from cep.formats.protocol import MAX_RECORD_LINES
 from cep.formats.text import csv_lines
 from cep.formats.text.text_files import lines_as_utf8
 from cep.schema.stream import CsvLayout, Field, Stream
@@ -188,9 +189,9 @@ def test_a_record_has_at_most_100_lines(tmp_path: Path) -> None:
     def text(n_lines: int) -> str:
         return 'ts,k,x\n2024-05-01,"' + "a\n" * (n_lines - 1) + '",1\n2024-05-01,c,2\n'
 
-    events, letters = read_text(tmp_path, text(csv_lines.MAX_RECORD_LINES))
+    events, letters = read_text(tmp_path, text(MAX_RECORD_LINES))
     assert (events, letters) == ([("a\n" * 99, 1.0), ("c", 2.0)], [])
-    events, letters = read_text(tmp_path, text(csv_lines.MAX_RECORD_LINES + 1))
+    events, letters = read_text(tmp_path, text(MAX_RECORD_LINES + 1))
     assert events == [("c", 2.0)]
     assert letters[0] == (2, QUOTE, '2024-05-01,"a')
     assert letters[1] == (3, "1 field where the header has 3", "a")

@@ -150,7 +150,9 @@ def test_what_a_record_means_does_not_depend_on_the_size_of_blocks(
 def test_a_file_of_another_kind_is_refused_or_all_dead_letters(found: AnyFormat, tmp_path: Path) -> None:
     file = tmp_path / f"a{found.suffixes[0]}"
     file.write_bytes(bytes(range(256)) * 10)
-    code, rows, problems = "", [], {}
+    code = ""
+    rows: list[Any] = []
+    problems: Any = {}
     try:
         rows, _, problems = come_out(pieces(found, file))
     except InputError as error:

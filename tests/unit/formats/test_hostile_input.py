@@ -147,7 +147,7 @@ def test_a_line_with_nul_does_not_hide_that_another_has_two_objects() -> None:
 
 
 def test_dead_letters_of_anything_can_be_written_and_read(tmp_path: Path) -> None:
-    lines = [
+    lines: list[str | bytes] = [
         '{"card":"\\ud800"}',
         b'{"card":"\xff\xed\xa0\x80"}',
         '{"\\ud800":5,"id":{"\\udfff":["\\ud800"]}}',

@@ -91,7 +91,7 @@ def read(tmp_path: Path) -> Any:
         if file is not None:
             settings["descriptor"] = str(tmp_path / "s.desc")
             (tmp_path / "s.desc").write_bytes(set_of(file))
-        reader = MessageReader(of, payload_format("protobuf", settings, known and Known(known)))
+        reader = MessageReader(of, payload_format("protobuf", settings, Known(known) if known else None))
         reader.check()
         messages = Messages("t[3]", values, 100 + 2 * np.arange(len(values)), {})
         return reader.chunk(messages, AheadGuard(of.max_ahead_us))

@@ -42,27 +42,27 @@ def _check(place: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("place", "text"), _blocks("cep"))
-def test_a_rule_in_the_documentation_is_well_formed(place, text):
+def test_a_rule_in_the_documentation_is_well_formed(place: str, text: str) -> None:
     _check(place, text)
 
 
 @pytest.mark.parametrize(("place", "pattern"), _lines("pattern"))
-def test_a_pattern_in_the_documentation_is_well_formed(place, pattern):
+def test_a_pattern_in_the_documentation_is_well_formed(place: str, pattern: str) -> None:
     _check(place, f"{_HEAD} PATTERN {pattern}")
 
 
 @pytest.mark.parametrize(("place", "expression"), _lines("expression"))
-def test_an_expression_in_the_documentation_is_well_formed(place, expression):
+def test_an_expression_in_the_documentation_is_well_formed(place: str, expression: str) -> None:
     _check(place, f"{_HEAD} PATTERN a DEFINE a AS {expression}")
 
 
-def test_the_grammar_has_examples_of_each_kind():
+def test_the_grammar_has_examples_of_each_kind() -> None:
     assert len(_blocks("cep")) >= 2
     assert len(_lines("pattern")) >= 6
     assert len(_lines("expression")) >= 10
 
 
-def test_the_grammar_names_every_reserved_word():
+def test_the_grammar_names_every_reserved_word() -> None:
     text = (_ROOT / "docs/language/grammar.md").read_text()
     listed = re.search(r"only in backticks, or after a dot: `([^`]+)`", text)
     assert listed is not None
@@ -70,13 +70,13 @@ def test_the_grammar_names_every_reserved_word():
     assert {word for word in CLAUSE_WORDS if word not in text} == set()
 
 
-def test_the_grammar_has_a_table_of_all_functions_that_can_be_called():
+def test_the_grammar_has_a_table_of_all_functions_that_can_be_called() -> None:
     text = (_ROOT / "docs/language/grammar.md").read_text()
     tables = text[text.index("| Function |") : text.index("### Regular expressions")]
     named = set(re.findall(r"\b([A-Z][A-Z0-9_]+)\b(?=\(|`)", tables))
     assert named - {"CAST", "TRY_CAST", "BIGINT", "LONG", "STRING"} == set(FUNCTION_NAMES)
 
 
-def test_the_help_for_an_unknown_function_has_every_function_in_one_group():
+def test_the_help_for_an_unknown_function_has_every_function_in_one_group() -> None:
     shown = [name for names in FUNCTION_GROUPS.values() for name in names]
     assert sorted(shown) == sorted((*FUNCTION_NAMES, *AGGREGATES))

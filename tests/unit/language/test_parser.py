@@ -23,6 +23,7 @@ def pattern_of(text: str) -> ast.Pattern:
 
 def expression_of(text: str) -> ast.Expression:
     (definition,) = rule_of(f"{_HEAD} PATTERN a DEFINE a AS {text}").definitions
+    assert definition.condition is not None
     return definition.condition
 
 
@@ -51,13 +52,13 @@ def codes_of(text: str) -> list[str]:
         ("start -> end", "start -> `end`"),
     ],
 )
-def test_a_pattern_is_read_as_it_is_printed(written, printed):
+def test_a_pattern_is_read_as_it_is_printed(written: str, printed: str) -> None:
     found = pattern_of(written)
     assert print_pattern(found) == printed
     assert pattern_of(printed) == found
 
 
-def test_an_arrow_before_a_quantifier_is_the_joint_inside_it():
+def test_an_arrow_before_a_quantifier_is_the_joint_inside_it() -> None:
     match pattern_of("a->+ -> b"):
         case ast.Sequence(items=(ast.Item(pattern=ast.Repetition(joint=inside)), ast.Item(joint=between))):
             assert (inside, between) == (ast.Joint.NEXT, ast.Joint.NEXT)
@@ -98,13 +99,13 @@ def test_an_arrow_before_a_quantifier_is_the_joint_inside_it():
         ("x -- a comment > 5\n > 3", "x > 3"),
     ],
 )
-def test_an_expression_is_read_as_it_is_printed(written, printed):
+def test_an_expression_is_read_as_it_is_printed(written: str, printed: str) -> None:
     found = expression_of(written)
     assert print_expression(found) == printed
     assert expression_of(printed) == found
 
 
-def test_clauses_may_come_in_any_order_and_case():
+def test_clauses_may_come_in_any_order_and_case() -> None:
     rule = rule_of(
         "rule `my rule` no skip define a as x match all measures a.x as y within <= 2 hours "
         "pattern a from s title 't' tags x, 'y z' severity HIGH partition by k, l"
@@ -129,13 +130,13 @@ def test_clauses_may_come_in_any_order_and_case():
         ("NO SKIP", ast.SkipTarget.NO_SKIP),
     ],
 )
-def test_every_skip_clause_is_read(written, target):
+def test_every_skip_clause_is_read(written: str, target: ast.SkipTarget) -> None:
     skip = rule_of(f"{_HEAD} PATTERN a {written} MATCH ALL").skip
     assert skip is not None
     assert skip.target is target
 
 
-def test_a_rule_with_a_problem_does_not_hide_the_others():
+def test_a_rule_with_a_problem_does_not_hide_the_others() -> None:
     rules, problems = parse(
         Source("test.cep", f"{_HEAD} PATTERN a ->\nRULE s FROM\n{_HEAD.replace(' r ', ' t ')} PATTERN a")
     )
@@ -143,7 +144,7 @@ def test_a_rule_with_a_problem_does_not_hide_the_others():
     assert [problem.code for problem in problems] == ["E0101", "E0101", "E0106", "E0106"]
 
 
-def test_the_end_of_a_file_is_pointed_at_after_its_last_word():
+def test_the_end_of_a_file_is_pointed_at_after_its_last_word() -> None:
     _, (problem,) = parse(Source("test.cep", f"{_HEAD}PATTERN a ->   \n\n-- no more\n"))
     assert problem.span is not None
     assert problem.span.start == len(f"{_HEAD}PATTERN a ->")
@@ -153,13 +154,13 @@ def test_the_end_of_a_file_is_pointed_at_after_its_last_word():
     "text",
     ["\ufeffRULE", "RULE", "RULE RULE RULE", "'", "`", "\x00", "(" * 3000, "RULE r PATTERN " + "(" * 5000],
 )
-def test_any_text_is_refused_with_a_code(text):
+def test_any_text_is_refused_with_a_code(text: str) -> None:
     codes = codes_of(text)
     assert codes
     assert all(code.startswith("E01") or code == "E0902" for code in codes)
 
 
-def test_nesting_right_below_the_limit_is_read():
+def test_nesting_right_below_the_limit_is_read() -> None:
     assert codes_of(f"{_HEAD} PATTERN {'(' * 64}a{')' * 64} DEFINE a AS {'(' * 64}x{')' * 64}") == []
     assert codes_of(f"{_HEAD} PATTERN {'(' * 65}a{')' * 65}") == ["E0902"]
     assert codes_of(f"{_HEAD} PATTERN a DEFINE a AS {'NOT ' * 99}x") == []
@@ -167,7 +168,7 @@ def test_nesting_right_below_the_limit_is_read():
     assert codes_of(f"{_HEAD} PATTERN a DEFINE a AS {' AND '.join(['x'] * 4000)}") == []
 
 
-def test_rules_of_a_file_are_printed_one_after_another():
+def test_rules_of_a_file_are_printed_one_after_another() -> None:
     text = f"{_HEAD} TITLE 'it''s' PATTERN a -> b WITHIN < 90 SECONDS RULE q FROM s PARTITION BY k PATTERN a"
     rules, _ = parse(Source("test.cep", text))
     again, problems = parse(Source("printed.cep", print_rules(rules)))
@@ -175,8 +176,9 @@ def test_rules_of_a_file_are_printed_one_after_another():
     assert again == rules
 
 
-def test_a_limit_of_runs_may_stand_before_on_timeout():
+def test_a_limit_of_runs_may_stand_before_on_timeout() -> None:
     report = rule_of(f"{_HEAD} PATTERN a MAX RUNS 5 PER KEY ON TIMEOUT WITHIN 1 HOUR").report
+    assert report.limit is not None
     assert report.limit.overflow is None
     assert report.timeout is not None
 

@@ -161,7 +161,7 @@ def test_a_table_of_mixed_values_is_refused_with_the_column() -> None:
 S = Stream("s", (Field("ts", "timestamp"), Field("x", "double")), event_time="ts")
 
 
-def times_of(rows: Any, **form: str) -> list[int | None]:
+def times_of(rows: Any, **form: Any) -> list[int | None]:
     field = replace(S.fields[0], **form)
     found: list[int | None] = (
         event_table(replace(S, fields=(field, S.fields[1])), rows).column("ts").to_pylist()

@@ -258,20 +258,22 @@ def test_corrections_come_as_a_stream_gives_them_that_takes_events_one_by_one() 
     }
     result = match_chunks(rules, parts, as_stream=True)
 
-    chain, expected, newest_us, late, corrected = Chain(rules), [], START_OF_TIME_US, [], 0
+    chain, newest_us, corrected = Chain(rules), START_OF_TIME_US, 0
+    expected: list[pa.Table] = []
+    late: list[int] = []
     # Of each input comes next what its event time has reached least (`arrive`).
     reached = {name: accumulate([row["ts"] for of, row in arrivals if of == name], max) for name in streams}
     order = sorted((next(reached[of]), list(streams).index(of), at) for at, (of, _) in enumerate(arrivals))
     for _, _, at in order:
-        name, row = arrivals[at]
-        is_late = row["ts"] <= newest_us - 10_000_000
+        name, event = arrivals[at]
+        is_late = event["ts"] <= newest_us - 10_000_000
         final_us = max(matcher.final_us for matcher in chain.matchers if isinstance(matcher, Corrector))
-        if is_late and row["ts"] <= final_us:
-            late.append(row["id"])
+        if is_late and event["ts"] <= final_us:
+            late.append(event["id"])
         else:
             corrected += is_late
-            chain.push_events(streams[name], pa.Table.from_pylist([row], event_table_schema(streams[name])))
-        newest_us = max(newest_us, row["ts"])
+            chain.push_events(streams[name], pa.Table.from_pylist([event], event_table_schema(streams[name])))
+        newest_us = max(newest_us, event["ts"])
         chain.advance(newest_us - 10_000_000, expected.append, in_parts=False)
     chain.finish(expected.append, in_parts=False)
 

@@ -98,7 +98,7 @@ def test_the_packed_rule_has_every_column(program: Program) -> None:
 
     def variable(address: int) -> int:
         """Return the number of the variable that a field refers to."""
-        number, rest = divmod(packed[address] - variables, at.VARIABLE_WIDTH)
+        number, rest = divmod(int(packed[address]) - int(variables), at.VARIABLE_WIDTH)
         assert rest == 0
         return number
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from cep.arrays import F64
 from cep.formats.files import Format, read_events
 from cep.settings.schema_file import load_streams
 from scenarios.fraud.delivery import JSON_FLAWS, PARQUET_FLAWS, Faults, draw_deliveries
@@ -176,15 +177,16 @@ def test_every_rule_has_its_share_of_frauds_near_misses_and_look_alikes(
         assert labels.count(LOOKALIKE) == 1
 
 
-def _amounts(events: Events, kind: int) -> np.ndarray:
-    return events.amount[events.kind == kind]
+def _amounts(events: Events, kind: int) -> F64:
+    found: F64 = events.amount[events.kind == kind]
+    return found
 
 
 PURCHASE, WITHDRAWAL, TRANSFER, LOGIN, CREDENTIAL_CHANGE, OTP_SENT, OTP_USED = range(7)
 MINUTE_US = 60_000_000
 
 # What each rule asks of a fraud's own events, said once more and without the engine.
-ASKED: dict[str, Callable[[Events], bool]] = {
+ASKED: dict[str, Callable[[Events], bool | np.bool]] = {
     "card_testing": lambda e: (
         (e.amount < 5).sum() >= 3
         and e.amount[-1] >= 200

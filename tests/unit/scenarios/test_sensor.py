@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from cep.arrays import F64
 from cep.local.match_file import Result, match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from scenarios.sensor.__main__ import main
@@ -21,15 +22,16 @@ T0 = datetime(2014, 1, 1)
 STEP = timedelta(minutes=5)
 
 
-def write_series(data: Path, name: str, values: np.ndarray) -> None:
+def write_series(data: Path, name: str, values: F64) -> None:
     path = data / "data" / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{T0 + idx * STEP},{value}" for idx, value in enumerate(values.tolist())]
     path.write_text("timestamp,value\n" + "\n".join(lines) + "\n")
 
 
-def wobble(n: int, level: float = 100.0) -> np.ndarray:
-    return level + np.sin(np.arange(n) * 0.7) + 0.01 * np.arange(n) % 0.13
+def wobble(n: int, level: float = 100.0) -> F64:
+    found: F64 = level + np.sin(np.arange(n) * 0.7) + 0.01 * np.arange(n) % 0.13
+    return found
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_each_rule_sees_what_it_is_for_and_only_that(benchmark: Path, tmp_path: 
     }
 
 
-def _plain_findings(values: np.ndarray, times_us: np.ndarray) -> set[tuple[str, int]]:
+def _plain_findings(values: F64, times_us: np.ndarray) -> set[tuple[str, int]]:
     """Return (rule, end in us) of what spike, drop and level_shift find in a series, by numpy alone."""
     hour_us = 3_600_000_000
 
@@ -129,7 +131,7 @@ def test_numpy_over_sliding_windows_finds_the_same(tmp_path: Path) -> None:
         start = int(rng.integers(300, 800))
         values[start:] *= rng.uniform(1.1, 1.6)
         write_series(tmp_path / "bench", f"lab/{number}", values)
-    labels = {f"lab/{number}.csv": [] for number in range(6)}
+    labels: dict[str, list[str]] = {f"lab/{number}.csv": [] for number in range(6)}
     (tmp_path / "bench" / "labels").mkdir()
     (tmp_path / "bench" / "labels" / "combined_windows.json").write_text(json.dumps(labels))
     assert _assert_numpy_finds_the_same(tmp_path / "bench", tmp_path / "events") > 15

@@ -43,11 +43,15 @@ def stream_of(schema: str = SCHEMA) -> Stream:
 def at(tree: Any, *place: str | int) -> Any:
     """Return the value at a place as somebody would look it up by hand; `...`: it cannot be there."""
     for part in place:
-        if tree is None:
-            return None
-        if isinstance(part, int) != isinstance(tree, list) or not isinstance(tree, (list, dict)):
-            return ...
-        tree = (tree[part] if part < len(tree) else None) if isinstance(part, int) else tree.get(part)
+        match tree, part:
+            case None, _:
+                return None
+            case list(), int():
+                tree = tree[part] if part < len(tree) else None
+            case dict(), str():
+                tree = tree.get(part)
+            case _:
+                return ...
     return tree
 
 
@@ -69,7 +73,11 @@ def test_lines_are_read_as_one_would_by_hand() -> None:
       value: {type: double, field: "r[0].value"}
       deep: {type: double, field: "r[1][0]"}
       x: {type: double, field: "n.x[2].at[0]"}""")
-    places = {"value": ("r", 0, "value"), "deep": ("r", 1, 0), "x": ("n", "x", 2, "at", 0)}
+    places: dict[str, tuple[str | int, ...]] = {
+        "value": ("r", 0, "value"),
+        "deep": ("r", 1, 0),
+        "x": ("n", "x", 2, "at", 0),
+    }
     columns.compile_kernel()
     trees = []
     for _ in range(3000):
@@ -89,7 +97,7 @@ def test_lines_are_read_as_one_would_by_hand() -> None:
     assert sum(row["deep"] is not None for row in found.values()) > 20
 
 
-LINES = [
+LINES: list[dict[str, Any]] = [
     {
         "ts": "2024-05-01T00:00:00Z",
         "readings": [{"value": 1.5}, {"value": 2.5, "at": 1714557600}],

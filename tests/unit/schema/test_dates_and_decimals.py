@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def _parquet(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("write", [_json, _csv, _parquet])
-def test_every_format_gives_the_same_dates_and_prices(tmp_path, write):
+def test_every_format_gives_the_same_dates_and_prices(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     (chunk,) = read_events(write(tmp_path), STREAM)
     assert chunk.events.column("day").to_pylist() == [0, DAY_US, 2 * DAY_US, 3 * DAY_US]
     assert chunk.events.column("price").to_pylist() == [float(price) for price in PRICES]
@@ -73,7 +74,7 @@ def test_every_format_gives_the_same_dates_and_prices(tmp_path, write):
 RULE = "RULE r FROM orders PARTITION BY k PATTERN a MEASURES ARRAY_AGG(a.day) AS days ALL ROWS PER MATCH"
 
 
-def test_events_are_reported_with_dates_and_doubles(tmp_path):
+def test_events_are_reported_with_dates_and_doubles(tmp_path: Path) -> None:
     programs = compile_sources([Source("r", RULE)], {STREAM.name: STREAM}).rule_set
     matches = match_file(programs, _csv(tmp_path)).matches
     events = sorted(matches.column("event").to_pylist(), key=lambda event: event["day"])
@@ -85,7 +86,7 @@ def test_events_are_reported_with_dates_and_doubles(tmp_path):
     assert sum('"day": "1970-01-01"' in line for line in lines) == 1
 
 
-def test_a_parquet_timestamp_is_no_date(tmp_path):
+def test_a_parquet_timestamp_is_no_date(tmp_path: Path) -> None:
     path = tmp_path / "events.parquet"
     table = pq.read_table(_parquet(tmp_path))
     pq.write_table(table.set_column(2, "day", table.column("ts")), path)
@@ -105,5 +106,5 @@ def test_a_parquet_timestamp_is_no_date(tmp_path):
         ("decimal(0)", None),
     ],
 )
-def test_types_are_read_as_spark_writes_them(text, ddl):
+def test_types_are_read_as_spark_writes_them(text: str, ddl: str) -> None:
     assert canonical_ddl(text) == ddl

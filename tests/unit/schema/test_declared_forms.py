@@ -285,7 +285,7 @@ def test_timestamps_of_parquet_without_a_zone_are_local_times_of_the_declared_on
 
 def test_matches_are_the_same_whatever_form_the_events_have(tmp_path: Path) -> None:
     rule = Source("r", "RULE r FROM s PARTITION BY k PATTERN a -> b WITHIN 1 HOUR")
-    forms = {
+    forms: dict[str, list[Any]] = {
         "timestamp": ["2024-05-01T10:00:00Z", "2024-05-01T10:30:00Z"],
         "{type: timestamp, unit: seconds}": [1_714_557_600, 1_714_559_400.0],
         GERMAN: ["01.05.2024 12:00", "1.5.2024 12:30"],

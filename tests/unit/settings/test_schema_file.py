@@ -13,7 +13,7 @@ def codes_of(text: str) -> list[str]:
     return [problem.code for problem in parse_streams(Source("streams.yaml", text))[1]]
 
 
-def test_streams_are_read_with_their_defaults():
+def test_streams_are_read_with_their_defaults() -> None:
     text = "streams:\n  s: {event_time: t, schema: {t: timestamp, x: INT}}\n"
     fields = (Field("t", "timestamp"), Field("x", "int"))
     assert parse_streams(Source("streams.yaml", text)) == (
@@ -22,7 +22,7 @@ def test_streams_are_read_with_their_defaults():
     )
 
 
-def test_every_setting_of_a_stream_is_read():
+def test_every_setting_of_a_stream_is_read() -> None:
     text = """
 streams:
   on:                     # a boolean elsewhere, a name here
@@ -41,7 +41,7 @@ streams:
     assert stream.max_valid_us == 1_893_495_600_000_000
 
 
-def test_a_broken_stream_does_not_hide_the_others():
+def test_a_broken_stream_does_not_hide_the_others() -> None:
     text = """
 streams:
   bad: {event_time: t, lateness: soon, schema: {t: timestamp}}
@@ -53,7 +53,7 @@ streams:
     assert [problem.code for problem in problems] == ["E0409", "E0402"]
 
 
-def test_a_problem_points_at_its_place():
+def test_a_problem_points_at_its_place() -> None:
     text = "streams:\n  s:\n    event_time: x\n    schema: {t: timestamp}\n"
     _, (problem,) = parse_streams(Source("streams.yaml", text))
     assert problem.span is not None
@@ -77,17 +77,17 @@ def test_a_problem_points_at_its_place():
         ("#" * (1 << 20) + "\n", "E0901"),
     ],
 )
-def test_what_is_no_streams_file_is_refused(text, code):
+def test_what_is_no_streams_file_is_refused(text: str, code: str) -> None:
     assert code in codes_of(text)
 
 
-def test_a_misspelt_setting_is_one_problem():
+def test_a_misspelt_setting_is_one_problem() -> None:
     assert codes_of("streams: {s: {event_tim: t, schema: {t: timestamp}}}") == ["E0403"]
     assert codes_of("strems: {s: {event_time: t, schema: {t: timestamp}}}") == ["E0403"]
     assert codes_of("streams: {s: {colour: t, schema: {t: timestamp}}}") == ["E0403", "E0404"]
 
 
-def test_a_file_is_loaded_or_refused_with_all_its_problems(tmp_path: Path):
+def test_a_file_is_loaded_or_refused_with_all_its_problems(tmp_path: Path) -> None:
     path = tmp_path / "streams.yaml"
     path.write_text("streams: {s: {event_time: t, schema: {t: timestamp}}}")
     assert list(load_streams(path)) == ["s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from spark_runtime.connectors.console.sink import ConsoleSink
 from spark_runtime.connectors.delta.sink import DeltaSink
@@ -17,7 +18,7 @@ from spark_runtime.sources.registry import SOURCES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operate" / "guarantees.md").read_text()
-CODE = {
+CODE: dict[str, Any] = {
     "json": FolderSink,
     "parquet": FolderSink,
     "csv": FolderSink,

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from cep.errors import CepError
-from cep.spool import writer as writer_module
 from cep.spool.folder import segment_path, segments
 from cep.spool.intake import AtLimit, Intake, Room
 from cep.spool.receivers.http import HttpReceiver, HttpSettings
@@ -165,7 +164,7 @@ def test_an_answer_comes_after_the_fsync(tmp_path: Path, monkeypatch: pytest.Mon
         assert may_go_on.wait(30)
         sync(descriptor)
 
-    monkeypatch.setattr(writer_module.os, "fdatasync", gated)
+    monkeypatch.setattr(os, "fdatasync", gated)
     with running(tmp_path) as spool, socket.create_connection(("127.0.0.1", spool.port), 30) as connection:
         connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
         connection.settimeout(0.3)
@@ -337,7 +336,7 @@ def test_an_address_with_too_many_connections_leaves_room_for_others(tmp_path: P
 
 
 def test_bodies_of_one_address_leave_memory_for_those_of_others(tmp_path: Path) -> None:
-    limits = {"max_connections": 16, "max_connections_of_one": 4, "max_body_bytes": 1000}
+    limits: dict[str, Any] = {"max_connections": 16, "max_connections_of_one": 4, "max_body_bytes": 1000}
     with running(tmp_path, max_reading_bytes=4000, **limits) as spool:
         halves = [connected(spool) for _ in range(2)]
         for half in halves:

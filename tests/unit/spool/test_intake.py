@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cep.spool import writer as writer_module
 from cep.spool.folder import durable, segments
 from cep.spool.intake import AtLimit, Intake, Outcome, Room
 from cep.spool.segments import Batch
@@ -60,7 +59,7 @@ class Gate:
             assert self.may_go_on.wait(30)
             sync(descriptor)
 
-        monkeypatch.setattr(writer_module.os, "fdatasync", gated)
+        monkeypatch.setattr(os, "fdatasync", gated)
 
 
 def test_what_comes_during_an_fsync_shares_the_next_one_and_nothing_is_told_before(
@@ -68,11 +67,15 @@ def test_what_comes_during_an_fsync_shares_the_next_one_and_nothing_is_told_befo
 ) -> None:
     told: list[tuple[int, Outcome]] = []
     gate = Gate(monkeypatch)
+
+    def tell(number: int) -> Callable[[Outcome], None]:
+        return lambda outcome: told.append((number, outcome))
+
     with intake(tmp_path) as spool:
-        assert spool.offer(batch(b"0"), lambda outcome: told.append((0, outcome))) is None
+        assert spool.offer(batch(b"0"), tell(0)) is None
         assert gate.has_begun.wait(30)
         for number in range(1, 50):
-            spool.offer(batch(b"x", b"y"), lambda outcome, number=number: told.append((number, outcome)))
+            spool.offer(batch(b"x", b"y"), tell(number))
         assert told == []
         gate.may_go_on.set()
         spool.flush()
@@ -147,7 +150,7 @@ def test_a_full_disk_is_tried_again_after_a_second(
     told: list[Outcome] = []
     clock = Clock()
     with intake(tmp_path, Room(at_limit=at_limit), clock=clock) as spool:
-        monkeypatch.setattr(writer_module.os, "write", full)
+        monkeypatch.setattr(os, "write", full)
         assert spool.offer(batch(b"a"), told.append) is None
         spool.flush()
         assert told == [outcome]
@@ -174,7 +177,7 @@ def test_a_disk_that_fails_ends_the_spool_and_nothing_is_told_to_be_written(
     stopped = threading.Event()
     writer = writer_at(tmp_path, Limits(), Clock())
     spool = Intake(writer, Room(), Clock(), stop=stopped.set)
-    monkeypatch.setattr(writer_module.os, "fdatasync", failing)
+    monkeypatch.setattr(os, "fdatasync", failing)
     assert spool.offer(batch(b"a"), told.append) is None
     spool.flush()
     assert told == [Outcome.FAILED]

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from cep.errors import CepError, InputError, StateError
-from cep.spool import writer as writer_module
 from cep.spool.folder import Place, durable, identity, note_reader, readers, segment_path, segments
 from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, is_sound
 from cep.spool.writer import DiskFailedError, Limits, SegmentWriter, writer_at
@@ -180,7 +179,7 @@ class FullDisk:
     def __init__(self, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.room = room
         self.write = os.write
-        monkeypatch.setattr(writer_module.os, "write", self)
+        monkeypatch.setattr(os, "write", self)
 
     def __call__(self, descriptor: int, data: Any) -> int:
         if self.room == 0:
@@ -228,7 +227,7 @@ def test_a_sync_that_fails_is_never_tried_again(tmp_path: Path, monkeypatch: pyt
 
     with opened(tmp_path) as writer:
         writer.append([batch("a")])
-        monkeypatch.setattr(writer_module.os, "fdatasync", failing)
+        monkeypatch.setattr(os, "fdatasync", failing)
         with pytest.raises(DiskFailedError, match="Input/output error"):
             writer.append([batch("b")])
     monkeypatch.undo()

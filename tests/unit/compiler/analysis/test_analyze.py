@@ -68,14 +68,14 @@ def call(function: str, *args: Expression, type: Type = Type.BOOLEAN) -> Call:  
     return Call(function, args, type)
 
 
-def test_what_is_left_out_has_its_default():
+def test_what_is_left_out_has_its_default() -> None:
     rule = rule_of("PATTERN a")
     assert (rule.title, rule.severity, rule.tags, rule.window) == ("", "medium", (), None)
     assert (rule.selection, rule.skip) == (ir.Selection.EARLIEST, ir.Skip(ir.SkipKind.PAST_LAST))
     assert rule_of("PATTERN a MATCH ALL").skip == ir.Skip(ir.SkipKind.NO_SKIP)
 
 
-def test_a_pattern_keeps_its_structure_and_names_each_variable_once():
+def test_a_pattern_keeps_its_structure_and_names_each_variable_once() -> None:
     rule = rule_of("PATTERN a->{2,}? -> (b | a c) ->> !d -> b? WITHIN < 1 SECOND")
     assert [variable.name for variable in rule.variables] == ["a", "b", "c", "d"]
     assert rule.window == ir.Window(1_000_000, inclusive=False)
@@ -98,7 +98,7 @@ def test_a_pattern_keeps_its_structure_and_names_each_variable_once():
     )
 
 
-def test_a_number_without_fraction_becomes_a_double_beside_one():
+def test_a_number_without_fraction_becomes_a_double_beside_one() -> None:
     assert condition_of("amount > 5") == call(">", AMOUNT, Literal(5.0, Type.DOUBLE))
     assert condition_of("items > amount") == call(">", call("double", ITEMS, type=Type.DOUBLE), AMOUNT)
     assert condition_of("items / 2 > 1") == call(
@@ -111,7 +111,7 @@ def test_a_number_without_fraction_becomes_a_double_beside_one():
     )
 
 
-def test_the_event_under_test_is_the_last_event_of_its_own_variable():
+def test_the_event_under_test_is_the_last_event_of_its_own_variable() -> None:
     plain = condition_of("amount > 5")
     assert condition_of("b.amount > 5") == plain
     assert condition_of("LAST(b.amount) > 5") == plain
@@ -121,12 +121,12 @@ def test_the_event_under_test_is_the_last_event_of_its_own_variable():
     assert not is_local(condition_of("a.amount > 5"))
 
 
-def test_a_column_of_another_variable_is_its_last_event():
+def test_a_column_of_another_variable_is_its_last_event() -> None:
     assert condition_of("country <> a.country") == call("<>", COUNTRY, last("a", COUNTRY))
     assert measure_of("b.amount") == last("b", AMOUNT)
 
 
-def test_an_aggregate_may_be_over_an_expression():
+def test_an_aggregate_may_be_over_an_expression() -> None:
     product = call("*", AMOUNT, call("double", ITEMS, type=Type.DOUBLE), type=Type.DOUBLE)
     assert measure_of("SUM(a.amount * a.items)") == Aggregate("SUM", "a", product, 0, Type.DOUBLE)
     assert measure_of("COUNT(a.*)") == Aggregate("COUNT", "a", None, 0, Type.BIGINT)
@@ -134,7 +134,7 @@ def test_an_aggregate_may_be_over_an_expression():
     assert measure_of("FIRST(a.country, 3)") == Aggregate("FIRST", "a", COUNTRY, 3, Type.STRING)
 
 
-def test_times_and_durations_have_their_own_arithmetic():
+def test_times_and_durations_have_their_own_arithmetic() -> None:
     minute = Literal(60_000_000, Type.INTERVAL)
     apart = call("-", TS, last("a", TS), type=Type.INTERVAL)
     assert condition_of("ts - a.ts < 1 MINUTE") == call("<", apart, minute)
@@ -143,7 +143,7 @@ def test_times_and_durations_have_their_own_arithmetic():
     assert measure_of("MAX(b.ts) - MIN(a.ts)").type is Type.INTERVAL
 
 
-def test_tests_become_calls_that_have_their_truth_table():
+def test_tests_become_calls_that_have_their_truth_table() -> None:
     truth = call("coalesce", Column("approved", Type.BOOLEAN), Literal(False, Type.BOOLEAN))
     assert condition_of("approved IS TRUE") == truth
     assert condition_of("approved IS NOT TRUE") == call("not", truth)
@@ -158,7 +158,7 @@ def test_tests_become_calls_that_have_their_truth_table():
     )
 
 
-def test_a_case_has_an_else_and_one_type():
+def test_a_case_has_an_else_and_one_type() -> None:
     found = measure_of("CASE a.items WHEN 1 THEN a.amount WHEN 2 THEN 5 END")
     assert isinstance(found, Call)
     assert found.function == "case"
@@ -167,7 +167,7 @@ def test_a_case_has_an_else_and_one_type():
     assert found.type is Type.DOUBLE
 
 
-def test_functions_of_one_remembered_event_are_computed_when_it_is_taken():
+def test_functions_of_one_remembered_event_are_computed_when_it_is_taken() -> None:
     upper = call("upper", COUNTRY, type=Type.STRING)
     same = Aggregate("LAST", "a", upper, 0, Type.STRING)
     assert condition_of("UPPER(a.country) = UPPER(country)") == call("=", same, upper)
@@ -197,7 +197,7 @@ def test_functions_of_one_remembered_event_are_computed_when_it_is_taken():
         "CAST(COUNT(a.*) AS STRING) = country",
     ],
 )
-def test_texts_of_other_events_are_only_compared(condition):
+def test_texts_of_other_events_are_only_compared(condition: str) -> None:
     assert codes_of(f"PATTERN a -> b WITHIN 1 HOUR DEFINE b AS {condition}") == ["E0211"]
 
 
@@ -220,28 +220,28 @@ def test_texts_of_other_events_are_only_compared(condition):
         "COUNT(a.country) > 2",
     ],
 )
-def test_texts_of_one_event_may_be_tested(condition):
+def test_texts_of_one_event_may_be_tested(condition: str) -> None:
     assert codes_of(f"PATTERN a -> b WITHIN 1 HOUR DEFINE b AS {condition}") == []
 
 
-def test_measures_may_mix_texts():
+def test_measures_may_mix_texts() -> None:
     assert measure_of("COALESCE(a.country, LOWER(b.country), 'none')").type is Type.STRING
 
 
-def test_null_takes_the_type_of_its_surroundings():
+def test_null_takes_the_type_of_its_surroundings() -> None:
     assert measure_of("COALESCE(NULL, a.amount)") == call(
         "coalesce", Literal(None, Type.DOUBLE), last("a", AMOUNT), type=Type.DOUBLE
     )
 
 
-def test_every_problem_of_a_condition_is_reported():
+def test_every_problem_of_a_condition_is_reported() -> None:
     codes = codes_of(
         "PATTERN a WITHIN 1 HOUR DEFINE a AS amout > 5 AND items > 'x' AND foo(1) AND v.x = 1 OR items"
     )
     assert sorted(codes) == ["E0202", "E0203", "E0203", "E0204", "E0207", "E0208"]
 
 
-def test_a_rule_with_an_error_does_not_hide_the_others():
+def test_a_rule_with_an_error_does_not_hide_the_others() -> None:
     typed, codes = analyzed(
         f"{_HEAD} PATTERN a* RULE s FROM payments PARTITION BY card PATTERN a "
         "RULE t FROM x PARTITION BY y PATTERN a"
@@ -250,7 +250,7 @@ def test_a_rule_with_an_error_does_not_hide_the_others():
     assert codes == ["E0308", "W0511", "E0201"]
 
 
-def test_measures_of_rules_over_one_stream_share_their_columns():
+def test_measures_of_rules_over_one_stream_share_their_columns() -> None:
     text = "RULE {} FROM payments PARTITION BY card PATTERN a MEASURES {} AS {}\n"
     assert analyzed(text.format("r", "a.items", "m") + text.format("s", "a.amount", "m"))[1] == []
     assert analyzed(text.format("r", "a.items", "m") + text.format("s", "a.ts", "m"))[1] == ["E0213"]
@@ -271,7 +271,7 @@ def test_measures_of_rules_over_one_stream_share_their_columns():
         ("(a | b -> c) d", ["W0501"]),
     ],
 )
-def test_a_rule_whose_runs_can_live_for_ever_is_reported(pattern, codes):
+def test_a_rule_whose_runs_can_live_for_ever_is_reported(pattern: str, codes: list[str]) -> None:
     assert codes_of(f"PATTERN {pattern}") == codes
 
 
@@ -318,7 +318,7 @@ def test_a_rule_whose_runs_can_live_for_ever_is_reported(pattern, codes):
         ("PATTERN a !b c AFTER MATCH SKIP TO LAST b", ["E0309"]),
     ],
 )
-def test_patterns_and_clauses_are_bounded(clauses, codes):
+def test_patterns_and_clauses_are_bounded(clauses: str, codes: list[str]) -> None:
     assert [code for code in codes_of(clauses) if code != "W0501"] == codes
 
 
@@ -334,14 +334,14 @@ def test_patterns_and_clauses_are_bounded(clauses, codes):
         ("b AS approved = (items < 5)", []),
     ],
 )
-def test_conditions_that_cannot_be_meant_are_reported(definition, codes):
+def test_conditions_that_cannot_be_meant_are_reported(definition: str, codes: list[str]) -> None:
     assert codes_of(f"PATTERN a -> b -> !d -> c WITHIN 1 HOUR DEFINE {definition}") == codes
 
 
-def test_in_a_loop_a_later_variable_has_been_taken_before():
+def test_in_a_loop_a_later_variable_has_been_taken_before() -> None:
     assert codes_of("PATTERN (a -> b){2} WITHIN 1 HOUR DEFINE a AS amount > b.amount") == []
 
 
-def test_a_wide_condition_is_not_deep():
+def test_a_wide_condition_is_not_deep() -> None:
     terms = " OR ".join(f"items = {number}" for number in range(2000))
     assert codes_of(f"PATTERN a DEFINE a AS {terms}") == []

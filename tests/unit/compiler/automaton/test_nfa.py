@@ -115,7 +115,8 @@ def test_loops_that_can_be_closed_in_any_order_have_a_limit() -> None:
         ir.Repeat(ir.Take("a"), 0, None, ir.Contiguity.NEXT, ir.Greed.POSSESSIVE, until=f"u{number}")
         for number in range(16)
     ]
-    items = [ir.Item(ir.Contiguity.NEXT, node) for node in (ir.Take("c"), *loops, ir.Take("b"))]
+    nodes: list[ir.Node] = [ir.Take("c"), *loops, ir.Take("b")]
+    items = [ir.Item(ir.Contiguity.NEXT, node) for node in nodes]
     assert len(nfa.build(ir.Sequence((*items[:9], items[-1]))).states) < 2_000
     with pytest.raises(nfa.AutomatonTooLargeError):
         nfa.build(ir.Sequence(tuple(items)))

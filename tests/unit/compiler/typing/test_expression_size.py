@@ -31,22 +31,22 @@ def condition(text: str) -> ast.Expression:
         ("CASE x WHEN 1 THEN 2 WHEN 3 THEN 4 END", 9),
     ],
 )
-def test_what_is_written_briefly_is_counted_in_full(text, size):
+def test_what_is_written_briefly_is_counted_in_full(text: str, size: int) -> None:
     assert written_out(condition(text)) == size
 
 
-def test_nested_cases_are_counted_at_once_however_deep():
+def test_nested_cases_are_counted_at_once_however_deep() -> None:
     text = "x"
     for _ in range(60):  # 2 ** 60 operations: counted in 60 steps, not one by one
         text = f"CASE {text} WHEN 1 THEN 1 WHEN 2 THEN 2 END"
     assert written_out(condition(text)) > 2**60
 
 
-def test_a_name_of_let_counts_as_what_it_stands_for():
+def test_a_name_of_let_counts_as_what_it_stands_for() -> None:
     assert written_out(condition("u + a.u > x"), {"u": 100}) == 203
 
 
-def test_names_of_let_that_double_each_other_are_refused_at_once():
+def test_names_of_let_that_double_each_other_are_refused_at_once() -> None:
     lets = ", ".join(["v0 = x", *(f"v{n + 1} = v{n} + v{n}" for n in range(30))])  # 2 ** 30 operations
     text = f"RULE r FROM s PARTITION BY k PATTERN a b LET {lets} DEFINE a AS v30 > 1, b AS v12 + v12 > 2"
     stream = Stream("s", (Field("k", "string"), Field("ts", "timestamp"), Field("x", "bigint")), "ts")
@@ -57,7 +57,7 @@ def test_names_of_let_that_double_each_other_are_refused_at_once():
     assert text[first.span.start : first.span.end] == "v12 + v12"
 
 
-def test_a_condition_of_until_is_bounded_too():
+def test_a_condition_of_until_is_bounded_too() -> None:
     until = "x"
     for _ in range(12):
         until = f"CASE {until} WHEN 1 THEN 1 WHEN 2 THEN 2 END"

@@ -40,8 +40,8 @@ OF_TYPE = {
 }
 N, D, B = Type.BIGINT, Type.DOUBLE, Type.BOOLEAN
 NUMBERS = {N: D, D: D}
-ITSELF = {kind: kind for kind in OF_TYPE if kind is not Type.OPAQUE}
-ORDERED = {kind: kind for kind in (N, D, Type.TIMESTAMP, Type.INTERVAL)}
+ITSELF: dict[Type, Type] = {kind: kind for kind in OF_TYPE if kind is not Type.OPAQUE}
+ORDERED: dict[Type, Type] = {kind: kind for kind in (N, D, Type.TIMESTAMP, Type.INTERVAL)}
 
 # What docs/language/semantics/windows.md says, once more: the type of each function by that of its argument.
 GIVES: dict[str, dict[Type, Type]] = {

@@ -30,6 +30,7 @@ def corrector(compiled: Program, within_seconds: float = 60, max_retained: int =
 
 def step(found: Corrector, at_second: float, *rows: tuple[object, ...]) -> list[Row]:
     """Push events and advance; return kind, revision, start and end of each row."""
+    assert isinstance(found.program, Program)
     assert found.push(prepared(found.program, *rows)).num_rows == 0
     return short(found.advance(int(at_second * SECOND)))
 

@@ -23,7 +23,7 @@ def described(docstring: str) -> Described:
     """Return the parameters of a docstring in the style of numpydoc, with their types."""
     _, _, section = inspect.cleandoc(docstring).partition("Parameters\n----------\n")
     section = section.partition("\n\n")[0]
-    found = {}
+    found: Described = {}
     for names, kind in re.findall(r"^(\w[\w, ]*) : (.+)\n    \S", section, re.MULTILINE):
         found |= dict.fromkeys(names.split(", "), kind)
     return found

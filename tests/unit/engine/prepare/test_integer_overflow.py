@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cep.schema.stream import Field, Stream
@@ -23,7 +25,7 @@ STREAMS = {"s": Stream("s", (Field("k", "bigint"), Field("ts", "timestamp"), Fie
         ("ABS(SUM(a.i))", abs),
     ],
 )
-def test_a_result_beyond_64_bits_is_null(expression, result, value):
+def test_a_result_beyond_64_bits_is_null(expression: str, result: Callable[[int], int], value: int) -> None:
     rule = f"RULE r FROM s PARTITION BY k PATTERN a WITHIN 1 DAY DEFINE a AS ({expression}) IS NULL"
     is_null = bool(find_matches(rule, STREAMS, [{"k": 1, "ts": 0, "i": value}]))
     assert is_null == (not -(2**63) <= result(value) < 2**63)

@@ -6,6 +6,7 @@ import dataclasses
 import random
 import struct
 import zlib
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -121,7 +122,7 @@ def test_rules_in_another_order_go_on_where_they_were(restored_after: int) -> No
     assert matches(other, one) == expected
 
 
-def numbered(rows: list[tuple[object, ...]], first: int) -> pa.Table:
+def numbered(rows: Sequence[tuple[object, ...]], first: int) -> pa.Table:
     """Return events with ids from `first` on."""
     table = events(*rows)
     ids = pa.array(range(first, first + len(rows)), pa.int64())

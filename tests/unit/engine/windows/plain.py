@@ -135,7 +135,7 @@ def _variance(values: Sequence[Any]) -> tuple[float, int] | None:
     if not all(map(math.isfinite, values)):
         return math.nan, 0
     n, exact = len(values), [Fraction(value) for value in values]
-    total = n * sum(value * value for value in exact) - sum(exact) ** 2
+    total = n * sum((value * value for value in exact), Fraction(0)) - sum(exact, Fraction(0)) ** 2
     power = 0
     while total and total < Fraction(1, 2**200):
         total, power = total * 2**200, power - 200

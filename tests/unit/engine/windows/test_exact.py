@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cep.arrays import I64
+from cep.arrays import F64, I64
 from cep.engine.state.packing import packed
 from cep.engine.windows.kernels.sums import NUMBER, OF_SQUARES, OF_TOTALS
 from cep.engine.windows.rings import StoredRing
@@ -37,7 +37,7 @@ def columns(window: Window, kind: Type, *functions: Function) -> list[WindowColu
 
 
 def push(
-    windows: Windows, values: Sequence[float] | Sequence[int] | I64, first_us: int = 0
+    windows: Windows, values: Sequence[float] | Sequence[int] | I64 | F64, first_us: int = 0
 ) -> dict[str, I64]:
     """Return the columns of events of one key, a microsecond apart, by bits; NULL is -1."""
     cells = np.asarray(values)
@@ -45,8 +45,8 @@ def push(
     n = len(cells)
     order, _ = order_of([0] * n, range(first_us, first_us + n), range(n))
     found = windows.compute(
-        order, np.zeros(1, np.int32), 1, n, lambda name: (cells, None), lambda place: None
-    )  # type: ignore[arg-type,return-value]
+        order, np.zeros(1, np.int32), 1, n, lambda name: (cells, None), lambda place: np.ones(n, np.bool_)
+    )
     return {
         name: values if known is None else np.where(known, values, -1)
         for name, (values, known) in found.items()
@@ -88,7 +88,7 @@ def test_sums_over_all_events_are_exact_behind_billions_of_them(kind: Type) -> N
     stored = StoredRing(ring.columns, packed(np.array([[len(table), 0]])), packed(table))
     windows.restore([stored], 1)
     more = [value, value, value + 1000]
-    found = push(windows, np.array(more, np.float64 if kind is Type.DOUBLE else np.int64))
+    found = push(windows, np.array(more, np.float64) if kind is Type.DOUBLE else np.array(more, np.int64))
     assert found["COUNT"].tolist() == [n + 1, n + 2, n + 3]
     total = (n + 2) * value + value + 1000
     if kind is Type.DOUBLE:

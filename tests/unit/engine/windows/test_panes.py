@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from cep.arrays import I64
+from cep.arrays import F64, I64
 from cep.engine.state.packing import packed
 from cep.engine.windows.kernels.panes import MOST_OF_GROUP
 from cep.engine.windows.rings import StoredRing
@@ -23,15 +23,15 @@ HOUR_US = 3_600_000_000
 MONTH_BY_HOUR = Window(Frame.TIME, 720 * HOUR_US, step_us=HOUR_US)
 
 
-def push(windows: Windows, times_us: list[int], values: I64 | list[float]) -> dict[str, I64]:
+def push(windows: Windows, times_us: list[int], values: I64 | F64 | list[float]) -> dict[str, I64]:
     """Return the columns of events of one key, by bits; NULL is -1."""
     cells = np.asarray(values)
     cells = cells.view(np.int64) if cells.dtype == np.float64 else cells
     n = len(times_us)
     order, _ = order_of([0] * n, times_us, range(n))
     found = windows.compute(
-        order, np.zeros(1, np.int32), 1, n, lambda name: (cells, None), lambda place: None
-    )  # type: ignore[arg-type,return-value]
+        order, np.zeros(1, np.int32), 1, n, lambda name: (cells, None), lambda place: np.ones(n, np.bool_)
+    )
     return {name: of if known is None else np.where(known, of, -1) for name, (of, known) in found.items()}
 
 

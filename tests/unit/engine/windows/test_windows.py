@@ -240,7 +240,7 @@ def is_same(found: Any, expected: Any) -> bool:
         if math.isnan(found) or math.isnan(expected):
             return math.isnan(found) == math.isnan(expected)
         return found == expected and math.copysign(1, found) == math.copysign(1, expected)
-    return found == expected
+    return bool(found == expected)
 
 
 def compare(columns: Sequence[WindowColumn], events: Sequence[Keyed], draw: random.Random) -> None:

@@ -252,7 +252,12 @@ def test_metadata_become_columns(tmp_path: Path) -> None:
     stream = Stream("s", tuple(Field(*field) for field in fields), "ts")
     columns = {"ts": "received", "t": "topic", "k": "key", "n": "number", "h": "headers"}
     source = SpoolSource(replace(reading(tmp_path), stream=stream, columns=columns))
-    texts = {"topic": ["a", "b"], "key": ["17", "no"], "header.x": ["1", None], "header.y": ["2", None]}
+    texts: dict[str, list[str | None]] = {
+        "topic": ["a", "b"],
+        "key": ["17", "no"],
+        "header.x": ["1", None],
+        "header.y": ["2", None],
+    }
     with written(tmp_path) as writer:
         writer.append([Batch([b'{"id": 1}'], np.array([START_US]))])
         writer.append([Batch([b'{"id": 2}', b'{"id": 3}'], np.array([START_US, START_US]), texts)])

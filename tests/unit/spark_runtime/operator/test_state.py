@@ -11,6 +11,7 @@ from cep.compiler.compile import compile_sources
 from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.predicates import prepare
 from cep.errors import Source, StateError
+from cep.program.program import Program
 from cep.rule_set import RuleSet
 from spark_runtime.operator.operator import decode_state, encode_state
 from spark_runtime.wire.layout import Layout
@@ -45,7 +46,8 @@ def test_programs_in_another_order_find_their_snapshots() -> None:
     data = state_of(rules(BY_KEY, BY_NUMBER, ALSO_BY_KEY))
     other = rules(BY_NUMBER, ALSO_BY_KEY, BY_KEY)
     matchers = decode_state(data, Layout(other), 4)
-    assert [matcher.program.key for matcher in matchers] == [("n",), ("k",)]
+    programs = [of.program for of in matchers if isinstance(of.program, Program)]
+    assert [program.key for program in programs] == [("n",), ("k",)]
     assert [matcher.n_open_runs for matcher in matchers] == [1, 2]
 
 

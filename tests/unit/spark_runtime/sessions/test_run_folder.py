@@ -42,7 +42,7 @@ sys.stdin.read()
 @contextmanager
 def owner(place: Path, log: str, kind: str = "alone") -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process that owns a folder until its input ends; an heir has the lock and the input, too."""
-    command = [sys.executable, "-c", OWNER, place, log, kind]
+    command = [sys.executable, "-c", OWNER, str(place), log, kind]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None

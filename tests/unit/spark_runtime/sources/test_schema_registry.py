@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,6 @@ from cep.formats.ahead import AheadGuard
 from cep.formats.payloads.registry import payload_format
 from cep.formats.text.messages import MessageReader, Messages
 from spark_runtime.pipeline.pipeline_file import load_pipeline
-from spark_runtime.sources import schema_registry
 from spark_runtime.sources.schema_registry import SchemaRegistry, is_address
 from tests.unit.formats.test_avro import MICROS, TIME, framed, record, stream, written
 from tests.unit.spark_runtime.sources.registry_server import Registry, running_registry
@@ -51,7 +51,7 @@ def test_a_schema_is_asked_for_once_in_each_worker(registry: Registry) -> None:
 
 def test_a_number_that_gets_known_is_found_later(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(schema_registry.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     client = SchemaRegistry(registry.url)
     assert client.schema(9) is None
     registry.schemas[9] = "text"
