@@ -18,19 +18,20 @@ CODE = ("cep", "spark_runtime", "scenarios", "tools")
 # An expression, and the words to use in its place. A word is listed only if it has no other common use.
 WORDS = {
     r"(?<!lag )(?<!lags )(?<!lagging )(?<!fall )(?<!falls )(?<!far )(?<!left )(?<!leave )"
-    r"(?<!hour )(?<!day )(?<!month )(?<!minutes )(?<!bytes )(?<!time )(?<!look-)\bbehind\b(?! by\b)": "after, past",
+    r"(?<!hour )(?<!day )(?<!month )(?<!minutes )(?<!bytes )(?<!time )(?<!look-)"
+    r"\bbehind\b(?! by\b)": "after, past",
     r"\bin vain\b": "without success",
     r"\banew\b": "again",
     r"\bparted\b": "partitioned, split",
     r"\bbesides\b": "apart from, in addition to",
     r"\b(?:is|are|was|were) beside\b|\b(?:lies|stands) beside\b": "is next to",
     r"\blook(?:s|ed)? at\b(?! your)": "is read, checked, examined",
-    r"\b(?:is|are|was|were|be) told\b(?! apart)|\btells (?!apart)(?=\w)": "is given; reports, says, distinguishes",
+    r"\b(?:is|are|was|were|be) told\b(?! apart)|\btells (?!apart)(?=\w)": "is given; says",
     r"\basked of\b": "required of",
     r"\bstands? (?:in|at|on|beside|behind|before|there|around|above|below)\b": "is in, is next to, precedes",
-    r"\b(?:goes|go|went) on (?!the\b|a\b|to\b)": "continues",
+    r"\b(?:goes|go|went) on\b(?! the\b| a\b| to\b)": "continues",
     r"\b(?:has|have|had) in (?:it|them)\b|\b(?:what|whatever) is in (?:it|them)\b": "contains",
-    r"\b(?:is|are|was|were|be) (?:not |no longer |still |already )?there\b(?! (?:a|an|no|any|such)\b)": "exists",
+    r"\b(?:is|are|was|were|be) (?:not |still |already )?there\b(?! (?:a|an|no|any|such)\b)": "exists",
     r"\blets? [\w`]+ be\b": "ignores, leaves alone",
     r"\bonce more\b": "again",
     r"\bat most so (?:many|much)\b|\bso many (?:rows|events|bytes)\b": "the maximum number of",
