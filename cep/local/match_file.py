@@ -104,7 +104,7 @@ def read_inputs(
 
 @dataclass
 class LocalRun:
-    """The `Runner` in this process.
+    """A run in this process: rules over inputs, into `deliver`.
 
     Parameters
     ----------

@@ -212,7 +212,7 @@ class _Line:
 
 
 class BatchRun(PipelineRun):
-    """The `Runner` of a pipeline as one batch over all that is there."""
+    """A pipeline as one batch over all that is there."""
 
     def run(self) -> Counts:
         """Read all input and write all output; return what was counted."""
@@ -240,7 +240,7 @@ class BatchRun(PipelineRun):
 
 @dataclass
 class StreamRun(PipelineRun):
-    """The `Runner` of a pipeline as a stream; `was_stopped` says whether Ctrl-C ended it."""
+    """A pipeline as a stream; `was_stopped` says whether Ctrl-C ended it."""
 
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False

@@ -1,4 +1,4 @@
-"""What each runner promises: the same rules and events, the same matches with the same ids (`cep.runner`)."""
+"""What each runner promises: the same rules and events, the same matches with the same ids."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cep.local.match_file import LocalRun, Result, read_inputs
-from cep.runner import Runner
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.pipeline.runs import BatchRun, StreamRun
 from tests.spark.test_pipeline import FINISH, keyed_events, write_json, write_pipeline
 
-Made = tuple[Runner, Callable[[], pa.Table]]
+Made = tuple[LocalRun | BatchRun | StreamRun, Callable[[], pa.Table]]
 
 
 def local(spark: SparkSession, folder: Path) -> Made:
