@@ -1,10 +1,9 @@
 """Typed expressions: the trees of predicates and measures, after their names and types are resolved.
 
-The compiler makes these trees. Four evaluators give them one meaning: `cep.engine.prepare` (columns),
-`cep.engine.kernels` (bytecode over the registers of a run), `spark_runtime.dataflow` (Spark SQL) and the
-tests' oracle (one row at a time).
+The compiler makes these trees. Three evaluators give them one meaning: `cep.engine.prepare` (columns),
+`cep.engine.kernels` (bytecode over the registers of a run) and the tests' oracle (one row at a time).
 
-All four use SQL's three-valued logic. An operation that has no result (division by zero, an integer
+All three use SQL's three-valued logic. An operation that has no result (division by zero, an integer
 beyond 64 bits) gives NULL, as Spark's ``try_`` functions do, because one bad event must not stop a stream.
 NaN equals NaN and is greater than every number, as in Spark.
 """

@@ -1,7 +1,7 @@
-"""The plan on the driver: events -> prepared rows -> parcels -> the operator's output.
+"""The plan on the driver: events -> parcels -> the operator's output.
 
-Predicates, filter and projection run before the only shuffle, which moves parcels; the source is read once
-whatever the number of rules and keys.
+The workers prepare events before the only shuffle, which moves parcels; the source is read once whatever the
+number of rules and keys.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from cep.program.program import COUNTED_COLUMN, TIME_COLUMN, Program, bits_column
-from cep.program.tables import VERSION_COLUMN
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
 from spark_runtime.dataflow.frame_readers import TypedReader
 from spark_runtime.dataflow.message_frames import MessageFrame
-from spark_runtime.dataflow.placement import Placement, placements
-from spark_runtime.dataflow.predicates import predicate_bits
-from spark_runtime.dataflow.schema import SPARK_TYPES, quoted, spark_schema, spark_type
+from spark_runtime.dataflow.relevant import columns_read, may_matter
+from spark_runtime.dataflow.schema import quoted, spark_schema, spark_type
 from spark_runtime.operator.findings import COLUMNS, Unpacker, match_column
 from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
-from spark_runtime.wire.layout import HEARTBEAT, PROGRAM, TEXT, Layout, slot_column
+from spark_runtime.wire.layout import PROGRAM, TEXT, Layout
 from spark_runtime.wire.output import (
     DEAD,
     KIND,
@@ -43,9 +40,6 @@ from spark_runtime.wire.output import (
     is_carried_as_text,
 )
 from spark_runtime.wire.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
-
-MAX_PLANNED_WORDS = 3
-"""Words of predicates (`cep.program.program.MAX_BITS` each) up to which Spark SQL evaluates them."""
 
 _TIME = "_time"
 _FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas can hold
@@ -113,82 +107,7 @@ class Dataflow:
             self.layout, self.labels, frozenset((*late, *(kinds & {DEAD}))), gathers=not self.is_batch
         )
 
-    # ------------------------------------------------------------ rows
-
-    def rows(self, events: DataFrame, stream: Stream | None = None) -> DataFrame:
-        """Return typed events of `stream` (by default the only one) as rows (`Layout.row_schema`).
-
-        An event has a row for every program and partition that it is of use to; one of no use to any rule is
-        a heartbeat.
-        """
-        stream = stream or self.rules.only_stream()
-        candidates = [
-            row
-            for number, program in enumerate(self.rules.programs)
-            if stream in program.streams
-            for row in self._rows(number, stream)
-        ]
-        if len(candidates) == 1:
-            return events.select(*candidates[0])
-        structs = F.array(*(F.struct(*row) for row in candidates))
-        useful = F.filter(structs, lambda row: row[PROGRAM] >= 0)
-        first = F.slice(structs, 1, 1)  # a heartbeat
-        return events.select(
-            F.explode(F.when(F.size(useful) > 0, useful).otherwise(first)).alias("row")
-        ).select("row.*")
-
-    def _rows(self, number: int, stream: Stream) -> list[list[SparkColumn]]:
-        """Return the columns of a typed event's rows for one program, a row for each role of the stream."""
-        program = self.rules.programs[number]
-        rows = []
-        useful: list[SparkColumn] = []
-        for placement in placements(program, stream):
-            is_useful = placement.is_placed
-            words = [predicate_bits(predicates) for predicates in placement.predicates]
-            if not program.needs_every_event:
-                is_useful = is_useful & reduce(
-                    lambda a, b: a | b, [word != 0 for word in words], F.lit(False)
-                )
-            code = F.when(is_useful, number).otherwise(HEARTBEAT)
-            is_counted = ~reduce(lambda a, b: a | b, useful, F.lit(False))
-            useful.append(is_useful)
-            names = {slot: name for name, slot in self.layout.slots_of[number].items()}
-            row = [code.cast("int").alias(PROGRAM), quoted(stream.event_time).alias(TIME_COLUMN)]
-            for word in range(self.layout.n_words):
-                bits = words[word] if word < len(words) else F.lit(0).cast("bigint")
-                row.append(bits.alias(bits_column(word)))
-            for slot, kind in enumerate(self.layout.slot_types):
-                name = names.get(slot)
-                value = F.lit(None)
-                if name is not None:
-                    value = is_counted if name == COUNTED_COLUMN else _value(program, placement, name)
-                row.append(value.cast(SPARK_TYPES[kind]).alias(slot_column(slot)))
-            rows.append(row)
-        return rows
-
     # ------------------------------------------------------------ parcels
-
-    def packed(self, *rows: DataFrame) -> DataFrame:
-        """Return the rows of each stream as parcels (`parcels.PARCEL_SCHEMA`)."""
-        if self.by_own_events:
-            rows = (reduce(DataFrame.unionByName, rows),)
-        # Heartbeats are for the watermark.
-        useful = [self._marked(part, TIME_COLUMN, F.col(PROGRAM) != HEARTBEAT) for part in rows]
-        return (
-            reduce(DataFrame.unionByName, useful)
-            .select(*self.layout.row_schema.names)
-            .mapInArrow(self.packer, spark_schema(PARCEL_SCHEMA))
-        )
-
-    @property
-    def has_many_predicates(self) -> bool:
-        """Whether the predicates are too many for the plan.
-
-        Spark rewrites and compiles a plan as a whole: at a thousand predicates that takes many minutes, while
-        the engine evaluates them at a nanosecond each.
-        """
-        n_words = max(len(program.predicates) for program in self.rules.programs)
-        return n_words > MAX_PLANNED_WORDS
 
     def prepared(
         self, events: Mapping[Stream, DataFrame | MessageFrame], *, of_all: bool = False
@@ -197,26 +116,24 @@ class Dataflow:
 
         `of_all`: dead letters and what may be late, too.
         """
-        typed = {stream: frame for stream, frame in events.items() if not isinstance(frame, MessageFrame)}
-        in_python = self.has_many_predicates or of_all or self.rules.has_silent_windows
-        if len(typed) == len(events) and not in_python:
-            rows = [self.rows(frame, stream) for stream, frame in typed.items() if stream.table is None]
-            tables = {stream: frame for stream, frame in typed.items() if stream.table is not None}
-            versions = [self.marked(self._parcels(*item, of_all)) for item in tables.items()]
-            events_packed = [self.packed(*rows)] if rows else []  # views read tables only
-            return reduce(DataFrame.unionByName, [*events_packed, *versions])
-        parcels = [self._parcels(stream, frame, of_all) for stream, frame in events.items()]
-        if self.by_own_events:
-            return self.marked(reduce(DataFrame.unionByName, parcels))
-        return reduce(DataFrame.unionByName, map(self.marked, parcels))
+        parcels = (self._parcels(stream, frame, of_all) for stream, frame in events.items())
+        return reduce(DataFrame.unionByName, parcels)
 
     def _parcels(self, stream: Stream, events: DataFrame | MessageFrame, of_all: bool) -> DataFrame:
         if isinstance(events, MessageFrame):
             decode = events.reader(self.packer, may_be_late=of_all and events.frame.isStreaming)
-            return events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA))
+            return self.marked(events.selected().mapInArrow(decode, spark_schema(PARCEL_SCHEMA)))
         may_be_late = of_all and events.isStreaming
         reader = TypedReader(self.packer, stream, is_checked=of_all, may_be_late=may_be_late)
-        return events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+        if of_all or stream.table is not None:
+            return self.marked(events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
+        condition = may_matter(self.rules, stream)
+        if condition is not None:  # the watermark follows all events, also those that do not cross
+            events = self._marked(events, quoted(stream.event_time), condition)
+        needed = columns_read(self.rules, stream)
+        rows = events.select(*(quoted(name) for name in events.columns if name in needed))
+        parcels = rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA))
+        return self.marked(parcels) if condition is None else parcels
 
     def read(
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -230,9 +147,9 @@ class Dataflow:
 
     def marked(self, parcels: DataFrame) -> DataFrame:
         """Return parcels; the watermark of a stream follows their times."""
-        return self._marked(parcels, LATEST, F.lit(True)).select(*PARCEL_SCHEMA.names)
+        return self._marked(parcels, F.col(LATEST), F.lit(True)).select(*PARCEL_SCHEMA.names)
 
-    def _marked(self, frame: DataFrame, time_us: str, is_useful: SparkColumn) -> DataFrame:
+    def _marked(self, frame: DataFrame, time_us: SparkColumn, is_useful: SparkColumn) -> DataFrame:
         """Return the useful rows. The watermark follows the times of all rows."""
         if not frame.isStreaming:
             return frame.where(is_useful)
@@ -317,13 +234,6 @@ class Dataflow:
         """Return the rows of `kind` in the operator's output whose texts are JSON objects."""
         parsed = F.from_json(TEXT, spark_schema(schema)).alias("object")
         return output.where(F.col(KIND) == kind).select(parsed).select("object.*")
-
-
-def _value(program: Program, placement: Placement, name: str) -> SparkColumn:
-    """Return a column of an event's row; what only versions of tables have is NULL."""
-    if name == VERSION_COLUMN:
-        return F.lit(0)
-    return F.lit(None) if name in program.joins.version_types else placement.value(name)
 
 
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:

@@ -17,7 +17,6 @@ from cep.schema.column_types import ColumnType
 from cep.schema.stream import DDL_TYPES, UNITS, Field, Stream, canonical_ddl
 from cep.schema.text_values import column_from_text
 from cep.schema.time_values import END_US, FIRST_US, times_of_timestamps
-from spark_runtime.dataflow.functions import floor_div
 
 _DDL_OF: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
@@ -261,8 +260,16 @@ def _times_of_integers(column: SparkColumn, unit: str) -> SparkColumn:
     """Return counts of a unit as microseconds, as `cep.schema.time_values.times_of_numbers`."""
     factor, divisor = UNITS[unit]
     if divisor > 1:
-        return floor_div(column, divisor)
+        return _floor_div(column, divisor)
     return _in_years(F.try_multiply(column, F.lit(factor).cast("bigint")))
+
+
+def _floor_div(value: SparkColumn, by: int) -> SparkColumn:
+    """Return the quotient of two BIGINTs, rounded down."""
+    divisor = F.lit(by).cast("bigint")
+    towards_zero = F.call_function("div", value, divisor)
+    below = (value < 0) & (towards_zero * divisor != value)
+    return F.when(below, towards_zero - 1).otherwise(towards_zero)
 
 
 def _in_years(us: SparkColumn) -> SparkColumn:

@@ -42,7 +42,6 @@ from spark_runtime.wire.layout import (
     TEXT,
     Layout,
 )
-from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.output import DEAD, LATE
 
 GROUP = "_group"
@@ -86,17 +85,6 @@ class Packer:
     labels: tuple[int, ...]
     kinds: frozenset[str] = frozenset()
     gathers: bool = True
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take rows of the layout; yield parcels."""
-        freeze_loaded()
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            program = np.asarray(batch.column(PROGRAM))
-            for number in range(len(self.layout.programs)):
-                part = rows.filter(pa.array(program == number))
-                if part.num_rows:
-                    yield from self.of_events(number, self.layout.events_of(number, part))
 
     def chunk(
         self, chunk: Chunk, stream: Stream, watermark_us: int | None, *, may_be_late: bool = False

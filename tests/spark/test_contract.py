@@ -40,7 +40,7 @@ def operator_output(frame: DataFrame, rules: str = RULES, n_groups: int = 2) -> 
     programs = compiled(rules)
     flow = Dataflow(programs, n_groups)
     events = drop_unusable(typed_events(frame, STREAM), STREAM)
-    return flow.output(flow.packed(flow.rows(events)))
+    return flow.output(flow.prepared({STREAM: events}))
 
 
 def event(number: int, seconds: float, sensor: str, kind: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_state_of_another_number_of_key_groups_is_refused(spark: SparkSession, t
 def test_workers_load_neither_the_compiler_nor_the_parser(spark: SparkSession, tmp_path: Path) -> None:
     frame = write_files(spark, tmp_path / "events", [event(1, 0, "s1", "c")], 1)
     flow = Dataflow(compiled(RULES), 2)
-    parcels = flow.packed(flow.rows(drop_unusable(typed_events(frame, STREAM), STREAM)))
+    parcels = flow.prepared({STREAM: drop_unusable(typed_events(frame, STREAM), STREAM)})
     operate = flow.operator.batch
 
     # In the operator's own task: a task that only looks may be given a worker that never ran the operator.

@@ -110,7 +110,7 @@ def _date_trunc(time_us: int, unit: int) -> tuple[int, int]:
 
 @numba.njit(nogil=True)
 def _round(x: float, places: int) -> float:
-    """Round half away from zero, in the steps that the Spark SQL takes."""
+    """Round half away from zero, in steps of DOUBLE arithmetic."""
     power = 10.0**places
     scaled = abs(x) * power
     if not scaled < _WHOLE:

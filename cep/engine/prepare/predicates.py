@@ -1,8 +1,7 @@
 """Expressions over columns: local predicates of a whole batch, derived columns, measures of matches.
 
 Values are numpy arrays with a mask of the values that are known (strings: Arrow arrays), so one event costs
-nanoseconds. Expressions mean what `cep.expression` says, here and in the Spark SQL of
-`spark_runtime.dataflow.predicates`.
+nanoseconds. Expressions mean what `cep.expression` says.
 """
 
 from __future__ import annotations

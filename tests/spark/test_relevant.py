@@ -1,21 +1,25 @@
-"""Expressions mean the same in Spark SQL and in the engine."""
+"""Which events and columns cross to the workers: what Spark SQL leaves out matters to no rule."""
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import SparkSession
 
 from cep.compiler.compile import check_sources
-from cep.engine.prepare import predicates as local
+from cep.engine.prepare.predicates import Batch, evaluate
 from cep.errors import Source
 from cep.expression import Call, Column, Expression, Literal, Type
+from cep.rule_set import RuleSet
+from cep.rulebook import compile_texts
 from cep.schema.stream import Field, Stream
-from spark_runtime.dataflow.predicates import predicate_bits, spark_column
+from spark_runtime.dataflow.relevant import columns_read, may_matter
 from spark_runtime.dataflow.schema import spark_schema
-from tests.function_calls import CLOSE, EXACT, call, constant
+from tests.function_calls import EXACT, call, constant
 from tests.regular_expressions import some_pattern
 
 MAX, MIN = 2**63 - 1, -(2**63)
@@ -76,7 +80,7 @@ VALUES: dict[Type, list[Any]] = {
     Type.TIMESTAMP: TIMES,
 }
 NAMES = {Type.BOOLEAN: "p", Type.BIGINT: "i", Type.DOUBLE: "d", Type.STRING: "s", Type.TIMESTAMP: "t"}
-PATTERNS = ["a%", "%b", "_", "a\\_c", "b\\%", "%", "", "a_c", "%e\nb%", "A\\\\b", "ü", "__"]
+PATTERNS = ["a%", "%b", "_", "a\\_c", "b\\%", "%", "", "a_c", "%e_b%", "A\\\\b", "ü", "__"]
 
 
 class Draw:
@@ -209,109 +213,106 @@ def random_rows(seed: int, n: int) -> pa.Table:
     return pa.table(columns)
 
 
-def plain(value: Any) -> Any:
-    """NaN as something that equals itself; 0.0 and -0.0 are one value."""
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
+def rule_set(predicate: Expression) -> RuleSet:
+    """A rule of one variable with this predicate."""
+    columns = [f"{name}{number}" for name in "pidst" for number in (1, 2)]
+    kinds = {"p": "boolean", "i": "bigint", "d": "double", "s": "string", "t": "timestamp"}
+    stream = Stream("s", tuple(Field(name, kinds[name[0]]) for name in columns), "t1")
+    text = "RULE r FROM s PARTITION BY s1 PATTERN a b->{2} c DEFINE a AS i1 = 1, b AS i1 = 2, c AS i1 = 3"
+    (program,) = compile_texts([Source("r", text)], {"s": stream}).rule_set.programs
+    (rule,) = program.rules
+    rules = (replace(rule, needs_every_event=False),)
+    return RuleSet((replace(program, predicates=((predicate,),), rules=rules),))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_random_expressions_have_the_same_value_in_spark_and_in_the_engine(
-    spark: SparkSession, seed: int
-) -> None:
+def truths(spark: SparkSession, rows: pa.Table, conditions: list[SparkColumn]) -> list[list[bool]]:
+    """For each condition, in which rows it is TRUE."""
+    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
+    found = frame.select(*(each.alias(f"e{number}") for number, each in enumerate(conditions))).collect()
+    return [[line[number] is True for line in found] for number in range(len(conditions))]
+
+
+def truth(predicate: Expression, rows: pa.Table) -> list[bool]:
+    return [value is True for value in evaluate(predicate, Batch(rows)).to_arrow().to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_event_for_which_a_predicate_is_true_always_crosses(spark: SparkSession, seed: int) -> None:
     rows = random_rows(seed, 300)
     draw = Draw(seed)
-    kinds = [Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING]
-    expressions = [draw.of(kinds[number % 4], 1 + number % 3) for number in range(120)]
-    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
-    found = frame.select(
-        *(spark_column(expression).alias(f"e{number}") for number, expression in enumerate(expressions))
-    ).collect()
-    batch = local.Batch(rows)
-    for number, expression in enumerate(expressions):
-        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
-        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
-            assert plain(ours) == plain(theirs), (expression, rows.slice(row, 1).to_pylist(), ours, theirs)
+    predicates = [draw.of(Type.BOOLEAN, 1 + number % 4) for number in range(240)]
+    conditions = [may_matter(rules := rule_set(predicate), rules.only_stream()) for predicate in predicates]
+    known = [pair for pair in zip(predicates, conditions, strict=True) if pair[1] is not None]
+    assert 40 < len(known) < 200
+    n_left_out = 0
+    for (predicate, _), passes in zip(known, truths(spark, rows, [each for _, each in known]), strict=True):
+        for row, (needed, crosses) in enumerate(zip(truth(predicate, rows), passes, strict=True)):
+            assert crosses or not needed, (predicate, rows.slice(row, 1).to_pylist())
+            n_left_out += not crosses
+    assert n_left_out > 1000
 
 
-def test_predicate_bits_fill_all_64_bits_of_a_word(spark: SparkSession) -> None:
-    predicates = tuple(
-        Call("=", (Column("i1", Type.BIGINT), Literal(number, Type.BIGINT)), Type.BOOLEAN)
-        for number in range(64)
-    )
-    rows = pa.table({"i1": pa.array([*range(64), None], pa.int64())})
-    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
-    found = [row[0] for row in frame.select(predicate_bits(predicates)).collect()]
-    batch = local.Batch(rows)
-    bits = local.predicate_words((tuple(predicates),), batch)[0]
-    assert found == bits.tolist()
-    assert found[63] == MIN
-
-
-def test_every_function_has_the_same_value_in_spark_and_in_the_engine(spark: SparkSession) -> None:
-    """Each with columns for arguments, whatever the session's time zone."""
-    rows = random_rows(7, 400)
-    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
-    drawn = random.Random(3)
-    expressions = []
-    for shape in (*EXACT, *CLOSE):
-        for _ in range(1 if all(isinstance(arg, Type) for arg in shape[2]) else 4):
-            args: list[Expression] = [
-                Column(f"{NAMES[arg]}{1 + at % 2}", arg) if isinstance(arg, Type) else constant(arg, drawn)
-                for at, arg in enumerate(shape[2])
-            ]
-            expressions.append((call(shape, args), shape in CLOSE))
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-    try:
-        found = frame.select(
-            *(spark_column(each).alias(f"e{number}") for number, (each, _) in enumerate(expressions))
-        ).collect()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", str(zone))
-    batch = local.Batch(rows)
-    for number, (expression, is_close) in enumerate(expressions):
-        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
-        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
-            if (
-                is_close
-                and ours is not None
-                and theirs is not None
-                and math.isclose(ours, theirs, rel_tol=1e-14)
-            ):
-                continue
-            assert plain(ours) == plain(theirs), (expression, rows.slice(row, 1).to_pylist(), ours, theirs)
-
-
-WRITTEN = [
-    *("(t1 - t2) * i1", "i1 * (t1 - t2)", "(t1 - t2) * d1", "d1 * 90 MINUTES", "(t1 - t2) / i1"),
-    *("(t1 - t2) / d1", "1 HOUR / i2", "(t1 - t2) / (t2 - t1)", "(t1 - t2) / 1 HOUR", "-(t1 - t2) * 0.5"),
-    *("RADIANS(i1)", "DEGREES(d1)", "d1 * PI()", "SIN(RADIANS(i1)) + COS(d1)", "ATAN2(d1, i1)"),
-    *("DISTANCE_KM(i1, d1, 48.85, 2.35)", "DISTANCE_KM(45, d1, -i1, d2) / ((t1 - t2) / 1 HOUR)"),
+EXACT_ONES = [
+    *("i1 = i2", "i1 <> 7", "d1 = d2", "d1 <> d2", "d1 < d2", "d1 >= 0.0", "d1 > 1e300", "s1 = s2"),
+    *("s1 < s2", "s1 <= 'ab'", "t1 > t2", "t1 <= t2", "p1 = p2", "p1", "NOT p1", "NOT (i1 = i2 OR p1)"),
+    *("i1 > d1", "i1 IS NULL", "s1 IS NOT NULL", "p1 AND (d1 < 2.5 OR s1 = 'a')", "i1 BETWEEN 1 AND 7"),
+    *("i1 IN (1, 2, 7)", "d1 IN (0.0, 1.5)", "s1 IN ('a', 'ab')", "NOT (s1 IN ('a', 'ab'))"),
+    *("CONTAINS(s1, 'b')", "STARTSWITH(s1, s2)", "ENDSWITH(s1, 'b')", "NOT STARTSWITH(s1, 'a')"),
+    *("s1 LIKE 'a%'", "s1 LIKE '%e_b%'", "NOT s1 LIKE '__'", "s1 LIKE '%'"),
 ]
 
 
-def test_expressions_as_written_have_the_same_value_in_spark_and_in_the_engine(spark: SparkSession) -> None:
-    fields = [Field("k", "string"), Field("ts", "timestamp")]
-    fields += [
-        Field(f"{name}{n}", kind) for name, kind in (("t", "timestamp"), ("i", "bigint")) for n in (1, 2)
-    ]
-    fields += [Field("d1", "double"), Field("d2", "double")]
-    conditions = ", ".join(f"v{n} AS ({text}) IS NOT NULL" for n, text in enumerate(WRITTEN))
-    pattern = " ".join(f"v{n}" for n in range(len(WRITTEN)))
-    text = f"RULE r FROM s PARTITION BY k PATTERN {pattern} DEFINE {conditions}"
-    (rule,), problems = check_sources([Source("r", text)], {"s": Stream("s", tuple(fields), "ts")})
-    assert not problems
-    expressions = [variable.predicate.args[0] for variable in rule.variables]  # type: ignore[union-attr]
+def test_comparisons_have_the_same_value_in_spark_and_in_the_engine(spark: SparkSession) -> None:
+    rules = rule_set(Literal(value=True, type=Type.BOOLEAN))
+    names = [f"v{number}" for number in range(len(EXACT_ONES))]
+    defines = ", ".join(f"{name} AS {text}" for name, text in zip(names, EXACT_ONES, strict=True))
+    text = f"RULE r FROM s PARTITION BY s1 PATTERN {' '.join(names)} DEFINE {defines}"
+    (rule,), problems = check_sources([Source("r", text)], {"s": rules.only_stream()})
+    assert not any(problem.is_error for problem in problems)
+    predicates = [variable.predicate for variable in rule.variables]
     rows = random_rows(11, 400)
-    frame = spark.createDataFrame(rows.to_pylist(), spark_schema(rows.schema))
-    found = frame.select(
-        *(spark_column(expression).alias(f"e{number}") for number, expression in enumerate(expressions))
-    ).collect()
-    batch = local.Batch(rows)
-    for number, expression in enumerate(expressions):
-        expected = local.evaluate(expression, batch).to_arrow().to_pylist()
-        assert any(value is not None for value in expected), WRITTEN[number]
-        for row, (ours, theirs) in enumerate(zip(expected, (line[number] for line in found), strict=True)):
-            assert plain(ours) == plain(theirs), (WRITTEN[number], rows.slice(row, 1).to_pylist())
+    conditions = []
+    for predicate, shown in zip(predicates, EXACT_ONES, strict=True):
+        assert predicate is not None
+        condition = may_matter(rule_set(predicate), rules.only_stream())
+        assert condition is not None, shown
+        conditions.append(condition)
+    for predicate, shown, found in zip(predicates, EXACT_ONES, truths(spark, rows, conditions), strict=True):
+        expected = truth(predicate, rows)
+        assert any(expected), shown
+        assert found == expected, shown
+
+
+def test_all_events_cross_for_strict_rules_and_where_too_little_is_known(spark: SparkSession) -> None:
+    small = Call("<", (Column("i1", Type.BIGINT), Literal(5, Type.BIGINT)), Type.BOOLEAN)
+    rules = rule_set(small)
+    (program,), stream = rules.programs, rules.only_stream()
+    assert may_matter(rules, stream) is not None
+    strict = replace(program, rules=tuple(replace(rule, needs_every_event=True) for rule in program.rules))
+    assert may_matter(RuleSet((strict,)), stream) is None
+    assert may_matter(RuleSet((program, strict)), stream) is None
+    root = Call("sqrt", (Column("d1", Type.DOUBLE),), Type.DOUBLE)
+    unknown = Call("<", (root, Literal(2.0, Type.DOUBLE)), Type.BOOLEAN)
+    assert may_matter(rule_set(unknown), stream) is None
+    assert may_matter(rule_set(Call("or", (small, unknown), Type.BOOLEAN)), stream) is None
+    both = may_matter(rule_set(Call("and", (small, unknown), Type.BOOLEAN)), stream)
+    rows = random_rows(1, 100)
+    assert both is not None
+    assert truths(spark, rows, [both]) == [truth(small, rows)]
+    many = [replace(small, args=(small.args[0], Literal(number, Type.BIGINT))) for number in range(193)]
+    words = tuple(tuple(many[start : start + 64]) for start in range(0, 193, 64))
+    assert may_matter(RuleSet((replace(program, predicates=words),)), stream) is None
+
+
+def test_only_columns_that_rules_read_cross() -> None:
+    fields = [Field(name, "bigint") for name in ("id", "k", "x", "y", "z", "unused")]
+    stream = Stream("s", (*fields, Field("ts", "timestamp")), "ts", tie_break=("id",))
+
+    def read(text: str) -> set[str]:
+        rules = compile_texts([Source("r", f"RULE r FROM s PARTITION BY k {text}")], {"s": stream}).rule_set
+        return set(columns_read(rules, stream))
+
+    pattern = "PATTERN a -> b WITHIN 1 MINUTE DEFINE a AS x > 1, b AS y > a.x"
+    assert read(f"{pattern} MEASURES b.z AS z") == {"id", "ts", "k", "x", "y", "z"}
+    assert read(pattern) == {"id", "ts", "k", "x", "y"}
+    assert read(f"{pattern} ALL ROWS PER MATCH") == {field.name for field in stream.fields}
