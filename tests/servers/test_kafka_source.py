@@ -19,6 +19,7 @@ from cep.formats.payloads.registry import payload_format
 from cep.formats.text.lines import Lines
 from cep.schema.stream import Field
 from spark_runtime.connectors.kafka.connection import Connection
+from spark_runtime.connectors.kafka.librdkafka import SWITCH
 from spark_runtime.connectors.kafka.log import KafkaLog
 from spark_runtime.connectors.message_logs.log import MessageRange
 from spark_runtime.connectors.message_logs.offsets import of_json
@@ -40,6 +41,13 @@ def reading(
     return MessageReading(STREAM, log, **more)
 
 
+@pytest.fixture(params=["columns", "objects"])
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come as columns, and once more as objects: with the C interface switched off."""
+    monkeypatch.setenv(SWITCH, "on" if request.param == "columns" else "off")
+
+
+@pytest.mark.usefixtures("taken")
 def test_json_and_csv_values_are_read_with_dead_letters_by_topic_partition_and_offset(broker: Broker) -> None:
     topic = broker.topic(n_partitions=2)
     broker.send(topic, [value(1), b"no", value(2)])
@@ -76,6 +84,7 @@ def test_values_of_avro_are_read_with_dead_letters_by_topic_partition_and_offset
         assert seen(reading(broker, framed, value_format=by_number)).ids == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("taken")
 def test_a_stream_begins_where_it_is_told(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic(n_partitions=2)
     ms = START_US // 1000
@@ -138,6 +147,7 @@ def test_a_partition_with_many_messages_is_read_by_several_tasks(
     assert Seen(source).read(parts[::-1]).ids == [*range(20, 25), *range(10, 20), *range(10)]
 
 
+@pytest.mark.usefixtures("taken")
 def test_messages_are_decoded_in_portions(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = broker.topic()
     broker.send(topic, values(*range(25)))
@@ -165,9 +175,8 @@ def test_messages_are_the_same_as_columns_and_as_objects(
     monkeypatch.setattr("spark_runtime.connectors.kafka.fetch.TAKEN", 17)
     found = []
     for has_columns in (True, False):
+        monkeypatch.setenv(SWITCH, "on" if has_columns else "off")
         client = KafkaLog(Connection(broker.address), (topic,)).open()
-        if not has_columns:
-            monkeypatch.setattr(client, "_column_taker", lambda: None)
         (end,) = client.ends([(topic, 0)]).values()
         portions = list(client.read(MessageRange(topic, 0, 3, end - 1), columns))
         client.close()
@@ -185,6 +194,7 @@ def test_messages_are_the_same_as_columns_and_as_objects(
     assert set(found[0][0]) >= set(sent[3:99]) - set(sent[0:100:20])
 
 
+@pytest.mark.usefixtures("taken")
 def test_tombstones_are_counted_or_dead_letters(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, [value(1), None, None, b""])
@@ -197,6 +207,7 @@ def test_tombstones_are_counted_or_dead_letters(broker: Broker) -> None:
     assert found.counts == Counts()
 
 
+@pytest.mark.usefixtures("taken")
 def test_what_was_aborted_or_is_open_is_not_seen(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, values(1))
@@ -218,6 +229,7 @@ def test_what_was_aborted_or_is_open_is_not_seen(broker: Broker) -> None:
     assert seen(reading(broker, topic)).ids == [1, 3, 4, 5]
 
 
+@pytest.mark.usefixtures("taken")
 def test_behind_an_aborted_transaction_nothing_waits(broker: Broker) -> None:
     topic = broker.topic(n_partitions=2)
     broker.send(topic, values(1))
@@ -255,6 +267,7 @@ def test_a_new_partition_and_a_new_topic_are_read_from_their_beginning(broker: B
     planner.close(Counts())
 
 
+@pytest.mark.usefixtures("taken")
 def test_a_worker_reads_a_partition_that_is_newer_than_what_it_knows(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, values(1))
@@ -265,6 +278,7 @@ def test_a_worker_reads_a_partition_that_is_newer_than_what_it_knows(broker: Bro
     assert Seen(source).read([(1, (topic, 1, 0, 1))]).ids == [2]
 
 
+@pytest.mark.usefixtures("taken")
 def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(broker: Broker) -> None:
     topic = broker.topic(n_partitions=2)
     broker.send(topic, values(*range(6)))
@@ -289,6 +303,7 @@ def test_messages_that_retention_has_removed_fail_the_run_or_are_counted(broker:
     assert seen(what).ids == [4, 5, 10]  # who begins here has lost nothing
 
 
+@pytest.mark.usefixtures("taken")
 def test_a_topic_that_is_another_one_now_is_refused(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, values(1))

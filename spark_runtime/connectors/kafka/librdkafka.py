@@ -3,8 +3,8 @@
 confluent_kafka makes an object of each message. That, the garbage collector that looks at the objects, and
 taking them apart costs 1.3 microseconds a message, more than decoding it. librdkafka itself gives an array of
 addresses, from which numpy reads lengths and offsets. What is used here of librdkafka is its public interface
-(`rdkafka.h`), from the library that confluent_kafka has loaded. Where that does not work, messages come as
-objects.
+(`rdkafka.h`), from the library that confluent_kafka has loaded. Where that fails, or is off (`SWITCH`),
+messages come as objects.
 
 Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
 """
@@ -12,6 +12,7 @@ Executors read this: it imports nothing of the compiler, and librdkafka only whe
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from cep.jit.foreign import call_each
 from spark_runtime.connectors.kafka.connection import Connection, Noted
 from spark_runtime.connectors.kafka.taking import Failed
 from spark_runtime.connectors.message_logs.log import MessageRange
+
+SWITCH = "CEP_KAFKA_COLUMNS"
+"""Variable of the environment of a worker: with `off`, messages come as objects."""
 
 _CONSUMER, _NO_CLOSE = 1, 8
 _ERROR_BYTES = 512
@@ -227,7 +231,7 @@ def column_taker(
     connection: Connection, settings: Mapping[str, Any], noted: Noted, most: int
 ) -> ColumnTaker | None:
     """Return what takes messages as columns; None: they come as objects. Raises InputError (E0853)."""
-    library = _library()
+    library = None if os.environ.get(SWITCH) == "off" else _library()
     if library is None:
         return None
     try:

@@ -12,6 +12,7 @@ from cep.formats.text.lines import Lines
 from spark_runtime.connectors.kafka.connection import Connection, Noted
 from spark_runtime.connectors.kafka.librdkafka import (
     NOTHING,
+    SWITCH,
     Columns,
     _copied,
     column_taker,
@@ -65,3 +66,9 @@ def test_a_setting_that_librdkafka_does_not_know_lets_messages_come_as_objects()
     assert taker is not None
     taker.close()
     assert column_taker(connection, {**known, "no.such.setting": "1"}, Noted(), 10) is None
+
+
+def test_the_switch_lets_messages_come_as_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SWITCH == "CEP_KAFKA_COLUMNS"
+    monkeypatch.setenv(SWITCH, "off")
+    assert column_taker(Connection("127.0.0.1:1"), {"group.id": "cep"}, Noted(), 10) is None
