@@ -72,7 +72,7 @@ def may_matter(rules: RuleSet, stream: Stream) -> SparkColumn | None:
     programs = [program for program in rules.programs if stream in program.streams]
     if rules.has_silent_windows or any(program.needs_every_event for program in programs):
         return None
-    conditions = []
+    conditions: list[SparkColumn] = []
     for program in programs:
         words = program.local_predicates(stream)
         for predicate in dict.fromkeys(predicate for word in words for predicate in word):

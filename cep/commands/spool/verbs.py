@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,20 +28,48 @@ def spool() -> None:
     """
 
 
+def _listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of where it listens."""
+
+    def given_to(command: Callable[..., None]) -> Callable[..., None]:
+        of_port = click.option(
+            "--port", type=click.IntRange(0, 65535), default=port, show_default=True, help="0: a free one."
+        )
+        help_text = "Address to listen at."
+        return click.option("--host", default="127.0.0.1", show_default=True, help=help_text)(
+            of_port(command)
+        )
+
+    return given_to
+
+
+def _ahead(option: str, most: int, word: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the option of how many messages a server sends ahead."""
+    help_text = f"Messages that may be {word}."
+    return click.option(option, type=click.IntRange(1, most), default=1000, show_default=True, help=help_text)
+
+
 @spool.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: a free one.")
+@_listens(8080)
 @click.option(
     "--token-env",
     metavar="VARIABLE",
     help="Variable of the environment that holds the token which every request must have.",
 )
-@click.option("--max-body", type=size, default="16MiB", show_default=True, help="Limit of one request.")
+@click.option(
+    "--max-body",
+    "max_body_bytes",
+    type=size,
+    default="16MiB",
+    show_default=True,
+    help="Limit of one request.",
+)
 @click.option(
     "--max-connections", type=click.IntRange(1), default=1000, show_default=True, help="Limit of connections."
 )
 @click.option(
     "--max-connections-per-address",
+    "max_connections_of_one",
     type=click.IntRange(1),
     default=250,
     show_default=True,
@@ -57,46 +85,22 @@ def spool() -> None:
 @click.option("--header", "headers", multiple=True, metavar="NAME", help="Keep this header; may be repeated.")
 @click.option(
     "--retry-after",
+    "retry_seconds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
     help="Seconds that a sender is told to wait when there is no room.",
 )
-@click.option("--certificate", type=click.Path(path_type=Path), help="PEM file, for TLS.")
-@click.option("--private-key", type=click.Path(path_type=Path), help="PEM file, if not in the certificate's.")
+@click.option("--certificate", type=click.Path(), default="", help="PEM file, for TLS.")
+@click.option("--private-key", type=click.Path(), default="", help="PEM file, if not in the certificate's.")
 @storage_options
-def http(  # noqa: PLR0913 - an argument for each option
-    storage: Storage,
-    host: str,
-    port: int,
-    token_env: str | None,
-    max_body: int,
-    max_connections: int,
-    max_connections_per_address: int,
-    min_rate: int,
-    headers: tuple[str, ...],
-    retry_after: int,
-    certificate: Path | None,
-    private_key: Path | None,
-) -> None:
+def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **given: Any) -> None:
     """Take messages by HTTP: POST an event, lines of JSON, or a JSON array."""
     from cep.spool.receivers.http import HttpReceiver, HttpSettings
 
-    settings = HttpSettings(
-        host=host,
-        port=port,
-        token=secret(token_env),
-        max_body_bytes=max_body,
-        max_connections=max_connections,
-        max_connections_of_one=max_connections_per_address,
-        min_rate=min_rate,
-        headers=tuple(name.lower() for name in headers),
-        retry_seconds=retry_after,
-        certificate=str(certificate or ""),
-        private_key=str(private_key or ""),
-    )
-
-    listening = _listening(storage, "https" if certificate else "http", host)
+    kept = tuple(name.lower() for name in headers)
+    settings = HttpSettings(token=secret(token_env), headers=kept, **given)
+    listening = _listening(storage, "https" if settings.certificate else "http", settings.host)
     run_spool("http", HttpReceiver(settings, now_us, listening), storage)
 
 
@@ -120,31 +124,14 @@ def _say(storage: Storage) -> Callable[[str], None]:
 @click.option("--queue", required=True, help="Name of the queue, classic or quorum.")
 @server_options("broker", 5672, user="guest", password="guest")  # noqa: S106 - every new broker has it
 @click.option("--virtual-host", default="/", show_default=True, help="Virtual host of the queue.")
-@click.option(
-    "--prefetch",
-    type=click.IntRange(1, 65535),
-    default=1000,
-    show_default=True,
-    help="Messages that may be unacknowledged.",
-)
+@_ahead("--prefetch", 65535, "unacknowledged")
 @storage_options
-def rabbitmq(
-    storage: Storage,
-    server: Server,
-    queue: str,
-    virtual_host: str,
-    prefetch: int,
-) -> None:
+def rabbitmq(storage: Storage, server: Server, **given: Any) -> None:
     """Take the messages of a queue of RabbitMQ."""
     require_package("this protocol", "pika", "rabbitmq")
     from cep.spool.receivers.rabbitmq import RabbitReceiver, RabbitSettings
 
-    settings = RabbitSettings(
-        **server.settings,
-        queue=queue,
-        virtual_host=virtual_host,
-        prefetch=prefetch,
-    )
+    settings = RabbitSettings(**server.settings, **given)
     run_spool("rabbitmq", RabbitReceiver(settings, now_us, _say(storage)), storage)
 
 
@@ -161,40 +148,30 @@ def rabbitmq(
     show_default=True,
     help="0: at most once, 1: at least once.",
 )
-@click.option(
-    "--in-flight",
-    type=click.IntRange(1, 65535),
-    default=1000,
-    show_default=True,
-    help="Messages that may be unacknowledged.",
-)
+@_ahead("--in-flight", 65535, "unacknowledged")
 @storage_options
-def mqtt(
-    storage: Storage,
-    server: Server,
-    topics: tuple[str, ...],
-    client_id: str,
-    qos: int,
-    in_flight: int,
-) -> None:
+def mqtt(storage: Storage, server: Server, **given: Any) -> None:
     """Take the messages of topics of MQTT 5."""
     require_package("this protocol", "paho", "mqtt")
     from cep.spool.receivers.mqtt import MqttReceiver, MqttSettings
 
-    settings = MqttSettings(
-        **server.settings,
-        topics=topics,
-        client_id=client_id,
-        qos=qos,
-        in_flight=in_flight,
-    )
+    settings = MqttSettings(**server.settings, **given)
     run_spool("mqtt", MqttReceiver(settings, now_us, _say(storage)), storage)
 
 
+_buffer = click.option(
+    "--buffer",
+    "buffer_bytes",
+    type=size,
+    default="8MiB",
+    show_default=True,
+    help="What the system keeps for us.",
+)
+
+
 @spool.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8514, show_default=True, help="0: a free one.")
-@click.option("--lines", is_flag=True, help="Each line of a datagram is a message.")
+@_listens(8514)
+@click.option("--lines", "has_lines", is_flag=True, help="Each line of a datagram is a message.")
 @click.option(
     "--as",
     "form",
@@ -204,27 +181,26 @@ def mqtt(
     help="Keep messages as they are, or make events of JSON of text.",
 )
 @click.option("--sequence", default="", metavar="NAME", help="Count gaps by this number in messages of JSON.")
-@click.option("--buffer", type=size, default="8MiB", show_default=True, help="What the system keeps for us.")
+@_buffer
 @storage_options
-def udp(storage: Storage, host: str, port: int, lines: bool, form: str, sequence: str, buffer: int) -> None:
+def udp(storage: Storage, **given: Any) -> None:
     """Take datagrams of UDP."""
     from cep.spool.receivers.udp import UdpReceiver, UdpSettings
 
-    settings = UdpSettings(host, port, form, lines, sequence, buffer)
-    run_spool("udp", UdpReceiver(settings, now_us, _listening(storage, "udp", host)), storage)
+    settings = UdpSettings(**given)
+    run_spool("udp", UdpReceiver(settings, now_us, _listening(storage, "udp", settings.host)), storage)
 
 
 @spool.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8125, show_default=True, help="0: a free one.")
-@click.option("--buffer", type=size, default="8MiB", show_default=True, help="What the system keeps for us.")
+@_listens(8125)
+@_buffer
 @storage_options
-def statsd(storage: Storage, host: str, port: int, buffer: int) -> None:
+def statsd(storage: Storage, **given: Any) -> None:
     """Take metrics of StatsD (UDP): each value becomes an event of JSON."""
     from cep.spool.receivers.udp import UdpReceiver, UdpSettings
 
-    settings = UdpSettings(host, port, "statsd", has_lines=True, buffer_bytes=buffer)
-    run_spool("statsd", UdpReceiver(settings, now_us, _listening(storage, "udp", host)), storage)
+    settings = UdpSettings(form="statsd", has_lines=True, **given)
+    run_spool("statsd", UdpReceiver(settings, now_us, _listening(storage, "udp", settings.host)), storage)
 
 
 @spool.command()
@@ -235,25 +211,20 @@ def statsd(storage: Storage, host: str, port: int, buffer: int) -> None:
 @click.option("--sequence", default="", metavar="NAME", help="Count gaps by this number in messages of JSON.")
 @click.option("--sequence-part", type=click.IntRange(0), help="Count gaps by this part of a message.")
 @click.option(
-    "--high-water", type=click.IntRange(1), default=10_000, show_default=True, help="What the socket keeps."
+    "--high-water",
+    "most",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="What the socket keeps.",
 )
 @storage_options
-def zmq(
-    storage: Storage,
-    connect: tuple[str, ...],
-    bind: tuple[str, ...],
-    kind: str,
-    subscribe: tuple[str, ...],
-    sequence: str,
-    sequence_part: int | None,
-    high_water: int,
-) -> None:
+def zmq(storage: Storage, **given: Any) -> None:
     """Take messages of ZeroMQ."""
     require_package("this protocol", "zmq", "zmq")
     from cep.spool.receivers.zeromq import ZmqReceiver, ZmqSettings
 
-    settings = ZmqSettings(connect, bind, kind, subscribe, sequence, sequence_part, high_water)
-    run_spool("zmq", ZmqReceiver(settings, now_us), storage)
+    run_spool("zmq", ZmqReceiver(ZmqSettings(**given), now_us), storage)
 
 
 @spool.command()
@@ -266,33 +237,15 @@ def zmq(
 )
 @click.option("--container-id", default="", metavar="NAME", help="Name of this client.")
 @server_options("server", 5672)
-@click.option(
-    "--credit",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Messages that may be unsettled.",
-)
+@_ahead("--credit", 100_000, "unsettled")
 @storage_options
-def amqp(
-    storage: Storage,
-    server: Server,
-    address: str,
-    subscription: str,
-    container_id: str,
-    credit: int,
-) -> None:
+def amqp(storage: Storage, server: Server, subscription: str, container_id: str, **given: Any) -> None:
     """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
     if subscription and not container_id:
         raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
     require_package("this protocol", "proton", "amqp")
     from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 
-    settings = AmqpSettings(
-        **server.settings,
-        address=address,
-        subscription=subscription,
-        container_id=container_id,
-        credit=credit,
-    )
+    named = {"subscription": subscription, "container_id": container_id}
+    settings = AmqpSettings(**server.settings, **named, **given)
     run_spool("amqp", AmqpReceiver(settings, now_us, _say(storage)), storage)

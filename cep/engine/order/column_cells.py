@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I64
+from cep.arrays import I64, Mask
 from cep.engine.prepare.columns import lent, whole
 from cep.engine.prepare.predicates import Vector, all_rows, from_arrow, is_all
 from cep.engine.state.strings import StringPool
 from cep.expression import Type
 from cep.program.program import Program
 
-Mask = npt.NDArray[np.bool_]
 Column = tuple[I64, Mask | None]
 """int64[n], and which of the n are known; None: all."""
 

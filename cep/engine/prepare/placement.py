@@ -13,12 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arrays import Mask
 from cep.engine.prepare.columns import whole
 from cep.program.program import STREAM_COLUMN, Program, role_column
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Role, Stream
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I64
+from cep.arrays import I64, Mask
 from cep.engine.kernels.columns.order import pack_bits
 from cep.engine.kernels.functions import compute_rows
 from cep.engine.prepare.columns import is_coded, plain, plain_table, whole
@@ -50,7 +50,6 @@ from cep.program.program import (
 from cep.schema.arrow_types import ARROW_TYPES
 from cep.schema.stream import Stream
 
-Mask = npt.NDArray[np.bool_]
 _INT64_MIN = np.iinfo(np.int64).min
 
 

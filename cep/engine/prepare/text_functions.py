@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.arrays import Mask
 from cep.expression import Type
 from cep.schema.stream import Field
 from cep.schema.text_values import column_from_text
-
-Mask = npt.NDArray[np.bool_]
 
 _INT_MAX = 2**31 - 1
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cep.arrays import I32, I64
+from cep.arrays import I32, I64, Mask
 from cep.engine.kernels.columns.order import clear_bit, rows_with
 from cep.engine.order.column_cells import ColumnCells, arrow_of
 from cep.engine.order.ordering import OrderedEvents
@@ -30,8 +29,6 @@ from cep.program.fingerprint import joined_meanings
 from cep.program.identity import FINGERPRINT_BYTES
 from cep.program.program import Program, bits_column
 from cep.program.tables import table_name
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Context:

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
-from cep.spool.receivers.protocol import ServerSettings
+from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "proton"
@@ -52,26 +51,8 @@ class AmqpSettings(ServerSettings):
     credit: int = 1000
 
 
-class AmqpReceiver:
-    """See `Receiver`. All calls of proton are of the thread of `run`.
-
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    say
-        Gets a sentence when the connection is lost.
-    """
-
-    def __init__(
-        self,
-        settings: AmqpSettings,
-        now_us: Callable[[], int],
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.settings = settings
-        self.now_us = now_us
-        self.say = say
+class AmqpReceiver(ServerReceiver[AmqpSettings]):
+    """See `Receiver`. All calls of proton are of the thread of `run`."""
 
     def check(self) -> None:
         """Connect and attach; raises InputError. From now on the server keeps messages for a subscription."""

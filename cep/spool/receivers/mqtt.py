@@ -7,7 +7,6 @@ only copy of it; paho holds it in memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
-from cep.spool.receivers.protocol import ServerSettings
+from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "paho"
@@ -53,26 +52,10 @@ class MqttSettings(ServerSettings):
     in_flight: int = 1000
 
 
-class MqttReceiver:
-    """See `Receiver`. Messages come in a thread of paho; they are offered and acknowledged in that of `run`.
+class MqttReceiver(ServerReceiver[MqttSettings]):
+    """See `Receiver`. Messages come in a thread of paho; that of `run` offers and acknowledges them."""
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    say
-        Gets a sentence when the connection is lost.
-    """
-
-    def __init__(
-        self,
-        settings: MqttSettings,
-        now_us: Callable[[], int],
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.settings = settings
-        self.now_us = now_us
-        self.say = say
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._pending: list[Any] = []

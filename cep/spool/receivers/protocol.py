@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from cep.spool.intake import Intake
 
@@ -32,6 +33,26 @@ class ServerSettings:
     def where(self) -> str:
         """The server, for messages."""
         return f"{self.host}:{self.port}"
+
+
+S = TypeVar("S", bound=ServerSettings)
+
+
+@dataclass(eq=False)
+class ServerReceiver(Generic[S]):
+    """What all receivers have that connect to a server.
+
+    Parameters
+    ----------
+    now_us
+        The wall clock: microseconds since 1970.
+    say
+        Gets a sentence when the connection is lost, or works again.
+    """
+
+    settings: S
+    now_us: Callable[[], int]
+    say: Callable[[str], None] = lambda text: None
 
 
 class Receiver(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
-from cep.spool.receivers.protocol import ServerSettings
+from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
 from cep.spool.segments import Batch
 
 PACKAGE = "pika"
@@ -41,26 +40,10 @@ class RabbitSettings(ServerSettings):
     prefetch: int = 1000
 
 
-class RabbitReceiver:
-    """See `Receiver`. All calls of pika are of the thread of `run`.
+class RabbitReceiver(ServerReceiver[RabbitSettings]):
+    """See `Receiver`. All calls of pika are of the thread of `run`."""
 
-    Parameters
-    ----------
-    now_us
-        The wall clock: microseconds since 1970.
-    say
-        Gets a sentence when the connection is lost, and when it is there again.
-    """
-
-    def __init__(
-        self,
-        settings: RabbitSettings,
-        now_us: Callable[[], int],
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.settings = settings
-        self.now_us = now_us
-        self.say = say
+    def __post_init__(self) -> None:
         self._pending: list[tuple[int, bytes, Any, Any]] = []
 
     def check(self) -> None:

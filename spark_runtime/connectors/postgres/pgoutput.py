@@ -19,9 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cep.arrays import I64, Mask
-
-U8 = npt.NDArray[np.uint8]
+from cep.arrays import I64, U8, Mask
 
 HEAD = 8
 """Bytes of the LSN in front of each message."""
