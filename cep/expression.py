@@ -328,13 +328,6 @@ def substitute(expression: Expression, replacements: Mapping[str, Expression]) -
     )
 
 
-def substitute_roles(expression: Expression, replacements: Mapping[int, Expression]) -> Expression:
-    """Return `expression` with the tests of the role numbers in `replacements` replaced."""
-    return rebuild(
-        expression, lambda leaf: replacements.get(leaf.number, leaf) if isinstance(leaf, RoleTest) else leaf
-    )
-
-
 def is_local(expression: Expression) -> bool:
     """Return whether `expression` reads only the event under test."""
     return not any(isinstance(node, Aggregate) for node in walk(expression))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cep.program.program import OUTCOME, TIMEOUT
-from cep.testing import LETTERS, LetterRule, read_letters
+from tests.letters import LETTERS, LetterRule, read_letters
 
 _SHOWN = 4
 """Events of one variable that are shown at most."""

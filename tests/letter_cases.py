@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cep.schema.stream import Stream
-from cep.testing import KEYS, LETTERS, LetterRule
+from tests.letters import KEYS, LETTERS, LetterRule
 
 
 @dataclass(frozen=True, slots=True)

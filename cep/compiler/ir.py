@@ -278,11 +278,6 @@ class Skip:
     variable: str | None = None
     members: tuple[str, ...] = ()  # of `variable`, where it is a subset
 
-    @property
-    def targets(self) -> tuple[str | None, ...]:
-        """The variables of the pattern that `variable` stands for."""
-        return self.members or (self.variable,)
-
 
 @dataclass(frozen=True, slots=True)
 class Subset:

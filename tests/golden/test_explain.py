@@ -16,7 +16,7 @@ from cep.explain import picture
 from cep.explain.explain import explain
 from cep.explain.stages import STAGES, show_stages
 from cep.rulebook import compile_rulebook, load_rulebook
-from cep.testing import LETTERS, LetterRule
+from tests.letters import LETTERS, LetterRule
 
 _RULES = Path(__file__).parents[2] / "rules"
 _FOLDER = Path(__file__).parent / "explain"

@@ -314,7 +314,9 @@ def _skip_target(skip: ir.Skip, assignment: Assignment) -> int | None:
     if skip.kind is ir.SkipKind.PAST_LAST:
         return assignment[-1][1] + 1
     if skip.kind in (ir.SkipKind.TO_FIRST, ir.SkipKind.TO_LAST):
-        positions = [position for variable, position in assignment if variable in skip.targets]
+        positions = [
+            position for variable, position in assignment if variable in (skip.members or (skip.variable,))
+        ]
         if positions:
             return positions[0] if skip.kind is ir.SkipKind.TO_FIRST else positions[-1]
     return None

@@ -26,8 +26,9 @@ from cep.errors import Source, StateError
 from cep.local.given_events import event_table
 from cep.program.program import OUTCOME, TIMEOUT
 from cep.rule_set import Corrections, RuleSet
-from cep.testing import LETTERS, find_matches, read_letters
+from cep.testing import find_matches
 from tests.chain_cases import ChainCase, read_chains
+from tests.letters import LETTERS, read_letters
 from tests.oracle import Match
 from tests.oracle.chains import find_chained
 

@@ -11,7 +11,8 @@ import pytest
 
 from cep.errors import RuleError
 from cep.schema.stream import Field, Stream
-from cep.testing import LetterRule, find_matches, match_letters, read_letters
+from cep.testing import find_matches
+from tests.letters import LetterRule, match_letters, read_letters
 
 CARDS = Stream(
     "transactions",

@@ -452,19 +452,22 @@ class RuleReader:
                 if clause in self.seen or clause in self.meant:
                     continue
                 if clause != "PATTERN" or "WINDOW" not in self.seen:
-                    self.parser.diagnostics.append(
-                        self.parser.problem(
-                            "E0106",
-                            f"rule `{self.name.text}` has no {_spelled(clause)}",
-                            self.name.span,
-                            f"does not say {need}",
-                            f"add: {_MISSING.get(clause, FORMS[clause])}",
-                        )
-                    )
+                    self._lacks("rule", clause, need, _MISSING.get(clause, FORMS[clause]))
         if not sound or problems or self.name is None or not self.streams or not self.key or pattern is None:
             return None
+        return self._rule(self.name, pattern, span)
+
+    def _lacks(self, kind: str, clause: str, need: str, form: str) -> None:
+        """Report a clause that is missing."""
+        assert self.name is not None
+        message = f"{kind} `{self.name.text}` has no {_spelled(clause)}"
+        found = self.parser.problem("E0106", message, self.name.span, f"does not say {need}", f"add: {form}")
+        self.parser.diagnostics.append(found)
+
+    def _rule(self, name: ast.Name, pattern: ast.Pattern, span: Span) -> ast.Rule:
+        """Return what was read."""
         return ast.Rule(
-            name=self.name,
+            name=name,
             title=self.title,
             severity=self.severity,
             tags=self.tags,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -95,34 +96,8 @@ class ViewReader(RuleReader):
         }
         for clause, need in lacking.items():
             if clause not in self.seen:
-                self.parser.diagnostics.append(
-                    self.parser.problem(
-                        "E0106",
-                        f"view `{self.name.text}` has no {clause}",
-                        self.name.span,
-                        f"does not say {need}",
-                        f"add: {FORMS[clause] if clause != 'FROM' else 'FROM table'}",
-                    )
-                )
+                self._lacks("view", clause, need, FORMS[clause] if clause != "FROM" else "FROM table")
         if not sound or not self.key or not self.streams or not self.measures:
             return None
-        return ast.Rule(
-            name=self.name,
-            title=self.title,
-            severity=self.severity,
-            tags=self.tags,
-            streams=self.streams,
-            matches=self.matches,
-            key=self.key,
-            pattern=ast.Step(ast.Name("", span), span),
-            window=None,
-            definitions=(),
-            measures=self.measures,
-            mode=None,
-            skip=None,
-            source=self.parser.source,
-            span=span,
-            joins=tuple(self.joins.joins),
-            where=self.where,
-            is_view=True,
-        )
+        rule = self._rule(self.name, ast.Step(ast.Name("", span), span), span)
+        return replace(rule, where=self.where, is_view=True)

@@ -17,8 +17,6 @@ from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
 from cep.spool.segments import Batch
 
-PACKAGE = "proton"
-
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
 _RECONNECT_SECONDS = 1.0

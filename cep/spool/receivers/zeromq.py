@@ -16,8 +16,6 @@ from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.sequence import Sequences, json_number, number_of
 from cep.spool.segments import MAX_MESSAGE_BYTES, Batch
 
-PACKAGE = "zmq"
-
 _POLL_MS = 100
 _POLL_SECONDS = 0.1
 _MOST_MESSAGES, _MOST_BYTES = 5_000, 4 << 20
