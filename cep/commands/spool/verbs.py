@@ -239,13 +239,12 @@ def zmq(storage: Storage, **given: Any) -> None:
 @server_options("server", 5672)
 @_ahead("--credit", 100_000, "unsettled")
 @storage_options
-def amqp(storage: Storage, server: Server, subscription: str, container_id: str, **given: Any) -> None:
+def amqp(storage: Storage, server: Server, **given: Any) -> None:
     """Take messages of AMQP 1.0: ActiveMQ Artemis, Azure Service Bus."""
-    if subscription and not container_id:
+    if given["subscription"] and not given["container_id"]:
         raise click.UsageError("--subscription needs --container-id: a subscription belongs to a client")
     require_package("this protocol", "proton", "amqp")
     from cep.spool.receivers.amqp import AmqpReceiver, AmqpSettings
 
-    named = {"subscription": subscription, "container_id": container_id}
-    settings = AmqpSettings(**server.settings, **named, **given)
+    settings = AmqpSettings(**server.settings, **given)
     run_spool("amqp", AmqpReceiver(settings, now_us, _say(storage)), storage)
