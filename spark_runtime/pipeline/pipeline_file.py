@@ -116,7 +116,7 @@ class LateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
+class OfAllSources:
     """What all sources have, besides `stream` or `table` and `format`."""
 
     idle_after_s: float | None = declared.duration(None, "s", name="idle_after")
@@ -286,7 +286,7 @@ class _Reader:
             return None
         name, source = chosen
         settings = Settings(self.document, self.folder, node, "`source`", found)
-        spec, idle_after_s = source.spec(settings), read(_Common, settings).idle_after_s
+        spec, idle_after_s = source.spec(settings), read(OfAllSources, settings).idle_after_s
         return None if spec is None else SourceEntry(name, stream, spec, idle_after_s, is_table)
 
     def _sinks(self, node: yaml.Node) -> tuple[SinkSpec, ...] | None:
@@ -437,6 +437,8 @@ class _Reader:
         texts = self.document.texts(node, "`rules`")
         if texts is None:
             return None
+        if not texts:
+            self.document.problem("E0404", "the pipeline has no rules", node, "empty", "add: - rules.cep")
         paths: list[Path] = []
         for text, place in texts:
             names = sorted(glob(str(self.folder / text))) if has_magic(text) else [str(self.folder / text)]

@@ -57,3 +57,14 @@ def test_tables_are_declared_in_the_file_without_streams(tmp_path: Path) -> None
         "mode: batch\n",
     )
     assert list(pipeline.rules.inputs) == ["a"]
+
+
+def test_no_rules_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuleError) as caught:
+        loaded(tmp_path, re.sub(r"^rules: \[.*\]$", "rules: []", EXAMPLE, flags=re.MULTILINE))
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.title, problem.help) == (
+        "E0404",
+        "the pipeline has no rules",
+        "add: - rules.cep",
+    )
