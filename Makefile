@@ -4,8 +4,8 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check servers versions fuzz fuzz-text fuzz-readers sweep bench docs lock \
-	clean java
+.PHONY: help demo payments test test-servers check quick servers versions lowest pythons fuzz fuzz-text \
+	fuzz-readers sweep bench docs lock clean java
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -30,6 +30,15 @@ check: $(SET_UP)  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# Of the random cases: those that compare the engine with the oracle, one test for each kind of rules.
+RANDOM := tests/property/test_engine.py::test_engine_reports_what_the_oracle_reports \
+	tests/property/test_window_rules.py::test_window_rules_have_the_rows_of_the_oracle \
+	tests/property/test_tables.py::test_the_engine_reports_what_the_oracle_reports_of_tables \
+	tests/property/test_chains.py::test_rules_over_rules_report_what_the_oracle_reports
+
+quick: check  ## check, then run the tests that need no Spark, no server and no Java: two minutes
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not spark" tests/unit tests/golden $(RANDOM) $(ARGS)
+
 test-servers: servers  ## fetch the servers, then run the tests that were left out without them
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)
 
@@ -38,6 +47,12 @@ servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 
 versions: java  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)
+
+lowest: $(SET_UP)  ## try the lowest versions of packages that pyproject.toml allows: tests/unit, some of Spark
+	$(BIN)/python -m tests.e2e.environments lowest
+
+pythons: $(SET_UP)  ## run tests/unit with the other supported Pythons that this machine has
+	$(BIN)/python -m tests.e2e.environments pythons
 
 fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
 	$(BIN)/python -m tests.property $(or $(ARGS),--minutes 10)
@@ -65,7 +80,7 @@ docs: .venv/.docs  ## build the site of docs/ in out/site, check its links
 lock:  ## choose the newest packages pyproject.toml allows and pin them (needs python3.11)
 	python3.11 -m venv .venv-lock
 	.venv-lock/bin/pip install --quiet --disable-pip-version-check pip-tools
-	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes $(foreach extra,spark kafka postgres delta rabbitmq nats kinesis avro protobuf mqtt zmq dev,--extra $(extra)) --strip-extras --allow-unsafe \
+	.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra all --extra dev --strip-extras --allow-unsafe \
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
