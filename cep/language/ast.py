@@ -196,7 +196,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """All parts, one after the other, in any order: ``p & q`` by NEXT, ``PERMUTE(p, q)`` by STRICT joints."""
+    """All parts, one after another, in any order: ``p & q`` by NEXT, ``PERMUTE(p, q)`` by STRICT joints."""
 
     parts: tuple[Pattern, ...]
     joint: Joint
@@ -307,10 +307,10 @@ class JoinPair:
 
 
 class JoinKind(StrEnum):
-    """Which rows of two sides are there without a row of the other side."""
+    """Which rows of two sides exist without a row of the other side."""
 
     INNER = "JOIN"  # none
-    LEFT = "LEFT JOIN"  # of what stands before
+    LEFT = "LEFT JOIN"  # of what precedes
     RIGHT = "RIGHT JOIN"  # of the table
     FULL = "FULL JOIN"  # of both
 
@@ -321,7 +321,7 @@ OUTER = (JoinKind.RIGHT, JoinKind.FULL)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """``[LEFT | RIGHT | FULL] JOIN table ON pair AND pair ...``; only a view tells the kinds apart."""
+    """``[LEFT | RIGHT | FULL] JOIN table ON pair AND pair ...``; only a view distinguishes the kinds."""
 
     table: Name
     pairs: tuple[JoinPair, ...]
@@ -365,7 +365,7 @@ class Mode(StrEnum):
 
 
 class SkipTarget(StrEnum):
-    """Where matching goes on, as written."""
+    """Where matching continues, as written."""
 
     PAST_LAST_EVENT = "PAST LAST EVENT"
     TO_NEXT_EVENT = "TO NEXT EVENT"
@@ -445,7 +445,7 @@ class Windowing:
     """The clause WINDOW. `length_us` is the length; of SESSION the gap.
 
     HOPPING has `every_us`, TUMBLING and HOPPING may have `offset_us`, TUMBLING a `zone`, SESSION `most_us`
-    (MAX). `table` is behind FOR EACH.
+    (MAX). `table` is after FOR EACH.
     """
 
     kind: WindowKind
@@ -470,8 +470,8 @@ class Subset:
 class Rule:
     """One rule; None or empty where a clause was left out.
 
-    `matches` are the places in `streams` that MATCHES OF stands before: these are names of rules. A name
-    behind the first of them is that of a rule or of a stream.
+    `matches` are the places in `streams` that MATCHES OF precedes: these are names of rules. A name
+    after the first of them is that of a rule or of a stream.
     A window rule has a `windowing`, and its pattern is a step without a name. So is the pattern of a view
     (`is_view`), whose FROM names a table. Its KEY is in `key`, what it SELECTs in `measures`.
     """

@@ -72,7 +72,7 @@ class Cursor:
         self.reserved_words: set[str] = set()  # that were refused as names in this rule
         self.window_at: int | None = None  # of the rule that is being read, if it has one: its clause WINDOW
         self.has_pattern = False  # whether this rule has the clause PATTERN
-        self.clause_at = 0  # behind the first word of the clause that is being read
+        self.clause_at = 0  # after the first word of the clause that is being read
         self.is_view = False  # whether what is being read is a view
 
     @property
@@ -92,7 +92,7 @@ class Cursor:
         return self.tokens[min(self.at + by, len(self.tokens) - 1)]
 
     def take(self) -> Token:
-        """Return the token at the cursor and go on; the end is never passed."""
+        """Return the token at the cursor and continue; the end is never passed."""
         token = self.now
         if token.kind is not Lexeme.END:
             self.at += 1
@@ -115,11 +115,11 @@ class Cursor:
         return self.take() if self.now.word in words else None
 
     def expect_sign(self, sign: str, instead: str = "") -> Token:
-        """Take `sign`, or refuse what is there; `instead` says what could stand here."""
+        """Take `sign`, or refuse the next token; `instead` says what could be here."""
         return self.accept_sign(sign) or self.unexpected(instead or f"`{sign}`")
 
     def expect_word(self, word: str) -> Token:
-        """Take the keyword `word`, or refuse what is there."""
+        """Take the keyword `word`, or refuse the next token."""
         return self.accept_word(word) or self.unexpected(word)
 
     def span_from(self, start: int) -> Span:
@@ -179,7 +179,7 @@ class Cursor:
             )
 
     def refuse_open_bracket(self) -> None:
-        """Refuse the innermost bracket of the clause that is open here, if no sign behind it closes it."""
+        """Refuse the innermost bracket of the clause that is open here, if no sign after it closes it."""
         opening = innermost_open(self.tokens, self.clause_at, self.at)
         if opening is None:
             return
@@ -202,7 +202,7 @@ class Cursor:
         )
 
     def refuse_closing_bracket(self) -> None:
-        """Refuse a bracket that closes none, where a clause could begin."""
+        """Refuse a bracket that closes none, where a clause could start."""
         if not self.is_sign(*CLOSING.values()):
             return
         self.fail(
@@ -214,7 +214,7 @@ class Cursor:
         )
 
     def _ends_brackets(self) -> bool:
-        """Return whether no bracket that was opened before the cursor is closed behind it."""
+        """Return whether no bracket that was opened before the cursor is closed after it."""
         if self.now.text == "," and self.ahead(2).word == "AS" and self.ahead().kind is not Lexeme.NUMBER:
             return True  # one more definition
         if self.now.word == "WITHIN" and self.syntax is Syntax.PATTERN:  # groups have it, too
@@ -316,7 +316,7 @@ class Cursor:
         return self.starts_clause() and goes_on(self.now, self.ahead())
 
     def starts_clause(self) -> bool:
-        """Return whether the current token begins a clause, wherever a name could stand instead."""
+        """Return whether the current token starts a clause, wherever a name could be instead."""
         word = self.now.word
         if self.at > 0 and self.tokens[self.at - 1].text == ".":
             return False
@@ -332,7 +332,7 @@ class Cursor:
         )
 
     def is_first_of_line(self) -> bool:
-        """Return whether no other token stands before the current one on its line."""
+        """Return whether no other token precedes the current one on its line."""
         return self.begins_line(self.at)
 
     def begins_line(self, at: int) -> bool:
@@ -340,7 +340,7 @@ class Cursor:
         return at == 0 or "\n" in self.source.text[self.tokens[at - 1].end : self.tokens[at].start]
 
     def begins_view(self) -> bool:
-        """Return whether a view begins here: elsewhere VIEW is a name."""
+        """Return whether a view starts here: elsewhere VIEW is a name."""
         if self.now.word != "VIEW" or self.ahead().kind not in (Lexeme.QUOTED, Lexeme.WORD):
             return False
         return self.at == 0 or (self.is_first_of_line() and self.ahead(2).word in _BEHIND_VIEW)
@@ -424,7 +424,7 @@ class Cursor:
         )
 
     def _compact(self) -> str:
-        """Return the number at the cursor and the word right behind it: ``1h30m`` is these two tokens."""
+        """Return the number at the cursor and the word directly after it: ``1h30m`` is these two tokens."""
         word = self.ahead()
         if word.kind is not Lexeme.WORD or word.start != self.now.end:
             return ""
@@ -486,7 +486,7 @@ class Cursor:
         return length_us
 
     def is_like_unit(self) -> bool:
-        """Return whether a word that is nearly a unit of time stands behind a number."""
+        """Return whether a word that is nearly a unit of time follows a number."""
         word = self.now.word
         if self.tokens[self.at - 1].kind is not Lexeme.NUMBER or not self.is_name() or self.starts_clause():
             return False
@@ -531,7 +531,7 @@ class Cursor:
 
 
 def goes_on(word: Token, after: Token) -> bool:
-    """Return whether what follows `word` could be the rest of the clause that begins with it."""
+    """Return whether what follows `word` could be the rest of the clause that starts with it."""
     is_name = after.kind is Lexeme.QUOTED or (after.kind is Lexeme.WORD and after.word not in RESERVED)
     match word.word:
         case "RULE" | "FROM" | "SUBSET" | "DEFINE":

@@ -186,7 +186,7 @@ class Over:
     """What is written after OVER.
 
     `length_us` is its time, or `count` its number of events; ALL has neither. TUMBLING may have `offset_us`
-    and `zone`. `step_us` is the time behind BY, at `step_span`: LAST and PREVIOUS may have it, if they have a
+    and `zone`. `step_us` is the time after BY, at `step_span`: LAST and PREVIOUS may have it, if they have a
     time.
     """
 

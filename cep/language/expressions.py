@@ -373,7 +373,7 @@ class ExpressionReader(Cursor):
     def windowed(
         self, name: ast.Name, args: tuple[ast.Expression, ...], *, is_distinct: bool
     ) -> ast.Expression:
-        """Read ``[FILTER (WHERE condition)] OVER window`` behind a function; window rules have no OVER."""
+        """Read ``[FILTER (WHERE condition)] OVER window`` after a function; window rules have no OVER."""
         condition = None
         if self.accept_word("FILTER"):
             self.deeper(self.take())

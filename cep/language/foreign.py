@@ -122,7 +122,7 @@ def foreign_name(name: str, a: str, b: str) -> str | None:
 
 
 def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign | None:
-    """Return the piece of another language that the token at `at`, which cannot stand there, belongs to."""
+    """Return the piece of another language that the token at `at`, which cannot be there, belongs to."""
     token = tokens[at]
     if syntax is Syntax.CLAUSE or token.kind is Lexeme.END:
         return None
@@ -150,7 +150,7 @@ def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign |
 
 
 def _condition(tokens: Sequence[Token], at: int) -> Foreign | None:
-    """Return ``[amount > 3]`` or ``(amount > 3)`` beside a step, in which the token at `at` cannot stand."""
+    """Return ``[amount > 3]`` or ``(amount > 3)`` next to a step, in which the token at `at` cannot be."""
     opening = next((place for place in (at, at - 1, at - 2) if tokens[place].text in ("[", "(")), None)
     closing = None if opening is None else _closing(tokens, opening)
     if opening is None or closing is None:
@@ -186,7 +186,7 @@ def _compares(token: Token) -> bool:
 
 
 def _is_value(tokens: Sequence[Token]) -> bool:
-    """Return whether tokens behind a comparison are a value, and not a step of a pattern."""
+    """Return whether tokens after a comparison are a value, and not a step of a pattern."""
     if tokens[0].kind in (Lexeme.NUMBER, Lexeme.TEXT) or tokens[0].text in ("-", "("):
         return True
     return tokens[0].word in ("TRUE", "FALSE", "NULL", "NOT") or tokens[-1].text == "."
@@ -247,7 +247,7 @@ def _ends_element(token: Token) -> bool:
 
 
 def _adjacent(tokens: Sequence[Token]) -> str:
-    """Return the text of signs that stand directly one after the other; empty if they are anything else."""
+    """Return the text of signs that follow each other directly; empty if they are anything else."""
     if any(token.kind not in (Lexeme.SIGN, Lexeme.BAD) for token in tokens):
         return ""
     if any(left.end != right.start for left, right in pairwise(tokens)):

@@ -20,7 +20,7 @@ _FROM = re.compile(r"\sFROM\s", re.IGNORECASE)
 
 
 class FrontEnd(Protocol):
-    """Reads rules of one language. It runs on the driver only, and never raises for what a text has in it."""
+    """Reads rules of one language. It runs on the driver only, and never raises for what a text contains."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class _RuleText:
         """Say whether a text says PATTERN, or RULE or VIEW and later FROM: no path has them as words."""
         if _PATTERN.search(text):
             return True
-        begin = _BEGIN.search(text)  # two searches: one for both would begin anew at each RULE of a text
+        begin = _BEGIN.search(text)  # two searches: one for both would start again at each RULE of a text
         return begin is not None and _FROM.search(text, begin.end()) is not None
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:

@@ -151,7 +151,7 @@ class _Parser(PatternReader):
         return len(self.reserved_words) == n_reserved
 
     def begins_rule(self) -> bool:
-        """Return whether a rule or a view begins here."""
+        """Return whether a rule or a view starts here."""
         return self.now.word == "RULE" or self.begins_view()
 
     def rule(self) -> ast.Rule | None:

@@ -54,7 +54,7 @@ class PatternReader(ExpressionReader):
         return ast.Permutation(tuple(parts), ast.Joint.NEXT, self.span_from(start))
 
     def sequence(self) -> ast.Pattern:
-        """Read elements and the joints between them, behind an anchor if there is one."""
+        """Read elements and the joints between them, after an anchor if there is one."""
         start = self.now.start
         if self.accept_sign("^"):
             if self.is_sign("->", "->>", "["):
@@ -228,7 +228,7 @@ class PatternReader(ExpressionReader):
         return dataclasses.replace(body, span=span) if window is None else ast.Group(body, window, span)
 
     def begins_quantifier(self) -> bool:
-        """Return whether a quantifier is next; a joint right before it is the one inside it."""
+        """Return whether a quantifier is next; a joint directly before it is the one inside it."""
         by = self.joint_size()
         token = self.ahead(by)
         if token.text == "{" and self.ahead(by + 1).text == "-":  # exclusion

@@ -67,7 +67,7 @@ def print_rule(rule: ast.Rule) -> str:
 
 
 def _source(rule: ast.Rule, number: int) -> str:
-    """Return a name in FROM; MATCHES OF stands before the name of a rule."""
+    """Return a name in FROM; MATCHES OF precedes the name of a rule."""
     return f"{'MATCHES OF ' if number in rule.matches else ''}{_name(rule.streams[number])}"
 
 
@@ -120,7 +120,7 @@ def _key_part(part: ast.KeyPart) -> str:
 
 
 def _definition_head(definition: ast.Definition) -> str:
-    """Return what stands before AS."""
+    """Return what precedes AS."""
     head = _name(definition.variable)
     if definition.stream is not None:
         head += f" ON {_name(definition.stream)}"
@@ -230,7 +230,7 @@ def _quantifier(least: int, most: int | None) -> str:
 
 
 def print_expression(node: ast.Expression) -> str:  # noqa: C901, PLR0912 - a case for each kind of node
-    """Return the text of an expression; operands that are not simple stand in parentheses."""
+    """Return the text of an expression; operands that are not simple are in parentheses."""
     match node:
         case ast.Constant():
             return _constant(node)
@@ -300,7 +300,7 @@ def _windowed(node: ast.Windowed) -> str:
 
 
 def print_windowing(windowing: ast.Windowing) -> str:
-    """Return what stands behind WINDOW."""
+    """Return what follows WINDOW."""
     gap = " GAP" if windowing.kind is ast.WindowKind.SESSION else ""
     text = f"{windowing.kind}{gap} {print_duration(windowing.length_us)}"
     if windowing.every_us is not None:

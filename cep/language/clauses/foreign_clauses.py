@@ -86,7 +86,7 @@ def _key_instead(cursor: Cursor) -> Instead:
 
 
 def _alias(cursor: Cursor) -> ForeignClause | None:
-    """Return ``AS t`` or ``t`` behind the name of a stream, if it is there."""
+    """Return ``AS t`` or ``t`` after the name of a stream, if it exists."""
     first = cursor.now
     by = 1 if first.word == "AS" else 0
     alias, behind = cursor.ahead(by), cursor.ahead(by + 1)

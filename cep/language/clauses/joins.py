@@ -11,7 +11,7 @@ _HELP = f"write {JOIN_FORM}"
 
 
 class JoinClauses:
-    """Reads these clauses, each behind its first word, into `joins`. A rule may have several."""
+    """Reads these clauses, each after its first word, into `joins`. A rule may have several."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor

@@ -11,7 +11,7 @@ _BEFORE_WHERE = ("FROM", "JOIN", "PARTITION")
 
 
 def refuse_without_window(parser: Cursor, token: Token, clause: str = "") -> None:
-    """Refuse HAVING, and WHERE at the beginning of a line or behind FROM, in a rule that has no WINDOW."""
+    """Refuse HAVING, and WHERE at the start of a line or after FROM, in a rule that has no WINDOW."""
     is_clause = parser.is_first_of_line() or clause in _BEFORE_WHERE
     if token.word != "HAVING" and not (token.word == "WHERE" and is_clause):
         return

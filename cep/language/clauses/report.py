@@ -21,7 +21,7 @@ _OVERFLOW_HELP = "write DROP OLDEST, DROP NEWEST or FAIL"
 
 
 class ReportClauses:
-    """Reads these clauses, each behind its first word, into `report`."""
+    """Reads these clauses, each after its first word, into `report`."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor

@@ -38,7 +38,7 @@ _LATER_CLAUSES = {
 
 
 class RuleReader:
-    """Collects the clauses of one rule; each is there at most once, in any order."""
+    """Collects the clauses of one rule; each occurs at most once, in any order."""
 
     def __init__(self, parser: PatternReader) -> None:
         self.parser = parser
@@ -90,7 +90,7 @@ class RuleReader:
         self.name = self.parser.name("the rule's name")
 
     def read_clause(self) -> None:
-        """Read the clause that begins now."""
+        """Read the clause that starts now."""
         parser = self.parser
         token = parser.now
         span = Span(token.start, token.end)
@@ -121,7 +121,7 @@ class RuleReader:
         self.clauses[token.word]()
 
     def _begins_second_rule(self) -> bool:
-        """Return whether a second rule begins here: its clauses follow, now or a few words on, once more."""
+        """Return whether a second rule starts here: its clauses follow, now or some words later."""
         if not self.seen.keys() >= _NECESSARY:
             return False
         parser = self.parser

@@ -9,7 +9,7 @@ from cep.language.cursor import Cursor
 
 
 def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]:
-    """Read ``logins, MATCHES OF scan, ...`` behind FROM.
+    """Read ``logins, MATCHES OF scan, ...`` after FROM.
 
     MATCHES is a name, too: ``FROM matches`` reads a stream of this name.
 
@@ -18,7 +18,7 @@ def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]
     names
         All names, in the order of the text.
     marked
-        The places in `names` that MATCHES OF stands before.
+        The places in `names` that MATCHES OF precedes.
     """
     names: list[ast.Name] = []
     marked: list[int] = []

@@ -23,7 +23,7 @@ _INSTEAD = {
 
 
 class ViewReader(RuleReader):
-    """Collects the clauses of one view; each but JOIN is there at most once, in any order."""
+    """Collects the clauses of one view; each but JOIN occurs at most once, in any order."""
 
     def __init__(self, parser: PatternReader) -> None:
         super().__init__(parser)

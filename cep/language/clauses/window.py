@@ -1,4 +1,4 @@
-"""The clauses of window rules: WINDOW, WHERE and HAVING, and which other clauses cannot stand beside them."""
+"""The clauses of window rules: WINDOW, WHERE and HAVING, and which other clauses cannot be next to them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _EVERY_HELP = (
 
 
 def find_window(tokens: list[Token], at: int) -> tuple[int | None, bool]:
-    """Return the place of the clause WINDOW in the rule whose tokens begin at `at`, and if it has a PATTERN.
+    """Return the place of the clause WINDOW in the rule whose tokens start at `at`, and if it has a PATTERN.
 
     In a rule without a PATTERN the word is the clause, whatever kind follows: a rule has one of the two.
     """
@@ -73,7 +73,7 @@ def find_window(tokens: list[Token], at: int) -> tuple[int | None, bool]:
 
 
 class WindowClauses:
-    """Reads these clauses, each behind its first word."""
+    """Reads these clauses, each after its first word."""
 
     def __init__(self, parser: PatternReader) -> None:
         self.parser = parser

@@ -1,4 +1,4 @@
-"""Patterns of Esper, Siddhi and EQL -> a rule: steps one after the other, each with its condition."""
+"""Patterns of Esper, Siddhi and EQL -> a rule: steps one after another, each with its condition."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Language(NamedTuple):
 
 
 def _pattern(text: str) -> Callable[[str, str], bool]:
-    """Return the test whether a text has this pattern; ``^`` is the begin of a line."""
+    """Return the test whether a text has this pattern; ``^`` is the start of a line."""
     form = re.compile(text, re.IGNORECASE | re.MULTILINE)
     return lambda _, whole: form.search(whole) is not None
 
@@ -161,9 +161,9 @@ _NAMED_RULE = re.compile(
 
 
 def other_language(text: str) -> OtherLanguage | None:
-    """Return the language of a text that does not begin with RULE or VIEW; None: it is none of these.
+    """Return the language of a text that does not start with RULE or VIEW; None: it is none of these.
 
-    A text in which a rule begins somewhere is not in another language.
+    A text in which a rule starts somewhere is not in another language.
     """
     start = _first_place(text)
     whole = text[start : start + MAX_LOOKED_AT]
@@ -188,7 +188,7 @@ def other_language(text: str) -> OtherLanguage | None:
 
 
 def _first_place(text: str) -> int:
-    """Return where `text` begins, behind white space and comments of any language."""
+    """Return where `text` starts, after white space and comments of any language."""
     at = 0
     while True:
         blanks = _BLANKS.match(text, at)
