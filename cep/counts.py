@@ -73,14 +73,14 @@ class Counts:
     partitions
         By source partition the latest event time, where a source has several.
     latest_late
-        By stream how far the most late event was behind.
+        By stream how far the most late event was late.
     records
         By stream how many records were of it, before any was refused.
     absent
         By stream and column (`absent_name`) how many of them were among records that lack its field, as far
-        as they were looked at.
+        as they were examined.
     looked_at
-        By stream how many of those records were looked at.
+        By stream how many of those records were examined.
     instead
         By stream and column what they have instead; the first text counts.
     clocks
@@ -158,7 +158,7 @@ class Counts:
 
     @property
     def absent_columns(self) -> list[tuple[str, str]]:
-        """Streams and columns whose field is in no record, as far as they were looked at."""
+        """Streams and columns whose field is in no record, as far as they were examined."""
         found = (tuple(name.split(_OF, 1)) for name, n in self.absent.items() if n == self._n_of(name))
         return sorted((stream, column) for stream, column in found)
 

@@ -107,22 +107,22 @@ class Window:
     length
         Microseconds of TIME, TUMBLING, HOPPING and SESSION; events of EVENTS; else 0.
     previous
-        Whether the event itself does not count (PREVIOUS). Events behind it never do, not even those of its
+        Whether the event itself does not count (PREVIOUS). Events after it never do, not even those of its
         instant.
     offset_us
-        TUMBLING, HOPPING: windows begin so much after the multiples of the length, or of `every_us`,
+        TUMBLING, HOPPING: windows start so much after the multiples of the length, or of `every_us`,
         since 1970.
     zone
-        TUMBLING: whose midnights the windows begin at, if their length is of whole days; whose clock shows
+        TUMBLING: whose midnights the windows start at, if their length is of whole days; whose clock shows
         the multiples, if it is shorter. Empty: UTC.
     is_whole
         Whether it is the window of a window rule: it has all its events, and values when it ends.
     every_us
-        HOPPING: a window begins every so many microseconds.
+        HOPPING: a window starts every so many microseconds.
     most_us
         SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
     step_us
-        TIME: the window begins at a multiple of so many microseconds since 1970, the last one that is at
+        TIME: the window starts at a multiple of so many microseconds since 1970, the last one that is at
         least `length` before the event; 0: exactly `length` before the event. The length is a multiple of it.
     """
 
@@ -163,7 +163,7 @@ class Joined:
     `keys` are the columns of the event that are the key of the version, in the order of the table's key.
     `order` is the table's key in the order of the rule's key; None: every key needs the table. NULL where no
     version is valid. In a view a key may be a column of another table, and `is_before` means the version that
-    was valid right before the event's time.
+    was valid directly before the event's time.
     """
 
     table: str

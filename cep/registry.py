@@ -5,7 +5,7 @@ A package registers one with an entry point, in a group such as ``cep.formats``:
     [project.entry-points."cep.formats"]
     kv = "my_package.key_value:KEY_VALUE"
 
-Nothing is imported before its name is asked for, and other packages are not looked at for a name of this one.
+Nothing is imported before its name is asked for, and other packages are not searched for a name of this one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Registry(Generic[T]):
         The group of entry points of other packages.
     built_in
         Name -> where it is in this package, written as in an entry point: ``module:attribute``, with
-        ``[extra]`` behind it if it needs an extra.
+        ``[extra]`` after it if it needs an extra.
     protocols
         The members of each kind of object that may be registered.
     """
@@ -100,7 +100,7 @@ class Registry(Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, metadata.EntryPoint]:
         found: dict[str, metadata.EntryPoint] = {}
-        # A package that stands on the path twice is one package.
+        # A package that is on the path twice is one package.
         for point in sorted(set(metadata.entry_points(group=self.group)), key=lambda point: point.value):
             if point.name in self._built_in:
                 raise self._twice(point.name, _PACKAGE, _package_of(point))

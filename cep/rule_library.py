@@ -42,10 +42,10 @@ def library_rules() -> tuple[LibraryRule, ...]:
 
 
 def copy_rules(names: Sequence[str], to: Path) -> tuple[list[Path], list[Path]]:
-    """Copy rules with their streams files; return the files written and the files that were there before.
+    """Copy rules with their streams files; return the files written and the files that existed before.
 
     A name is the name of a rule, with or without its folder, or the name of a folder. Each file keeps its
-    folder. If one of the files is there with other content, nothing is copied.
+    folder. If one of the files exists with other content, nothing is copied.
     """
     files: dict[Path, bytes] = {}
     for rule in _chosen(names):

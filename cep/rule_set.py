@@ -61,7 +61,7 @@ class Corrections:
     Parameters
     ----------
     within_us
-        The event may be less than so many microseconds behind the watermark.
+        The event may be late by less than so many microseconds.
     max_retained
         Events and rows that a key group retains for each program; what is beyond becomes final earlier.
     """
@@ -155,7 +155,7 @@ class RuleSet:
 
     @cached_property
     def lateness_us(self) -> int:
-        """How far the watermark stays behind the latest event of any stream or table, in microseconds."""
+        """How far the watermark lags behind the latest event of any stream or table, in microseconds."""
         return max(stream.lateness_us for stream in self.inputs.values())
 
     @cached_property
@@ -165,7 +165,7 @@ class RuleSet:
 
     @property
     def silent_windows(self) -> frozenset[Window]:
-        """The windows that are there without events, too."""
+        """The windows that exist without events, too."""
         return frozenset(
             rule.windowed.window
             for program in self.programs
@@ -294,7 +294,7 @@ class RuleSet:
         """Return the rules that read no other streams than these; a view, if its table in FROM is one."""
         known = set(names) & self.read_from
         programs: list[Program] = []
-        for program in self.programs:  # behind those whose matches it reads
+        for program in self.programs:  # after those whose matches it reads
             if known.issuperset(stream.name for stream in program.streams):
                 programs.append(program)
                 known |= {rule.name for rule in program.rules}

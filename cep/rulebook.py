@@ -81,7 +81,7 @@ def load_rules(
         A string with the word PATTERN, or with several lines, is a text; any other string is a path.
     streams
         The streams, or the file that declares them. Without it each rule file reads the nearest
-        ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is beside it.
+        ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is next to it.
     only
         Names of rules or views: these, and those whose matches they read. Without names all.
 

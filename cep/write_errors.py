@@ -27,7 +27,7 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def write_error(path: str | Path, error: OSError) -> InputError:
-    """Return the error that tells a user why `path` cannot be written."""
+    """Return the error that says why `path` cannot be written."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return InputError(

@@ -61,7 +61,7 @@ def place_pipeline(
     for source in sources:
         if (home / source["path"]).resolve().is_relative_to(usual):
             source |= {"format": file_format, "path": moved(source["path"])}
-        else:  # it is there, not generated
+        else:  # it exists, not generated
             source["path"] = from_out(source["path"])
         if files_per_trigger is not None and "stream" in source:
             source["max_files_per_trigger"] = files_per_trigger

@@ -15,7 +15,7 @@ from cep.commands.group import EXIT_PROBLEMS
 def doctor(pipeline: Path | None) -> None:
     """Say what is missing on this machine, or would keep a PIPELINE file from running.
 
-    Sources and sinks are asked whether they are there, whether this user may read or write them, and
+    Sources and sinks are asked whether they exist, whether this user may read or write them, and
     whether what they hold fits. Nothing is read or written, and Spark is not started.
     """
     from spark_runtime.doctor import examine_machine, examine_pipeline

@@ -37,7 +37,7 @@ class ProgressLine:
             self.stream.flush()
 
     def clear(self) -> None:
-        """Erase the line, so that the next output begins on an empty line."""
+        """Erase the line, so that the next output starts on an empty line."""
         if self.is_shown and self._shown and self.stream.isatty():
             self.stream.write(_ERASE)
             self.stream.flush()

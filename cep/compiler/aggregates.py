@@ -209,7 +209,7 @@ def before_take(expression: Expression, variable: str, members: Members) -> Expr
     ``LAST(v.x, 1)`` the last so far. None: some aggregate has no such form.
     """
     if isinstance(expression, Aggregate) and expression.kind in _OF_SETS:
-        return expression  # `sets_before_take` was there
+        return expression  # `sets_before_take` existed
     if isinstance(expression, Aggregate) and variable in members(expression.variable):
         if expression.argument is None:
             one = Literal(1, Type.BIGINT)

@@ -23,14 +23,14 @@ class Contiguity(StrEnum):
     """What may lie between an element and the event taken before it."""
 
     STRICT = "strict"  # nothing
-    NEXT = "next"  # `->`  events with which the element cannot begin (skip till next match)
+    NEXT = "next"  # `->`  events with which the element cannot start (skip till next match)
     ANY = "any"  # `->>` any events (skip till any match)
 
 
 class Greed(StrEnum):
     """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions.
 
-    A possessive loop prefers more and gives nothing back: an event that it could begin with is never taken by
+    A possessive loop prefers more and gives nothing back: an event that it could start with is never taken by
     what follows it.
     """
 
@@ -50,7 +50,7 @@ class Take:
 class Absent:
     """No event for which `variable` holds; takes no event.
 
-    Stands only inside a `Sequence`, and is the first of one only where the pattern begins.
+    Stands only inside a `Sequence`, and is the first of one only where the pattern starts.
     """
 
     variable: str
@@ -58,7 +58,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class TimedAbsence:
-    """No event for which any of `variables` holds, for a `period`; what follows begins at its end.
+    """No event for which any of `variables` holds, for a `period`; what follows starts at its end.
 
     Stands where an `Absent` can, after an arrow.
     """
@@ -92,7 +92,7 @@ class Alternation:
 
 @dataclass(frozen=True, slots=True)
 class Permutation:
-    """All parts, one after the other, in any order, with `contiguity` between; at least two."""
+    """All parts, one after another, in any order, with `contiguity` between; at least two."""
 
     parts: tuple[Node, ...]
     contiguity: Contiguity
@@ -128,7 +128,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """`body`, at the beginning of the pattern: a match begins with the first event of the key."""
+    """`body`, at the start of the pattern: a match starts with the first event of the key."""
 
     body: Node
 
@@ -301,7 +301,7 @@ DEFAULT_MAX_RUNS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is reported besides the measures, and how many runs a key may have."""
+    """What is reported in addition to the measures, and how many runs a key may have."""
 
     timeouts: bool = False
     suppress_us: int = 0  # after a match, so long none of the same key is reported; 0: all are
@@ -327,7 +327,7 @@ class Windowing:
 
     @property
     def tables(self) -> tuple[Stream, ...]:
-        """The table behind FOR EACH, if there is one."""
+        """The table after FOR EACH, if there is one."""
         return () if self.table is None else (self.table,)
 
 
@@ -335,7 +335,7 @@ class JoinKind(StrEnum):
     """Which rows of two sides a view has without a row of the other side."""
 
     INNER = "inner"  # none
-    LEFT = "left"  # of what stands before
+    LEFT = "left"  # of what precedes
     RIGHT = "right"  # of the table
     FULL = "full"  # of both
 
@@ -351,7 +351,7 @@ class Viewing:
     kinds
         The joined tables in the order in which they are written, with how they are joined.
     where
-        Which rows are there; None: all.
+        Which rows exist; None: all.
     selected
         What a row has.
     """

@@ -1,4 +1,4 @@
-"""Typed rules -> typed rules that say more of the same: what follows a loop is told to the loop.
+"""Typed rules -> typed rules that say more of the same: what follows a loop is given to the loop.
 
 An absence after a loop holds between its repetitions as well (docs/language/semantics/absence.md).
 The automaton is built fragment by fragment, and the fragment of a loop does not see what follows the loop.
@@ -20,7 +20,7 @@ def rewrite(rule: ir.Rule) -> ir.Rule:
 
 
 def repeat_absences(node: ir.Node, behind: tuple[ir.Item, ...] = ()) -> ir.Node:
-    """Return `node` with the absences directly behind each loop in it; `behind` follow `node` itself."""
+    """Return `node` with the absences directly after each loop in it; `behind` follow `node` itself."""
     match node:
         case ir.Take() | ir.Absent() | ir.TimedAbsence():
             return node

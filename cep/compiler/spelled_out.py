@@ -3,7 +3,7 @@
 - ``v->+ DISTINCT BY x``: ``x IS NOT NULL AND COUNT(DISTINCT v.x) = COUNT(v.*)`` is one more condition of v.
   It counts the event under test as taken. So this event has a value, and a new one. The second part says the
   first as well. But the first is of the event alone: all that an absence at the start of the pattern can ask,
-  which looks at events before there is a run. And events without a value are known before a run is asked.
+  which reads events before there is a run. And events without a value are known before a run is asked.
 - ``^``: all events of a key but the first one are events of the variable `NOT_FIRST`. None is taken as it.
 """
 

@@ -24,5 +24,5 @@ class Report:
         self.problems.append(problem)
 
     def has_error_since(self, n_before: int) -> bool:
-        """Return whether there is an error among the problems behind the first `n_before`."""
+        """Return whether there is an error among the problems after the first `n_before`."""
         return any(problem.is_error for problem in self.problems[n_before:])

@@ -56,7 +56,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def _tree(head: str, value: object) -> Iterator[str]:
-    """Show `value` behind `head`, its parts indented below it."""
+    """Show `value` after `head`, its parts indented below it."""
     short = _in_line(value)
     if short is not None:
         yield head + short
@@ -90,7 +90,7 @@ def _is_default(field: dataclasses.Field[object], part: object) -> bool:
 
 
 def _in_line(value: object) -> str | None:
-    """Return what fits behind its name, or None."""
+    """Return what fits after its name, or None."""
     if isinstance(value, Expression):
         return f"{show_expression(value)} ({value.type.value})"
     match value:
@@ -151,7 +151,7 @@ def _program(rule: CompiledRule) -> Iterator[str]:
 
 
 def _tables(tables: RuleTables, variables: list[str]) -> Iterator[str]:
-    """Show arrays whose names begin alike and which are of one length as the columns of a table."""
+    """Show arrays whose names start alike and which are of one length as the columns of a table."""
     tables_of: dict[tuple[str, int], dict[str, _Numbers]] = {}
     for name, array in tables._asdict().items():
         topic = name.partition("_")[0]

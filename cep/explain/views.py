@@ -1,4 +1,4 @@
-"""A view as text: of which tables its rows are, when a row is there, what changes it."""
+"""A view as text: of which tables its rows are, when a row exists, what changes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cep.schema.stream import TableKind
 
 
 def view_lines(rule: ir.Rule) -> Iterator[str]:
-    """Yield the lines about a view, behind its name."""
+    """Yield the lines about a view, after its name."""
     viewing = rule.viewing
     assert viewing is not None
     base, *others = rule.tables

@@ -11,7 +11,7 @@ from cep.expression import Frame, Window, Windowed
 
 
 def window_rule_lines(compiled: CompiledRule, kept: Callable[[Windowed], str]) -> Iterator[str]:
-    """Yield the lines about a window rule, behind its streams.
+    """Yield the lines about a window rule, after its streams.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ class TrueTimes(Protocol):
     """Estimates the times of events whose devices have wrong clocks; what it knows grows with each event."""
 
     def true_times(self, events: pa.Table) -> pa.Array:
-        """Return the time of each event, int64 microseconds since 1970; NULL: it cannot be told."""
+        """Return the time of each event, int64 microseconds since 1970; NULL: unknown."""
         ...
 
     def copy(self) -> TrueTimes:
@@ -51,7 +51,7 @@ class AheadGuard:
 
     Without a wall clock the reference is `latest_us`, or the median of the times asked about, if that is
     later and stands for at least `ENOUGH` events. So a hole in the times of a stream is passed once the
-    events behind it are many, and the first event of all cannot spoil a stream by being wrong alone.
+    events after it are many, and the first event of all cannot spoil a stream by being wrong alone.
     """
 
     max_ahead_us: int
@@ -60,7 +60,7 @@ class AheadGuard:
     clocks: TrueTimes | None = None
 
     def copy(self) -> AheadGuard:
-        """Return a guard that goes on from here for itself."""
+        """Return a guard that continues from here for itself."""
         return replace(self, clocks=None if self.clocks is None else self.clocks.copy())
 
     def refused(self, times_us: I64) -> Mask:

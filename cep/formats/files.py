@@ -40,7 +40,7 @@ _LOOK_BYTES, _LOOK_EVENTS = 1 << 16, 64
 
 
 class Format(StrEnum):
-    """The formats of this package. The name of any other that is registered may stand in their place."""
+    """The formats of this package. The name of any other that is registered may be in their place."""
 
     JSON = "json"
     CSV = "csv"
@@ -67,7 +67,7 @@ class Reading:
     on_bad_file
         What becomes of a file that cannot be read as a whole.
     block_bytes
-        Bytes of text that are looked at together.
+        Bytes of text that are examined together.
     in_worker
         Whether texts that a Parquet file repeats come as Arrow dictionaries, and Arrow starts no threads,
         because there is a process for each core.
@@ -124,7 +124,7 @@ def in_order_of_receipt(
 def first_received_us(
     name: str, stream: Stream, file_format: str, reading: Reading, bounds: Bounds | None = None
 ) -> int:
-    """Return when the first records of a file were received, microseconds since 1970; 0: it cannot be told.
+    """Return when the first records of a file were received, microseconds since 1970; 0: unknown.
 
     `bounds`: see `read_file`.
     """
@@ -284,7 +284,7 @@ def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) 
     if not path.exists():
         raise InputError("E0601", f"there is no file or directory `{path}`")
     if path.is_dir():
-        # Spark, too, passes over names with these beginnings: markers and files that are being written.
+        # Spark, too, skips names with these beginnings: markers and files that are being written.
         files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
         if file_format is None:
             files = [file for file in files if format_of_name(file.name) is not None]

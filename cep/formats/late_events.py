@@ -1,7 +1,7 @@
 """Late events, whole: the columns of their stream as it declares them, and how late each one was.
 
 A file of late events can be the input of another run: a column that a stream does not declare, such as
-`LATE_COLUMN`, is not looked at.
+`LATE_COLUMN`, is not examined.
 
 Executors read this: it imports nothing of the compiler.
 """

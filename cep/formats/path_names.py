@@ -33,7 +33,7 @@ class PathPattern:
     names: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """Return the files of the pattern by name; those that begin with ``.`` or ``_`` are passed over."""
+        """Return the files of the pattern by name; those that start with ``.`` or ``_`` are skipped."""
         found = (Path(name) for name in glob.glob(self.glob))
         return sorted(path for path in found if path.is_file() and not self._is_hidden(path))
 

@@ -50,7 +50,7 @@ class Decoded:
     records
         The records as dead letters quote them, as many as were given.
     n_read
-        Records from here on are given again, with more behind them: a record that goes over several of them
+        Records from here on are given again, with more after them: a record that goes over several of them
         has not ended yet.
     absent
         By column what the records have instead, where they lack its field (`absent_fields`). Formats that
@@ -69,7 +69,7 @@ class RecordReader(Protocol):
     """Reads the records of one origin, a file or a partition of a topic, from the first one on."""
 
     def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
-        """Look at the first records of a file; return how many of them are its header.
+        """Read the first records of a file; return how many of them are its header.
 
         Called before `decode`, for a file only; messages have no header. `is_last`: the file has no more.
 
@@ -134,7 +134,7 @@ class CheckedFormat(Protocol):
 
 @runtime_checkable
 class FormatWithColumns(Protocol):
-    """A format of messages that can say something of a record besides the values of its columns."""
+    """A format of messages that can say something about a record apart from the values of its columns."""
 
     @property
     def words(self) -> tuple[str, ...]:

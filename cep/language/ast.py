@@ -232,7 +232,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``(p WITHIN d)``. Parentheses without WITHIN are there only as nesting."""
+    """``(p WITHIN d)``. Parentheses without WITHIN exist only as nesting."""
 
     body: Pattern
     window: Window | EventWindow

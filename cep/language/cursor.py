@@ -59,7 +59,7 @@ class ProblemError(Exception):
 
 
 class Cursor:
-    """A place in the tokens of a source. A method that cannot go on raises `ProblemError`."""
+    """A place in the tokens of a source. A method that cannot continue raises `ProblemError`."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

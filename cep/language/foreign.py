@@ -122,7 +122,7 @@ def foreign_name(name: str, a: str, b: str) -> str | None:
 
 
 def foreign_piece(tokens: Sequence[Token], at: int, syntax: Syntax) -> Foreign | None:
-    """Return the piece of another language that the token at `at`, which cannot be there, belongs to."""
+    """Return the piece of another language that the misplaced token at `at` belongs to."""
     token = tokens[at]
     if syntax is Syntax.CLAUSE or token.kind is Lexeme.END:
         return None

@@ -183,7 +183,7 @@ def _names(variables: tuple[ast.Name, ...]) -> str:
 
 
 def _element(pattern: ast.Pattern, *kinds: type[object]) -> str:
-    """Return the text of a part of a sequence; `kinds` need parentheses besides those that always do."""
+    """Return the text of a part of a sequence; `kinds` need parentheses, as do those that always do."""
     text = _grouped(pattern, ast.Sequence, ast.Alternation, ast.Anchored, *kinds)
     return f"({text})" if _is_conjunction(pattern) else text
 

@@ -71,7 +71,7 @@ def arrive(
 
     Each input keeps its order, and moves on together with the others: next comes the event up to which its
     input's event time has gone least far, of several the one of the stream that is declared first. An event
-    that lies `lateness_us` or more behind the latest one of any input before it is late.
+    that lies `lateness_us` or more before the latest one of any input before it is late.
     """
     waiting = [_Input(stream, iter(tables), start_us) for stream, tables in inputs.items()]
     latest_us = start_us

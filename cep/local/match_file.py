@@ -158,7 +158,7 @@ def match_chunks(
 
     The input counts as complete: no event is late, whatever the order, and every window closes at the end.
     With `as_stream` the events are taken as arriving in this order, one by one (`arrival`): an event that
-    lies the largest lateness of the streams or more behind the latest one before it is late, and left out,
+    lies the largest lateness of the streams or more before the latest one before it is late, and left out,
     or, with `RuleSet.corrections`, corrects at once the matches of the events before it. So do versions of
     tables.
     Static tables are read first.

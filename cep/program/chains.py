@@ -31,7 +31,7 @@ class Chains:
     Parameters
     ----------
     programs
-        Each one behind those whose matches it reads, as `cep.compiler.lowering.lower` returns them.
+        Each one after those whose matches it reads, as `cep.compiler.lowering.lower` returns them.
     """
 
     programs: tuple[Program, ...]
@@ -48,7 +48,7 @@ class Chains:
 
     @cached_property
     def lags_us(self) -> tuple[int, ...]:
-        """How far the event time of each program stays behind that of its inputs.
+        """How far the event time of each program lags behind that of its inputs.
 
         After event time has reached w in the programs that it reads, no match that ends at or before
         w - `held_us` can come any more.

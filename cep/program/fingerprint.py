@@ -203,7 +203,7 @@ def _updates(rule: RuleProgram) -> Iterator[_Update]:
 
 
 class _RuleIdentifier:
-    """Tells what one rule of a program is; with `names_tables` a table is its name, whatever it is."""
+    """Says what one rule of a program is; with `names_tables` a table is its name, whatever it is."""
 
     def __init__(self, program: Program, rule: RuleProgram, *, names_tables: bool = False) -> None:
         self.program = program
@@ -381,7 +381,7 @@ class _RuleIdentifier:
 
 
 def _state_names(rule: RuleProgram) -> Iterator[str]:
-    """Yield a name for each state: what it takes, or how it ends; a number behind a name that was there."""
+    """Yield a name for each state: what it takes, or how it ends; a number after a repeated name."""
     tables = rule.tables
     known: dict[str, int] = {}
     for state, (first, end) in enumerate(pairwise(tables.take_ptr.tolist())):
@@ -400,9 +400,9 @@ def _state_names(rule: RuleProgram) -> Iterator[str]:
 
 
 class _Expressions:
-    """Digests of expressions in which what derived columns and registers hold stands in their place.
+    """Digests of expressions in which derived columns and registers are replaced by their contents.
 
-    Each node is looked at once, however often it occurs.
+    Each node is examined once, however often it occurs.
     """
 
     def __init__(self, program: Program, registers: Sequence[bytes], *, names_tables: bool = False) -> None:

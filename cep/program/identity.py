@@ -108,7 +108,7 @@ def _digests(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class StreamOrder:
-    """How the events of one stream are told apart and ordered."""
+    """How the events of one stream are distinguished and ordered."""
 
     stream: str
     event_time: str
@@ -307,7 +307,7 @@ def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:
     if len(then.states) != len(now.states):
         parts = [name for name in parts if name != "pattern"]
         yield f"it has {len(now.states)} states instead of {len(then.states)}"
-    tables = list(_table_differences(then, now))  # they are told by themselves
+    tables = list(_table_differences(then, now))  # these are reported separately
     registers = list(_register_differences(then.registers, now.registers))
     if registers:
         parts = [name for name in parts if name != "registers"]

@@ -1,4 +1,4 @@
-"""The numbers by which the compiler tells the engine what to do, and the functions that they stand for."""
+"""The numbers by which the compiler instructs the engine, and the functions that they stand for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Update(IntEnum):
     MEAN_F = 13  # Welford's running mean; register `arg` holds the count of values, this event included
     SQUARES_F = 14  # Welford's squares; `arg`: the count, `arg2`: the register of the mean before this event
     DISTINCT = (
-        15  # register += 1 and the set behind it grows, if the column is no value of it; `arg2`: of doubles
+        15  # register += 1 and the set after it grows, if the column is no value of it; `arg2`: of doubles
     )
 
 

@@ -65,7 +65,7 @@ def bits_column(word: int) -> str:
 
 
 def role_column(role: int) -> str:
-    """Return the name of the column that tells the events that take part in a role (`RoleTest`)."""
+    """Return the name of the column that marks the events that take part in a role (`RoleTest`)."""
     return f"_role{role}"
 
 
@@ -227,7 +227,7 @@ class Program:
 
     @cached_property
     def has_silent_windows(self) -> bool:
-        """Whether there are windows without events: it must be told from when to when the input is."""
+        """Whether there are windows without events: it must know the time range of the input."""
         return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
 
     @cached_property

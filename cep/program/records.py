@@ -68,14 +68,14 @@ class RuleTables(NamedTuple):
     """The automaton and the register code of one rule, a column for each field.
 
     A *state* says what a run can take next and what it may ignore. State 0 is the start, where a new run
-    begins. A *take* is an edge: the event becomes one of a variable, and the run goes on in the states of
+    starts. A *take* is an edge: the event becomes one of a variable, and the run continues in the states of
     `after`. The fields of a record lie in the order of its columns here. Shapes are in brackets.
     """
 
     state_mode: Annotated[U8, RecordField("state", "mode", names=Mode)]  # (S,)
     # (S,) local predicates that can move a run here; an event without any of them is ignored
     state_trigger_mask: Annotated[U64, RecordField("state", "trigger_mask", Kind.MASK)]
-    # (S,) 1: every event must be looked at (strict, or a variable without a local predicate)
+    # (S,) 1: every event must be examined (strict, or a variable without a local predicate)
     state_always: Annotated[U8, RecordField("state", "always")]
     state_next: Annotated[I32, RecordField("state", "next")]  # (S,) state after an event is ignored
     # (S,) 1: a run is complete if the window closes here
@@ -88,7 +88,7 @@ class RuleTables(NamedTuple):
         I32, RecordField("take", "afters", Kind.SHARED_LIST, "after")
     ]  # (T,) row of `after_ptr`
     begin_ptr: Annotated[I32, _list("state", "begins", "begin")]  # (S + 1,)
-    # Variables, besides those of the takes, whose events NEXT does not ignore.
+    # Variables, apart from those of the takes, whose events NEXT does not ignore.
     begin_variable: Annotated[I32, _variable("begin")]
     not_followed_by_ptr: Annotated[I32, _list("state", "not_followed_by", "not_followed_by")]  # (S + 1,)
     # An event of these is never ignored: it ends the run.
@@ -132,7 +132,7 @@ class RuleTables(NamedTuple):
         I64, RecordField("state", "low")
     ]  # (S,) us since the event taken last, at least; 0: none
     state_high: Annotated[I64, RecordField("state", "high")]  # (S,) at most; -1: none
-    # (S,) -1: none; else us after which the run goes on by itself (a timed absence) ...
+    # (S,) -1: none; else us after which the run continues by itself (a timed absence) ...
     state_absence: Annotated[I64, RecordField("state", "absence")]
     # ... which count as so many us.
     state_absence_length: Annotated[I64, RecordField("state", "absence_length")]
@@ -146,7 +146,7 @@ class RuleTables(NamedTuple):
     open_ptr: Annotated[I32, _list("take", "opens", "open")]  # (T + 1,)
     open_group: Annotated[I32, RecordField("open", "group")]  # groups whose first event a take is
     look_behind_ptr: Annotated[I32, _list("take", "look_behinds", "look_behind")]  # (T + 1,)
-    # A run must not begin after the event with this number in `last_variable` ...
+    # A run must not start after the event with this number in `last_variable` ...
     look_behind_last: Annotated[I32, RecordField("look_behind", "last")]
     look_behind_us: Annotated[I64, RecordField("look_behind", "us")]  # ... if that is at most so old ...
     # ... and at most so many events back.
@@ -169,18 +169,18 @@ SCALARS = (
     "skip",
     "skip_register",
     "max_runs",
-    "zero_valid",  # bit r: register r begins as 0, not as NULL
+    "zero_valid",  # bit r: register r starts as 0, not as NULL
     "n_values",  # columns of events
     "overflow",
     "timeouts",
     "span_events",
-    "clock",  # column of `runs` where a run's clocks begin
+    "clock",  # column of `runs` where a run's clocks start
     "has_exclusions",  # 1: there are exclusions
     "node_register",  # holds a run's last node; NONE: the rule does not report events
     "has_sets",  # 1: some variable's events belong to sets of values
     "nodes_per_take",  # the most nodes that a take adds: for the event, and for each set
-    "always_walks",  # 1: a run may wait in a state where every event must be looked at
-    "zero",  # what registers begin with
+    "always_walks",  # 1: a run may wait in a state where every event must be examined
+    "zero",  # what registers start with
     "variables",  # address of the first variable
     "groups",  # address of the first group
     "last_variables",  # address of the first `last_variable`
@@ -190,7 +190,7 @@ SCALARS = (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A kind of records: the places of its fields, and how far one record lies behind the other."""
+    """A kind of records: the places of its fields, and the distance from one record to the next."""
 
     places: dict[str, int]
     width: int

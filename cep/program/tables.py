@@ -2,7 +2,7 @@
 
 The compiler writes them, `cep.engine.windows` looks the versions up once events are in order.
 
-A version is a row of `Program.event_schema`, as an event is: `VERSION_COLUMN` tells them apart. So versions
+A version is a row of `Program.event_schema`, as an event is: `VERSION_COLUMN` distinguishes them. So versions
 are brought together by key, wait for the watermark, are late and are corrected as events are.
 """
 
@@ -76,12 +76,12 @@ class JoinedColumn:
     table
         Index in `Joins.tables`.
     keys
-        Columns of a prepared batch, or joined columns that stand before this one: the key of the version, in
+        Columns of a prepared batch, or joined columns that precede this one: the key of the version, in
         the order of `JoinedTable.key`. Where one of them is NULL, so is the column.
     column
         The column of the table.
     is_before
-        Whether the version is the one that was valid right before the time of the event.
+        Whether the version is the one that was valid directly before the time of the event.
     """
 
     name: str

@@ -4,7 +4,7 @@
 
 A view is a rule over changes. A version of a table becomes an event of each key whose row it may change, once
 for each instant (`cep.engine.tables.changes`). The event has the columns of the tables as they are at its
-time and as they were right before (`JoinedColumn.is_before`). It is taken where the two differ.
+time and as they were directly before (`JoinedColumn.is_before`). It is taken where the two differ.
 """
 
 from __future__ import annotations

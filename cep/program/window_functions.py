@@ -137,7 +137,7 @@ class Function(Enum):
     SEEN = WindowFunction(8, Kept.SETS, ANY_VALUE, Type.BOOLEAN)
     FIRST_VALUE = WindowFunction(9, Kept.FIRST, ANY_VALUE)
     LAST_VALUE = WindowFunction(10, Kept.LAST, ANY_VALUE)
-    # The value of so many events before this one.
+    # The value that many events before this one.
     LAG = WindowFunction(
         11, Kept.LAST, ANY_VALUE, parameter=Parameter.EVENTS, default=1.0, call="LAG({x}, {p:g})"
     )

@@ -124,8 +124,8 @@ class CsvLayout:
     """How the CSV files of a stream are written.
 
     `quote` is empty if the files quote nothing. `columns` names the columns of a file without a header. If
-    `columns` is empty, such a file has the columns of the schema. In numbers `decimal` stands before the
-    fraction, and `thousands`, if it is not empty, may stand between groups of three digits.
+    `columns` is empty, such a file has the columns of the schema. In numbers `decimal` precedes the
+    fraction, and `thousands`, if it is not empty, may be between groups of three digits.
     """
 
     delimiter: str = ","
@@ -211,19 +211,19 @@ class TableKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What makes a stream a table: its events are versions of rows, told apart by a key.
+    """What makes a stream a table: its events are versions of rows, distinguished by a key.
 
     Parameters
     ----------
     key
-        The columns that tell the rows apart. A version without one of them is malformed.
+        The columns that distinguish the rows. A version without one of them is malformed.
     kind
         Where the rows are needed.
     op
         The column that says what was done with the row (`cep.formats.table_rows`); None: each version is the
         row from its time on.
     max_rows
-        Rows that may be there at one time; more are an error. None: no limit.
+        Rows that may exist at one time; more are an error. None: no limit.
     """
 
     key: tuple[str, ...]

@@ -97,7 +97,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def is_amount(text: str) -> bool:
-    """Return whether `text` can stand before a unit: digits with or without a fraction."""
+    """Return whether `text` can be before a unit: digits with or without a fraction."""
     return re.fullmatch(_AMOUNT, text, re.ASCII) is not None
 
 

@@ -71,7 +71,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """Row numbers of the events in the order of arrival. An event that is delivered twice is there twice."""
+    """Row numbers of the events in the order of arrival. An event that is delivered twice occurs twice."""
 
     row: I64
     n_stragglers: int

@@ -46,7 +46,7 @@ class Options:
     faults: Faults = field(default_factory=Faults)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the options as they stand in a manifest."""
+        """Return the options as they are in a manifest."""
         return {"version": VERSION, **dataclasses.asdict(self)}
 
 
@@ -94,7 +94,7 @@ def truth_table(events: Events, cases: tuple[Case, ...]) -> pa.Table:
 
 
 def generate(options: Options, out: Path) -> dict[str, Any]:
-    """Write events, truth and manifest into `out`, unless they are there already; return the manifest."""
+    """Write events, truth and manifest into `out`, unless they exist; return the manifest."""
     manifest_path = out / "manifest.json"
     if manifest_path.exists():
         manifest: dict[str, Any] = json.loads(manifest_path.read_text())

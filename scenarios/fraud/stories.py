@@ -538,7 +538,7 @@ def n_frauds(n_events: int) -> int:
 def plant(rng: np.random.Generator, cards: Cards, n_events: int) -> Stories:
     """Return the stories for `n_events`.
 
-    Each story has a card of its own. No story begins in the first two or the last two days.
+    Each story has a card of its own. No story starts in the first two or the last two days.
     """
     frauds = n_frauds(n_events)
     amount = {FRAUD: frauds, NEAR_MISS: frauds, LOOKALIKE: max(1, frauds // FRAUDS_PER_LOOKALIKE)}

@@ -152,7 +152,7 @@ def with_payees(rng: np.random.Generator, cards: Cards, events: Events, at_home:
 def draw_statements(rng: np.random.Generator, cards: Cards, traffic: Events, quiet: list[int]) -> Events:
     """Return the statements of every card: the sum of its purchases since the statement before.
 
-    The cards in `quiet` did not pay in their first cycle. The first cycle of every other card begins before
+    The cards in `quiet` did not pay in their first cycle. The first cycle of every other card starts before
     the first day, so the first statement of such a card is never empty.
     """
     n_cards = len(cards)

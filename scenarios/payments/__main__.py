@@ -36,7 +36,7 @@ MIN_ORDERS = 100
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def main(orders: int, seed: int, out: Path, debug: bool) -> None:
-    """Run orders, payments and logins of a shop through PostgreSQL and Kafka, and look at the alerts."""
+    """Run orders, payments and logins of a shop through PostgreSQL and Kafka, and read the alerts."""
     console = Console(highlight=False, soft_wrap=True)
     rng = Random(seed)  # noqa: S311 - data of a story
     pen = Pen(rng)

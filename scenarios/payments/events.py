@@ -109,7 +109,7 @@ class Pen:
         self._move(order, PAYMENT, order.cents)
 
     def decline(self, order: Order) -> None:
-        """Try to pay an order, in vain."""
+        """Try to pay an order, without success."""
         self._move(order, DECLINED, order.cents)
 
     def refund(self, order: Order, cents: int | None = None) -> None:

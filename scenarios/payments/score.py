@@ -1,4 +1,4 @@
-"""What arrived where, and what the rules found of the stories that were told."""
+"""What arrived where, and what the rules found of the planted stories."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def running_shop() -> Iterator[Shop]:
     for is_there, name in ((has_kafka(), "Kafka"), (has_postgres(), "PostgreSQL")):
         if not is_there:
             raise ServerError(f"the server of {name} is missing; get it with: make servers")
-    # Before Spark starts, whose workers look at what the environment is then.
+    # Before Spark starts, whose workers read the environment at that time.
     os.environ |= {_PASSWORD: secrets.token_hex(), _TOKEN: secrets.token_hex()}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cep-kafka-")))

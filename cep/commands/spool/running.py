@@ -220,7 +220,7 @@ def server_options(
 
 
 def secret(variable: str | None) -> str:
-    """Return the value of a variable of the environment; raises InputError if it is not there."""
+    """Return the value of a variable of the environment; raises InputError if it does not exist."""
     if variable is None:
         return ""
     found = os.environ.get(variable, "")

@@ -105,13 +105,13 @@ def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **gi
 
 
 def _listening(storage: Storage, scheme: str, host: str) -> Callable[[int], None]:
-    """Return what tells a user the port."""
+    """Return what to call with the port, which prints it."""
     say = _say(storage)
     return lambda port: say(f"listening at {scheme}://{host}:{port}")
 
 
 def _say(storage: Storage) -> Callable[[str], None]:
-    """Return what tells a user of lost connections."""
+    """Return what to call with a line about the spool, which prints it unless it is quiet."""
 
     def say(text: str) -> None:
         if not storage.quiet:

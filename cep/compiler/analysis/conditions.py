@@ -17,7 +17,7 @@ _ANY_EVENT = Literal(True, Type.BOOLEAN)
 
 
 def type_conditions(names: Names, report: Report) -> tuple[ir.Variable, ...]:
-    """Return the variables of the rule with their conditions, and behind them those of UNTIL."""
+    """Return the variables of the rule with their conditions, and after them those of UNTIL."""
     stream_of, role_of = names.partitioning.stream_of, names.partitioning.role_of
     predicates: dict[str, Expression | None] = {}
     for subject, definition in names.definitions.items():

@@ -1,4 +1,4 @@
-"""DISTINCT BY: the values in which the events of a loop differ, and where that is asked for in vain."""
+"""DISTINCT BY: the values in which the events of a loop differ, and where it has no effect."""
 
 from __future__ import annotations
 

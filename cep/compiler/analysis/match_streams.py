@@ -52,7 +52,7 @@ class MatchStreams:
         )
 
     def in_reading_order(self, rules: Sequence[ast.Rule]) -> list[int]:
-        """Return the places in `rules`, each one behind those that it reads; those of a cycle come last."""
+        """Return the places in `rules`, each one after those that it reads; those of a cycle come last."""
         waiting = list(range(len(rules)))
         ordered: list[int] = []
         while waiting:
@@ -164,7 +164,7 @@ class MatchStreams:
 
 
 def _may_be_rule(rule: ast.Rule, number: int) -> bool:
-    """Return whether the name at place `number` of FROM is MATCHES OF's, or stands behind one that is."""
+    """Return whether the name at place `number` of FROM is MATCHES OF's, or follows one that is."""
     return bool(rule.matches) and number >= rule.matches[0]
 
 
@@ -189,7 +189,7 @@ def _held_us(rule: ir.Rule) -> int | None:
     """Return how much later than it ends a match may be found, in microseconds; None: without a bound.
 
     MATCH EARLIEST reports a match at the instant at which it is complete, which is never after its end. So
-    does MATCH ALL unless its skip clause prunes. All other matches wait for runs that began no later than
+    does MATCH ALL unless its skip clause prunes. All other matches wait for runs that started no later than
     they did. Such a run ends with its window, at most a window after the start of the match, and so at most a
     window after its end.
     """

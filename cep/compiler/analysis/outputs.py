@@ -37,7 +37,7 @@ _OVERFLOW = {
 
 
 def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
-    """Return the columns besides the key that matches have where these rules report into one table."""
+    """Return the columns, apart from the key, that matches have where these rules report into one table."""
     columns = list(MATCH_COLUMNS)
     if any(rule.report.timeout is not None for rule in rules):
         columns.append(OUTCOME)

@@ -1,4 +1,4 @@
-"""When a row of a view is there, and which tables it has columns of: SQL's joins, from left to right.
+"""When a row of a view exists, and which tables it has columns of: SQL's joins, from left to right.
 
     a LEFT JOIN b    while a has a row
     a FULL JOIN b    while a or b has one
@@ -28,7 +28,7 @@ class Presence:
     is_there
         Whether there is a row.
     shown
-        Table -> what must hold besides, so that the row has the columns of this table's row.
+        Table -> what else must hold, so that the row has the columns of this table's row.
     """
 
     is_there: Expression
@@ -81,7 +81,7 @@ def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Pres
                 if found not in ways:
                     shown[other] = (*shown[other], any_of(ways))
         shown[name] = needed
-        # Rows of an outer join are searched for their keys, so all of the key is kept.
+        # Rows of an outer join are searched for their keys, so the whole key is kept.
         alone[name] = all_of([_found(join, all_of_key=is_outer), *needed])
         match written.kind:
             case ast.JoinKind.INNER:

@@ -255,7 +255,7 @@ def _of_change(value: Expression) -> Expression:
 
 
 def _before(value: Expression) -> Expression:
-    """Return what a value was right before the change."""
+    """Return what a value was directly before the change."""
 
     def of_leaf(leaf: Expression) -> Expression:
         if not isinstance(leaf, Joined):
@@ -286,7 +286,7 @@ class _Row:
         return Call("case", (self.is_there, value, _before(value)), value.type)
 
     def differs(self, values: Sequence[Expression]) -> Expression:
-        """Return whether the row is another one than right before."""
+        """Return whether the row is another one than directly before."""
         now, before = self.is_there, _before(self.is_there)
         ways = [all_of([now, _not(before)]), all_of([before, _not(now)])]
         changed = [part for value in values for part in _distinct(value, _before(value))]

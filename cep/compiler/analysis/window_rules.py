@@ -135,7 +135,7 @@ def _hopping(window: Window, span: Span, report: Report) -> Window | None:
 def _table_of_keys(
     written: ast.Windowing, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
 ) -> tuple[Stream | None, tuple[str, ...]]:
-    """Return the table behind FOR EACH, and its key in the order of the rule's key.
+    """Return the table after FOR EACH, and its key in the order of the rule's key.
 
     None: there is none, or what is wrong with it was reported.
     """

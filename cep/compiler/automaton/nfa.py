@@ -12,7 +12,7 @@ Order is meaning: successors are listed in order of preference, as the threads o
 
 Some patterns and their automata follow, most beside the automaton that one might write instead. `dump`
 compiles a pattern and returns `Nfa.dump`; a test runs these lines. State 0 is the start: every event may
-begin a run there.
+start a run there.
 
 ``a -> b``. The run waits in state 1, takes the first B and is gone.
 
@@ -20,7 +20,7 @@ begin a run there.
 0 start   a -> 1
 1 next    b -> match
 
-A regular expression would say ``a .* b``, with a loop over any event. Such a run also passes over a B that
+A regular expression would say ``a .* b``, with a loop over any event. Such a run also skips a B that
 it could take, so A B1 B2 has two matches. This is another joint, and another automaton:
 
 >>> dump("a ->> b")
@@ -35,7 +35,7 @@ Nothing is lost by one, because no run in a strict state outlives the next event
 1 strict  a -> 1 | b -> match
 
 With arrows the two stay apart, because they ignore different events: the run in state 1 may not ignore an
-A, which the loop can begin with, while the run in state 2 has left the loop and ignores it.
+A, which the loop can start with, while the run in state 2 has left the loop and ignores it.
 
 >>> dump("a->+ -> b")
 0 start   a -> 1, 2
@@ -49,7 +49,7 @@ A, which the loop can begin with, while the run in state 2 has left the loop and
 1 any     not followed by b; match when the window closes
 
 It is tempting to take any event that is no B, as ``a [^b]`` does. But then the first event that is no B
-completes the match, and a B behind it is not seen. This is the absence without an arrow, which is about one
+completes the match, and a B after it is not seen. This is the absence without an arrow, which is about one
 event only:
 
 >>> dump("a !b")
@@ -71,8 +71,8 @@ taken as their first event, either. In state 2 the parentheses are left.
 1 next    a -> match | b -> match
 
 It is tempting to give each branch a state of its own, as Thompson's construction does. But a run that waits
-for an A alone ignores a B, and ``->`` must not ignore an event with which the next element can begin: the
-events A1 B A2 would match as A1 A2, too. Where branches must be apart, because they go on by different
+for an A alone ignores a B, and ``->`` must not ignore an event with which the next element can start: the
+events A1 B A2 would match as A1 A2, too. Where branches must be apart, because they continue by different
 joints, each state therefore names the variables of the others, which it may not ignore:
 
 >>> dump("a -> (b? -> c | d)")
@@ -146,7 +146,7 @@ class TakeEdge:
 
 @dataclass(frozen=True, slots=True)
 class TimedAbsenceEdge:
-    """The end of an absence FOR a time: the run goes on with `after` without taking an event."""
+    """The end of an absence FOR a time: the run continues with `after` without taking an event."""
 
     period: ir.Window
     after: tuple[int, ...]
@@ -177,7 +177,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Nfa:
-    """States of one rule; state 0 is the start, from which every event may begin a run."""
+    """States of one rule; state 0 is the start, from which every event may start a run."""
 
     states: tuple[State, ...]
     groups: tuple[ir.Group, ...] = ()
@@ -309,7 +309,8 @@ class _Simplifier:
 
     def _state(self, candidate: _Candidate) -> State:
         following = self.numbers[candidate]
-        # "Not next" is asked of one event only: a run that ignored this event goes on in a state without it.
+        # "Not next" concerns one event only: a run that ignored this event continues in a state without
+        # it.
         state = candidate.state
         if state.not_next and state.contiguity is not ir.Contiguity.STRICT and not state.accepts_after_ignore:
             following = self._number(self._past_not_next(candidate))
@@ -372,7 +373,8 @@ class _Simplifier:
         return self.after[node, path]
 
     def _reached(self, entry: int, path: Path) -> Iterator[tuple[int, Path]]:
-        """Yield what `reach` does. Only a way that goes on behind a timed absence asks from where it came."""
+        """Yield what `reach` does. Only a way that continues after a timed absence asks from where it
+        came."""
         for node, found in reach(self.graph, entry, path):
             if self.graph.nodes[node].mark is Mark.TIMED_ABSENCE or not (
                 found.fresh or any(one.without >= 0 for one in found.exclusions)
@@ -400,8 +402,8 @@ class _Simplifier:
     def _wait(self, path: Path, takes: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
         joint: Joint = self.graph.nodes[path.joint].value
         taken = {self.graph.nodes[node].value for node, _ in takes}
-        # An exclusion may keep the takes from an event with which the element can begin. Even then the event
-        # must not be ignored, so all variables that begin the element are named.
+        # An exclusion may keep the takes from an event with which the element can start. Even then the event
+        # must not be ignored, so all variables that start the element are named.
         others: tuple[str, ...] = ()
         if joint.contiguity is ir.Contiguity.NEXT:
             others = tuple(

@@ -1,7 +1,7 @@
 """Pattern -> graph of epsilon edges: a fragment per node, built right to left, and the ways through it.
 
 This is Thompson's construction (Comm. ACM 11(6), 1968): each node of the pattern becomes a fragment that ends
-in the fragment of what follows. Besides takes and splits there are marks that say what lies between two
+in the fragment of what follows. Apart from takes and splits it has marks that say what lies between two
 taken events: joints, absences, the ends of groups, and what keeps events from a state.
 
 `graph_of` builds the graph of a pattern and returns `Builder.dump`; a test runs these lines. Nodes are
@@ -65,7 +65,7 @@ MAX_STEPS = 25_000
 
 
 class AutomatonTooLargeError(Exception):
-    """The pattern has more than `MAX_SUCCESSORS` ways to go on, or more than `MAX_STEPS` lead to them."""
+    """The pattern has more than `MAX_SUCCESSORS` ways to continue, or more than `MAX_STEPS` lead to them."""
 
 
 class Mark(StrEnum):
@@ -78,15 +78,15 @@ class Mark(StrEnum):
     NOT_FOLLOWED_BY = "not followed by"  # `-> !b`: no such event may be ignored
     NOT_NEXT = "not next"  # ` !b`: the next event is not such a one
     TIMED_ABSENCE = "timed absence"  # `-> !b FOR d`: no such event for that long
-    OPEN = "open"  # a group with a window of its own begins ...
+    OPEN = "open"  # a group with a window of its own starts ...
     SHUT = "shut"  # ... and ends
-    ENTER = "enter"  # an iteration of a loop whose body may take nothing begins ...
+    ENTER = "enter"  # an iteration of a loop whose body may take nothing starts ...
     LEAVE = "leave"  # ... and ends: never both without a take between
     EXCLUSION = "exclusion"  # no such event is taken or ignored until the next event is taken
     TAKE_EXCLUSION = "exclusion of a take"  # the next event is not taken here if it is such a one
     ANCHOR = "anchor"  # the next event, which is the first of the match, is the first of its key
-    ENTER_WITHOUT = "begin without"  # a pattern with WITHOUT begins ...
-    GAP_WITHOUT = "gap without"  # ... goes on between two of its events ...
+    ENTER_WITHOUT = "begin without"  # a pattern with WITHOUT starts ...
+    GAP_WITHOUT = "gap without"  # ... continues between two of its events ...
     LEAVE_WITHOUT = "end without"  # ... and ends
 
 
@@ -94,7 +94,7 @@ class Mark(StrEnum):
 class LookBehind:
     """An absence before the first event: `variable` must not hold for an earlier event.
 
-    If `adjacent`, the event right before is meant. If not, every event in the `period` before, or in the
+    If `adjacent`, the event directly before is meant. If not, every event in the `period` before, or in the
     window of the rule.
     """
 
@@ -107,7 +107,7 @@ class LookBehind:
 class Exclusion:
     """What keeps an event from a state: an event of `variables` ends it, unless `until` holds or held.
 
-    A possessive loop keeps the events that it can begin with from what follows it. UNTIL keeps events from
+    A possessive loop keeps the events that it can start with from what follows it. UNTIL keeps events from
     its loop. WITHOUT keeps events from its pattern: `without` is the number of the pattern as long as the way
     through it is followed; -1: no such pattern.
     """
@@ -184,7 +184,7 @@ class Builder:
         return "\n".join(_dumped(number, node) for number, node in enumerate(self.graph.nodes))
 
     def fragment(self, node: ir.Node, after: int) -> int:
-        """Return the entry of a fragment for `node` that goes on in `after`."""
+        """Return the entry of a fragment for `node` that continues in `after`."""
         match node:
             case ir.Take(variable=variable):
                 return self.add(Mark.TAKE, after, value=variable)
@@ -213,7 +213,7 @@ class Builder:
                 by_arrow = index > 0 and item.contiguity is not ir.Contiguity.STRICT
                 after = self._absent(item.node, after, by_arrow=by_arrow)
                 continue
-            # The joint of an absence is not added: the joint of the item behind the absence decides.
+            # The joint of an absence is not added: the joint of the item after the absence decides.
             after = self.fragment(item.node, after)
             if index > 0:
                 after = self._joint(item.contiguity, item.gap, after)
@@ -274,7 +274,7 @@ class Builder:
         hollow = ir.summary(node.body).nullable
         least = 0 if hollow else node.min
         if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:
-            # Behind the loop, not in it: there the loop itself wants these events.
+            # After the loop, not in it: there the loop itself wants these events.
             after = self.add(Mark.EXCLUSION, after, value=_exclusion_behind(node))
 
         def iteration(then: int) -> int:
@@ -300,12 +300,12 @@ class Builder:
                 entry = iteration(choose(self._again(node, entry, may_leave=True)))
         for _ in range(max(least, 1) - 1):
             entry = iteration(self._again(node, entry, may_leave=False))
-        if node.until is not None:  # a loop that has not begun is not closed
+        if node.until is not None:  # a loop that has not started is not closed
             entry = self.add(Mark.TAKE_EXCLUSION, entry, value=Exclusion((node.until,)))
         return choose(entry) if least == 0 else entry
 
     def _again(self, node: ir.Repeat, entry: int, *, may_leave: bool) -> int:
-        """Return the way to one more repetition: its joint, the absences behind the loop, its UNTIL."""
+        """Return the way to one more repetition: its joint, the absences after the loop, its UNTIL."""
         if node.until is not None:
             entry = self.add(Mark.EXCLUSION, entry, value=Exclusion((node.until,)))
         after = self._joint(node.contiguity, node.gap, entry)
@@ -313,7 +313,7 @@ class Builder:
             assert isinstance(item.node, ir.Absent)
             if item.contiguity is not ir.Contiguity.STRICT:
                 after = self.add(Mark.NOT_FOLLOWED_BY, after, value=item.node.variable)
-            elif may_leave:  # else nothing is directly behind the loop yet
+            elif may_leave:  # else nothing is directly after the loop yet
                 after = self.add(Mark.NOT_NEXT, after, value=item.node.variable)
         return after
 
@@ -355,7 +355,7 @@ class Path:
     fresh: frozenset[Exclusion] = frozenset()
 
     def looking(self, variables: tuple[str, ...], period: ir.Window | None, *, by_arrow: bool) -> Path:
-        """Return the path behind an absence that looks back: nothing was taken so far."""
+        """Return the path after an absence that looks back: nothing was taken so far."""
         before = self.past_arrow() if by_arrow else self
         look_behinds = before.look_behinds
         for variable in variables:
@@ -363,7 +363,7 @@ class Path:
         return replace(before, look_behinds=look_behinds)
 
     def at(self, joint: int) -> Path:
-        """Return the path behind a joint. (`replace` does the same in twice the time.)"""
+        """Return the path after a joint. (`replace` does the same in twice the time.)"""
         return Path(
             joint=joint,
             not_followed_by=self.not_followed_by,
@@ -386,7 +386,7 @@ class Path:
         return replace(self, take_exclusions=tuple(sorted({*self.take_exclusions, exclusion}, key=repr)))
 
     def past_without(self, exclusion: Exclusion) -> Path:
-        """Return the path behind the end of a pattern with WITHOUT."""
+        """Return the path after the end of a pattern with WITHOUT."""
         return replace(
             self,
             exclusions=tuple(one for one in self.exclusions if one != exclusion),
@@ -395,7 +395,7 @@ class Path:
         )
 
     def past_arrow(self) -> Path:
-        """Return the path behind an arrow: what lies before it need not lie right before."""
+        """Return the path after an arrow: what lies before it need not lie directly before."""
         look_behinds = tuple(
             dict.fromkeys(replace(look_behind, adjacent=False) for look_behind in self.look_behinds)
         )
@@ -475,7 +475,7 @@ def _with(parts: tuple[_Part, ...], part: _Part) -> tuple[_Part, ...]:
 
 
 def begins(graph: Graph, joint: int) -> tuple[str, ...]:
-    """Return the variables with which the element on the right of `joint` can begin by this joint."""
+    """Return the variables with which the element on the right of `joint` can start by this joint."""
     return tuple(
         dict.fromkeys(
             graph.nodes[node].value

@@ -55,7 +55,7 @@ class Assembler:
         self.known: dict[int, tuple[Expression, bool]] = {}  # by identity; kept alive by being in here
 
     def reads_registers(self, expression: Expression) -> bool:
-        """Return whether `expression` is about what the run has taken. Each part is looked at once."""
+        """Return whether `expression` is about what the run has taken. Each part is examined once."""
         if id(expression) not in self.known:
             found = isinstance(expression, RegisterRef) or any(
                 map(self.reads_registers, children(expression))

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def in_reading_order(items: Iterable[T], rule_of: Callable[[T], ir.Rule]) -> list[T]:
-    """Return `items` with each rule behind those whose matches it reads, else in their order."""
+    """Return `items` with each rule after those whose matches it reads, else in their order."""
     waiting = list(items)
     ordered: list[T] = []
     names = {rule_of(item).name for item in waiting}

@@ -101,7 +101,7 @@ def lower(
 ) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
 
-    A program that reads the matches of rules comes behind the programs of these.
+    A program that reads the matches of rules comes after the programs of these.
     Window rules have programs of their own: the ends of their windows are no events to other rules. So have
     rules that join tables: the events of all others need no columns of tables. A rule that others read is
     apart from those that widen one of its measures (`exact_measures`).

@@ -62,7 +62,7 @@ class Registers:
         )
 
     def distinct(self, variable: str, argument: Expression) -> int:
-        """Return the register that counts different values; the one behind it leads to the set of them."""
+        """Return the register that counts different values; the one after it leads to the set of them."""
         label = _label(variable, argument)
         count = self._new(
             ("DISTINCT", variable, argument),

@@ -32,7 +32,7 @@ class Scope:
     """What an expression may refer to. `subject` is the variable whose condition it is; None in a measure.
 
     `stream` is the stream of bare columns, `stream_of` has the stream of each variable. With several streams
-    (`is_qualified`) the name of a column begins with its stream.
+    (`is_qualified`) the name of a column starts with its stream.
     """
 
     source: Source

@@ -34,7 +34,7 @@ def written_out(node: ast.Expression, sizes: Mapping[str, int] = _NO_LETS) -> in
         case ast.In(operand=operand, items=items):
             return 1 + len(items) * (size(operand) + 2)
         case ast.Case(operand=operand, whens=whens) if operand is not None:
-            first, *rest = map(size, parts_of(node))  # the operand is first, and looked at once
+            first, *rest = map(size, parts_of(node))  # the operand is first, and examined once
             return 1 + len(whens) * (1 + first) + sum(rest)
         case (
             ast.Constant()

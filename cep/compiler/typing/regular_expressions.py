@@ -10,7 +10,7 @@ part of its syntax:
 ``[a-z_]`` ``[^a-z]``                  one of these characters; none of these
 ``\d \w \s`` ``\D \W \S``              ``[0-9]``, ``[0-9A-Za-z_]``, ``[ \t\n\r\f]``; none of these
 ``^`` ``\A``, ``$`` ``\z``, ``\b``     start and end of the text, edge of a word of ``\w``
-``xy`` ``x|y`` ``(x)`` ``(?:x)``       one after the other, either, a group
+``xy`` ``x|y`` ``(x)`` ``(?:x)``       one after another, either, a group
 ``x* x+ x? x{n} x{n,} x{n,m}``         repetition; ``?`` after it changes nothing
 ``(?i)`` ``(?s)`` ``(?i:x)``           first of all, or of a group: upper and lower case are one; see ``.``
 =====================================  ============================================================
@@ -96,7 +96,7 @@ class _Reader:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
-        self.groups: list[tuple[int, int]] = []  # begin, steps before it in the group around
+        self.groups: list[tuple[int, int]] = []  # start, steps before it in the group around
         self.steps = 0  # of the group that is open
         self.last: int | None = None  # steps of what a quantifier would repeat
         self.last_at = 0
@@ -291,7 +291,7 @@ class _Reader:
         )
 
     def _refuse_part(self, start: int) -> NoReturn:
-        """Refuse what begins at `start` and is not known here."""
+        """Refuse what starts at `start` and is not known here."""
         for form, name, instead in _MISSING:
             if found := re.compile(form).match(self.pattern, start):
                 self._refuse(MISSING, f"{name} in a pattern", *found.span(), "not known here", instead)

@@ -195,7 +195,7 @@ class WindowChecker(Checker):
                 return Window(Frame.TIME, length_us, previous, step_us=over.step_us or 0)
 
     def _steps_fit(self, over: ast.Over, step_us: int) -> bool:
-        """Check that a window can move in the steps behind BY."""
+        """Check that a window can move in the steps after BY."""
         length_us, kind = over.length_us or 0, over.kind.value
         step, length = print_duration(step_us), print_duration(length_us)
         if over.kind not in (ast.OverKind.LAST, ast.OverKind.PREVIOUS):

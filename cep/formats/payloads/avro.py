@@ -99,7 +99,7 @@ class AvroFormat:
     what
         The schema, for errors.
     is_framed
-        Whether the number of a schema stands before each message.
+        Whether the number of a schema precedes each message.
     registry
         What knows schemas by their numbers.
     """

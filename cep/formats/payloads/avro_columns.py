@@ -136,7 +136,7 @@ class _Cursors:
         return columns
 
     def _of_bytes(self, path: Path, kind: Value, starts: I64, lengths: I64, valid: Mask) -> pa.Array:
-        """Return values that are bytes of the block; all but decimals without a look at one of them."""
+        """Return values that are bytes of the block; all but decimals without a read one of them."""
         values = self.block.bytes_column(starts, lengths, valid)
         if pa.types.is_decimal(kind.arrow):
             decimals = pa.array([_decimal(value, kind.arrow) for value in values.to_pylist()], kind.arrow)

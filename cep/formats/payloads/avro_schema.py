@@ -1,6 +1,6 @@
 """Schemas of Avro: what is read of a record, as a tree of nodes.
 
-A schema is refused if a few bytes could keep its reader busy for ever: types that contain themselves, and
+A schema is refused if a few bytes could keep its reader busy forever: types that contain themselves, and
 arrays of items without a byte.
 """
 
@@ -72,7 +72,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """One of several; its number stands before it."""
+    """One of several; its number precedes it."""
 
     branches: tuple[Node, ...]
 

@@ -28,7 +28,7 @@ _EXPONENT_BIAS = 1023
 
 
 class Block:
-    """Bytes in which many messages lie, one behind the other.
+    """Bytes in which many messages lie, one after another.
 
     Places (`at`) are int64[n], from 0 up to the number of bytes.
     """
@@ -39,7 +39,7 @@ class Block:
         self._words = _view(self.data, "<u8")
 
     def numbers(self, at: I64, kind: str) -> npt.NDArray[Any]:
-        """Return the number that begins at each place, of a type of numpy of at most 8 bytes."""
+        """Return the number that starts at each place, of a type of numpy of at most 8 bytes."""
         values: npt.NDArray[Any] = _view(self.data, kind)[at]
         return values
 
@@ -59,7 +59,7 @@ class Block:
         if first.max(initial=0) < 0x80:
             return first.astype(np.uint64), 1, None
         words: U64 = self._words[at]
-        last = ~words & _HIGH_BITS  # the bytes that go on in no other
+        last = ~words & _HIGH_BITS  # the bytes that continue in no other
         lowest = last & (~last + _ONE)
         # The bits of the number are those below the lowest bit of `last`; its exponent says where it is.
         exponents = (lowest.astype(np.float64).view(np.int64) >> 52) - _EXPONENT_BIAS
@@ -91,7 +91,7 @@ class Block:
         Parameters
         ----------
         starts, lengths
-            int64[n]: where each value is; none begins before the end of the one before it.
+            int64[n]: where each value is; none starts before the end of the one before it.
         valid
             bool[n]: the others are NULL.
         """
@@ -112,6 +112,6 @@ def signed(values: U64) -> I64:
 
 
 def _view(data: U8, kind: str) -> npt.NDArray[Any]:
-    """Return numbers that begin at each byte of `data`, but the last ones."""
+    """Return numbers that start at each byte of `data`, but the last ones."""
     size = np.dtype(kind).itemsize
     return np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))

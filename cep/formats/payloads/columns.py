@@ -75,7 +75,7 @@ def events_of(
     Parameters
     ----------
     found
-        By column. A column that is not there is NULL.
+        By column. A column that does not exist is NULL.
     refused
         The messages that are no events, by index, with their reasons. What `found` has of them counts for
         nothing.

@@ -1,6 +1,6 @@
 """Debezium's envelopes as a format of messages: a change of a row as JSON.
 
-An envelope has the row behind the change and the row before it, what was done, and where from::
+An envelope has the row after the change and the row before it, what was done, and where from::
 
     {"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1714557600123, "source": {"ts_ms": ..., ...}}
 
@@ -236,7 +236,7 @@ class _Wanted:
         self.fields: dict[str, Field] = {}
 
     def row(self, side: str, field: Field, place: tuple[str, ...]) -> None:
-        """Want a column of the row behind or before a change."""
+        """Want a column of the row after or before a change."""
         kind = self._kind(field, place)
         plain = Field("", field.ddl, field.unit, field.format, field.zone, element=field.element)
         if kind in _UNITS and field.type is Type.TIMESTAMP:
@@ -257,7 +257,7 @@ class _Wanted:
     def value(
         self, found: pa.Table, side: str, field: Field, place: tuple[str, ...], problem_of: dict[int, str]
     ) -> pa.Array:
-        """Return a column of the row behind or before a change."""
+        """Return a column of the row after or before a change."""
         values = found.column(_name(side, field, place)).combine_chunks()
         kind = self._kind(field, place)
         if kind in _DAYS:
@@ -327,7 +327,7 @@ def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
 def _of_row(
     after: pa.Array, before: pa.Array, is_deleted: pa.Array, field: Field, problem_of: dict[int, str]
 ) -> pa.Array:
-    """Return the row behind a change, of one that was deleted the row before it."""
+    """Return the row after a change, of one that was deleted the row before it."""
     if field.type is Type.STRING:
         is_unchanged = where_true(pc.equal(after, _UNCHANGED))
         if is_unchanged.any():
@@ -360,7 +360,7 @@ def _converted(
 
 
 def _decimal(text: str, digits: int) -> float:
-    """Return the nearest DOUBLE of a whole number in base64, of which some digits are behind the point."""
+    """Return the nearest DOUBLE of a whole number in base64, of which some digits are after the point."""
     unscaled = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
     return float(f"{unscaled}e{-digits}")
 

@@ -111,7 +111,7 @@ class ProtobufFormat:
     what
         The descriptor, for errors.
     is_framed
-        Whether the number of a schema and the index of a type stand before each message.
+        Whether the number of a schema and the index of a type precede each message.
     registry
         What knows schemas by their numbers.
     """

@@ -1,7 +1,7 @@
 """Messages of Protocol Buffers -> columns: a field of all messages at a time, never a message at a time.
 
-Each message has a cursor: `int64[n]` places in one block of bytes. In each step the messages that stand at
-the lowest tag read the field behind it, by a few operations of numpy. Messages that one program has written
+Each message has a cursor: `int64[n]` places in one block of bytes. In each step the messages that are at
+the lowest tag read the field after it, by a few operations of numpy. Messages that one program has written
 have their fields in one order, so a step is for most of them.
 
 What is not plain is left to protobuf's own parser, message by message: what may be no message at all, groups,
@@ -35,7 +35,7 @@ _GROUP_TYPE, _MESSAGE_TYPE = 10, 11
 _TAG_BYTES = 5
 _MOST_LENGTH = np.uint64(1 << 40)
 _MOST_DEPTH = 16
-_STEPS = 64  # besides some for each field: of repeated fields, or in another order
+_STEPS = 64  # in addition to some for each field: of repeated fields, or in another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Inside:
     rows
         int64[m]: which messages they are, or are in.
     tags
-        uint64[m]: the tag behind which each cursor stands.
+        uint64[m]: the tag after which each cursor stands.
     at, ends
         int64[m]: the cursors, and where the messages end.
     depth
@@ -90,7 +90,7 @@ class _Inside:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The values behind a tag: where each begins and what is behind it, which are none, and integers."""
+    """The values after a tag: where each starts and what is after it, which are none, and integers."""
 
     begins: I64
     after: I64
@@ -108,7 +108,7 @@ class Columns:
     Attributes
     ----------
     scalars
-        By place. One that is not there has no message.
+        By place. One that does not exist has no message.
     messages
         By place of a message on the way, bool[n]: which messages have it.
     left
@@ -151,7 +151,7 @@ class Columns:
         self.left[inside.rows[inside.tags != _DONE]] = True
 
     def _next_tags(self, inside: _Inside, chosen: I64 | slice) -> None:
-        """Read the tags of the chosen, and move behind them."""
+        """Read the tags of the chosen, and move after them."""
         here, end = inside.at[chosen], inside.ends[chosen]
         found, n_bytes, too_long = self.block.varints(here)
         after = here + n_bytes
@@ -168,7 +168,7 @@ class Columns:
         inside.at[chosen] = after
 
     def _field(self, inside: _Inside, tag: int, chosen: I64) -> None:
-        """Read the field behind a tag, and move behind it. What cannot be read is left."""
+        """Read the field after a tag, and move after it. What cannot be read is left."""
         wire, part = tag & 7, inside.kind.fields_by_number.get(tag >> 3)
         here, end, rows = inside.at[chosen], inside.ends[chosen], inside.rows[chosen]
         found = self._value(wire, here)

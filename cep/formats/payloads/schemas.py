@@ -1,6 +1,6 @@
 """Schemas by number, and the bytes with which Confluent's clients say which one a message has.
 
-A message begins with a byte 0 and the number of its schema, four bytes, the highest first.
+A message starts with a byte 0 and the number of its schema, four bytes, the highest first.
 """
 
 from __future__ import annotations

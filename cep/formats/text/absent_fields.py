@@ -1,6 +1,6 @@
 """Declared fields that no record has: a column of them is NULL everywhere, which nobody would notice.
 
-Only where a column is NULL in all events that were decoded together, a few of their records are looked at.
+Only where a column is NULL in all events that were decoded together, a few of their records are examined.
 """
 
 from __future__ import annotations

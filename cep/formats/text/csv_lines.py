@@ -3,7 +3,7 @@ r"""CSV lines -> typed events, and for each record that is not one the reason.
 The form is RFC 4180: comma, double quotes, a doubled quote inside quotes; or what the stream declares
 (`CsvLayout`). A quoted field may have line ends in it, but a record has `MAX_RECORD_LINES` lines at most: a
 quote that is left open makes a dead letter of its line, and the lines below it are read by
-themselves. An empty field is NULL, quoted or not. Columns that the stream does not declare are not looked at.
+themselves. An empty field is NULL, quoted or not. Columns that the stream does not declare are not examined.
 See `cep.schema.text_values` for the accepted forms.
 
 Arrow takes records apart, but it is lenient with quotes, and one left open takes in the lines that follow. So
@@ -37,7 +37,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What lines look like in a layout. A line may end inside a quoted field, and begin inside one."""
+    """What lines look like in a layout. A line may end inside a quoted field, and start inside one."""
 
     quote: bytes
     lines: re.Pattern[bytes]  # any number of them, each of them a record

@@ -45,9 +45,9 @@ def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
 
 
 def rest_of(name: str, n_known: int, block_bytes: int) -> Generator[bytes, None, InputError | None]:
-    """Yield what is behind the first `n_known` bytes of the content, up to the damage.
+    """Yield what is after the first `n_known` bytes of the content, up to the damage.
 
-    `block_bytes`: about so many bytes at a time.
+    `block_bytes`: the approximate number of bytes at a time.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def _rest_of(name: str, n_known: int) -> Generator[bytes, None, InputError | Non
 
 
 def _begins_a_part(found: bytes, first: bytes, passed_over: bytes = b"") -> bool:
-    """Return whether bytes begin like a part of a packed file, or are cut off before they can tell."""
+    """Return whether bytes start like a part of a packed file, or are cut off before they can tell."""
     if first.startswith(found) or found.startswith(first):
         return True
     return bool(passed_over) and found[1 : 1 + len(passed_over)] == passed_over
@@ -167,7 +167,7 @@ def _skip(unpacked: Any, n_bytes: int) -> None:
 
 
 def _byte_by_byte(raw: _Raw, form: str, start: int) -> Generator[bytes, None, Exception]:
-    """Yield the content from byte `start` on, note where the last part ends; return the error behind it."""
+    """Yield the content from byte `start` on, note where the last part ends; return the error after it."""
     unpacked = _opened(raw, form)
     _skip(unpacked, start)
     raw.probes = True

@@ -1,7 +1,7 @@
 """JSON lines -> typed events, and for each line that is not one the reason.
 
 A line holds one object. A number is written as a number, or as one of `NUMBER_WORDS`; a string and a time as
-a string; a field that is missing is NULL; fields that the stream does not declare are not looked at.
+a string; a field that is missing is NULL; fields that the stream does not declare are not examined.
 `cep.schema.text_values` has the accepted forms. An array, a struct, a map is written as JSON writes it, and
 binary in base64.
 
@@ -350,7 +350,7 @@ class _FractionError(Exception):
 
 
 def _cut(lines: Sequence[bytes], indices: Indices, at: int) -> list[_Rows]:
-    """Return what lies behind, at and before a line, in this order, as far as there is something."""
+    """Return what lies after, at and before a line, in this order, as far as there is something."""
     parts = (slice(at + 1, None), slice(at, at + 1), slice(0, at))
     return [(lines[part], indices[part]) for part in parts if len(indices[part])]
 
@@ -364,8 +364,8 @@ def _one_by_one(lines: Sequence[bytes], indices: Indices, chosen: npt.NDArray[np
 def _objects(lines: Sequence[bytes], indices: Indices) -> tuple[Sequence[bytes], Indices, list[Problem]]:
     """Return the lines that may hold an object, their indices, and the problems of the others.
 
-    They begin with ``{`` and end with ``}``: then, if Arrow reads as many objects as there are lines, each
-    line holds one. An object can neither end within a line nor go on after it.
+    They start with ``{`` and end with ``}``: then, if Arrow reads as many objects as there are lines, each
+    line holds one. An object can neither end within a line nor continue after it.
     """
     objects: list[bytes] = []
     rows: list[int] = []
@@ -381,7 +381,7 @@ def _objects(lines: Sequence[bytes], indices: Indices) -> tuple[Sequence[bytes],
 
 
 def _are_in_braces(block: bytes) -> bool:
-    """Say whether each line of `block` begins with ``{`` and ends with ``}``."""
+    """Say whether each line of `block` starts with ``{`` and ends with ``}``."""
     signs = np.frombuffer(block, np.uint8)
     if len(signs) == 0:
         return False

@@ -15,7 +15,7 @@ _PART = 1024
 
 
 class Lines(Sequence[bytes]):
-    """Lines of a block, or messages that lie one behind the other.
+    """Lines of a block, or messages that lie one after another.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Lines(Sequence[bytes]):
     def of_block(cls, block: bytes) -> Lines:
         """Return the lines of a block. A line ends in a line feed, or a carriage return and a line feed.
 
-        What is behind the last line feed is a line if there is anything.
+        What is after the last line feed is a line if there is anything.
         """
         if not block.endswith(b"\n"):
             block += b"\n" if block else b""
@@ -47,7 +47,7 @@ class Lines(Sequence[bytes]):
 
     @property
     def starts(self) -> I64:
-        """Where lines begin."""
+        """Where lines start."""
         return self._found()[0]
 
     @property

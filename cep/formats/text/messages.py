@@ -1,7 +1,7 @@
 """Messages of a topic -> events: each value is a record of its own, whatever the values around it are.
 
 Values are decoded by the readers of lines (`RecordFormat`). What a line of a file may do and a message may
-not is judged here: go on in the next record, or be nothing at all.
+not is judged here: continue in the next record, or be nothing at all.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -42,7 +42,7 @@ class Messages:
     positions
         int64[n], growing: the offset of each message.
     columns
-        What is known of the messages besides their values, by the name of the stream's column: texts, or
+        What else is known about the messages, by the name of the stream's column: texts, or
         values as `event_table_schema` has them.
     """
 
@@ -146,7 +146,7 @@ class MessageReader:
         return replace(decoded, problems=problems, records=values)
 
     def _not_whole(self, values: Sequence[bytes]) -> dict[int, str]:
-        """Return the values with an open quote, which in a file would go on in the next line."""
+        """Return the values with an open quote, which in a file would continue in the next line."""
         quote = self._quote
         if not quote or quote not in b"\n".join(values):
             return {}

@@ -56,7 +56,7 @@ def line_blocks(
     ------
     InputError
         The file cannot be read; what could be read of it has come before. E0624: all of it was read, but
-        other bytes are behind its end.
+        other bytes are after its end.
     """
     n_lines = 0
     pending: list[bytes] = []
@@ -94,7 +94,7 @@ def _portions(
 ) -> Iterator[bytes]:
     """Yield the bytes of a file, `block_bytes` or less at a time; before an error all that came before it.
 
-    Adds to `behind` the error for bytes behind the end of a packed file.
+    Adds to `behind` the error for bytes after the end of a packed file.
     """
     n_left = sys.maxsize
     if bounds is not None:
@@ -222,7 +222,7 @@ class TextReader:
         return [with_columns(piece, self._stream, self._named)]
 
     def pass_over(self, n_bytes: int) -> None:
-        """Go on behind the first `n_bytes` of a file that is not packed; its header is read all the same."""
+        """Continue after the first `n_bytes` of a file that is not packed; the header is still read."""
         if n_bytes == 0:
             return
         try:
@@ -241,7 +241,7 @@ class TextReader:
         self._first_line = n_lines + 1
 
     def _begin(self, is_last: bool) -> bool:
-        """Look at the beginning of the file; say if there is enough of it."""
+        """Read the start of the file; say if there is enough of it."""
         lines = self._lines
         if not lines:
             return False

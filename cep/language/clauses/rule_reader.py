@@ -64,7 +64,7 @@ class RuleReader:
         self.meant: set[str] = set()  # clauses that were refused, and what to write in their place was said
         self.last_places: dict[str, int] | None = None  # of clauses that a rule needs, before the next RULE
         self.clause = "RULE"  # the one read last
-        self.may_follow = ""  # what, besides a clause, could come after what was just read
+        self.may_follow = ""  # what, apart from a clause, could come after what was just read
         self.clauses: dict[str, Callable[[], None]] = {
             "TITLE": self._read_title,
             "SEVERITY": self._read_severity,

@@ -36,7 +36,7 @@ class OtherLanguage(NamedTuple):
 
 
 class _Language(NamedTuple):
-    """A language: what is said of a text in it, where it is translated, what tells it, its translator."""
+    """A language: what to say of a text in it, where it is explained, its signs, its translator."""
 
     title: str
     page: str

@@ -1,1 +1,1 @@
-"""What is asked of patterns: that they are sound, and what is likely a mistake."""
+"""Checks of patterns: whether they are sound, and what is likely a mistake."""

@@ -1,4 +1,4 @@
-"""Anchors where no match can begin, and WITHOUT that forbids what its pattern takes."""
+"""Anchors where no match can start, and WITHOUT that forbids what its pattern takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cep.language import ast
 
 
 def check_anchors(pattern: ast.Pattern, report: Report) -> None:
-    """Report each anchor behind which the first event of a match can never be."""
+    """Report each anchor after which the first event of a match can never be."""
     _check(pattern, report, is_start=True)
 
 

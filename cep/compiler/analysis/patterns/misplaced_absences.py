@@ -1,4 +1,4 @@
-"""Absences where none can stand, and what to write instead where something says the same."""
+"""Absences where none can be, and what to write instead where something says the same."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MAX_SHOWN = 80
 
 
 def check_absences(pattern: ast.Pattern, report: Report) -> None:
-    """Report each absence that does not follow something in its own group, or begin the pattern."""
+    """Report each absence that does not follow something in its own group, or start the pattern."""
     _check(pattern, True, lambda: _ALONE, report)
 
 
 def _check(pattern: ast.Pattern, is_start: bool, instead: Callable[[], str], report: Report) -> None:
-    """Check `pattern`, which no absence can begin. `instead` returns what to write for one."""
+    """Check `pattern`, which no absence can start. `instead` returns what to write for one."""
     match pattern:
         case ast.Step():
             pass
@@ -66,7 +66,7 @@ def _check_each(
 
 
 def _instead(sequence: ast.Sequence, number: int) -> str:
-    """Return what to write for an absence that begins the item `number` of `sequence`."""
+    """Return what to write for an absence that starts the item `number` of `sequence`."""
     item = sequence.items[number]
     if isinstance(item.pattern, ast.Alternation):
         if sequence.span.end - sequence.span.start > _MAX_SHOWN:

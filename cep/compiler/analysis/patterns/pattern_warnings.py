@@ -109,7 +109,7 @@ def _check_guarded_loops(sequence: ast.Sequence, *, is_start: bool, report: Repo
 
 
 def _absent(items: Iterable[ast.Item]) -> set[ast.Name]:
-    """Return the variables of the absences that `items` begin with."""
+    """Return the variables of the absences that `items` start with."""
     found: set[ast.Name] = set()
     for item in items:
         if not isinstance(item.pattern, ast.Absence):
@@ -148,7 +148,7 @@ def _fewer(loop: ast.Repetition, body: ast.Pattern, first: ast.Item | None = Non
 
 
 def _after_absence(item: ast.Item, after: ast.Item, items: tuple[ast.Item, ...]) -> str:
-    """Return the text of `item` and of `items` behind it, which may be left out as the loop they replace."""
+    """Return the text of `item` and of `items` after it, which may be left out as the loop they replace."""
     loop = after.pattern
     assert isinstance(loop, ast.Repetition)
     rest: ast.Pattern = ast.Sequence(items, loop.span)
@@ -166,7 +166,7 @@ def _after_absence(item: ast.Item, after: ast.Item, items: tuple[ast.Item, ...])
 def _check_claims(
     loop: ast.Repetition, after: ast.Pattern, rule: ast.Rule, role_of: Mapping[str, int], report: Report
 ) -> None:
-    """Warn if a possessive loop claims every event that what follows it can begin with."""
+    """Warn if a possessive loop claims every event that what follows it can start with."""
     if loop.greed is not ast.Greed.POSSESSIVE or loop.least == loop.most or loop.until is not None:
         return
     claims, wanted = set(summary(loop.body).first), set(summary(after).first)
@@ -223,9 +223,9 @@ def _terms(condition: ast.Expression) -> tuple[ast.Expression, ...]:
 
 
 def _warn_of_early_exits(sequence: ast.Sequence, rule: ast.Rule, report: Report) -> None:
-    """Report conditions behind the loops of `sequence` that the end of the loop can be chosen to fit.
+    """Report conditions after the loops of `sequence` that the end of the loop can be chosen to fit.
 
-    A relaxed loop can be left after each of its repetitions. So ``ip = failed.ip`` behind ``failed->{3,}``
+    A relaxed loop can be left after each of its repetitions. So ``ip = failed.ip`` after ``failed->{3,}``
     holds if any of its events, from the third on, has that ip: the loop ends there.
     """
     conditions = {one.variable.text: one.condition for one in rule.definitions if one.condition is not None}

@@ -32,7 +32,7 @@ def check_times(rule: ast.Rule, report: Report) -> None:
 
 
 def has_limits(rule: ast.Rule) -> bool:
-    """Return whether something can end a wait of `rule` besides an event: a window, or the end of a gap."""
+    """Return whether something can end a wait of `rule` without an event: a window or the end of a gap."""
     if rule.window is not None:
         return True
     return any(

@@ -27,7 +27,7 @@ def typed_pattern(
     untils: Mapping[ast.Repetition, str],
     distincts: Mapping[ast.Repetition, Expression] = MappingProxyType({}),
 ) -> ir.Node:
-    """Return `pattern` without places. Groups are there only as nesting; `untils` names conditions.
+    """Return `pattern` without places. Groups exist only as nesting; `untils` names conditions.
 
     `distincts` has the values of DISTINCT BY.
     """

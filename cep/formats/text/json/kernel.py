@@ -1,4 +1,4 @@
-"""The kernel of JSON lines: each byte is looked at once, and lines become columns.
+"""The kernel of JSON lines: each byte is examined once, and lines become columns.
 
 It takes an object of a line only where all of it is plain: `read_lines` says what that is. It refuses every
 other line, and what such a line is, `parse_line` says. So no line means anything else here than there.
@@ -78,7 +78,7 @@ ROOT, OUTSIDE = 0, -1
 class Names(NamedTuple):
     """Names in objects. An object inside an object has a number, as the line has: ROOT.
 
-    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name as JSON writes it, between quotes. It stands in
+    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name as JSON writes it, between quotes. It is in
     the object `inside`; `column` is its column, or ``-1 - object``. A name may be written in two ways; `same`
     is the number of the first one. `enclosing[object]` is the object around it. `bucket` and `next_name` are
     a hash table, a list of names in each bucket. `usual[i]` is the name that stood i-th in the last lines.
@@ -132,7 +132,7 @@ def bucket_of_bytes(inside: int, name: bytes) -> int:
 
 @inlined
 def is_name(data: U8, at: int, names: Names, name: int) -> int:
-    """Return the place behind a name and its quote if it is this one; `at` is behind the first quote."""
+    """Return the place after a name and its quote if it is this one; `at` is after the first quote."""
     for place in range(names.ptr[name], names.ptr[name + 1]):
         if data[at] != names.text[place]:
             return REFUSED
@@ -142,12 +142,12 @@ def is_name(data: U8, at: int, names: Names, name: int) -> int:
 
 @outlined
 def look_up(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
-    """Return the place behind a name and its quote, and which name it is; `at` is behind the first quote.
+    """Return the place after a name and its quote, and which name it is; `at` is after the first quote.
 
     Parameters
     ----------
     inside : int
-        The object it stands in.
+        The object it is in.
     """
     end, is_escaped = skip_name(data, at)
     if end < 0:
@@ -163,7 +163,7 @@ def look_up(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
 
 @inlined
 def skip_colon(data: U8, at: int) -> int:
-    """Return the place of the value behind a name."""
+    """Return the place of the value after a name."""
     if data[at] != COLON:
         at = skip_space(data, at)
         if data[at] != COLON:
@@ -173,7 +173,7 @@ def skip_colon(data: U8, at: int) -> int:
 
 @inlined
 def skip_other_name(data: U8, at: int) -> int:
-    """Return the place of the value behind any name; `at` is where the name begins."""
+    """Return the place of the value after any name; `at` is where the name starts."""
     if data[at] != QUOTE:
         return REFUSED
     at = skip_text(data, at + 1)
@@ -182,7 +182,7 @@ def skip_other_name(data: U8, at: int) -> int:
 
 @inlined
 def skip_single(data: U8, at: int) -> int:
-    """Return the place behind a value that is neither an object nor a list."""
+    """Return the place after a value that is neither an object nor a list."""
     sign = data[at]
     if sign == QUOTE:
         at = skip_text(data, at + 1)
@@ -220,7 +220,7 @@ def skip_ends(data: U8, at: int, is_list: U8, depth: int) -> tuple[int, int]:
 
 @outlined
 def skip_value(data: U8, at: int, is_list: U8) -> int:
-    """Return the place behind any value.
+    """Return the place after any value.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def skip_value(data: U8, at: int, is_list: U8) -> int:
 
 @inlined
 def read_real(data: U8, at: int, value: int, is_below: bool, columns: Columns, column: int, row: int) -> int:
-    """Set the number that ``value``, a point, digits and an exponent mean; return the place behind it."""
+    """Set the number that ``value``, a point, digits and an exponent mean; return the place after it."""
     at, value, power = fraction(data, at, value)
     if at < 0:
         return REFUSED
@@ -282,7 +282,7 @@ def read_real(data: U8, at: int, value: int, is_below: bool, columns: Columns, c
 
 @inlined
 def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
-    """Set a number of a column; return the place behind it."""
+    """Set a number of a column; return the place after it."""
     kind = columns.kind[column]
     is_below = data[at] == MINUS
     if is_below:
@@ -312,7 +312,7 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
 
 @outlined
 def read_word(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
-    """Set the number that a text means which JSON does not have; return the place of the quote behind it."""
+    """Set the number that a text means which JSON does not have; return the place of the quote after it."""
     is_below = data[at] == MINUS
     if is_below:
         at += 1
@@ -330,7 +330,7 @@ def read_word(data: U8, at: int, columns: Columns, column: int, row: int) -> int
 
 @inlined
 def read_value(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
-    """Set the value of a column; return the place behind it."""
+    """Set the value of a column; return the place after it."""
     sign = data[at]
     kind = columns.kind[column]
     if sign == QUOTE:
@@ -363,12 +363,12 @@ def read_value(data: U8, at: int, columns: Columns, column: int, row: int) -> in
 
 @inlined
 def read_name(data: U8, at: int, names: Names, inside: int, member: int) -> tuple[int, int]:
-    """Return the place of the value behind a name, and which name it is; `at` is where the name begins.
+    """Return the place of the value after a name, and which name it is; `at` is where the name starts.
 
     Parameters
     ----------
     inside : int
-        The object it stands in.
+        The object it is in.
     member : int
         How many names the line has before it.
     """
@@ -390,7 +390,7 @@ def read_name(data: U8, at: int, names: Names, inside: int, member: int) -> tupl
 def read_named(
     data: U8, at: int, line: int, names: Names, name: int, columns: Columns, row: int, inside: int
 ) -> tuple[int, int]:
-    """Set the value behind a name; return the place behind it, and the object that stands open.
+    """Set the value after a name; return the place after it, and the object that stands open.
 
     Parameters
     ----------
@@ -399,7 +399,7 @@ def read_named(
     name : int
         A name, or OTHER.
     inside : int
-        The object the name stands in.
+        The object the name is in.
     """
     if name == OTHER:
         return skip_value(data, at, names.is_list), inside
@@ -417,12 +417,12 @@ def read_named(
 
 @inlined
 def skip_closings(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
-    """Return the place behind the comma after a value, and the object that stands open there.
+    """Return the place after the comma after a value, and the object that stands open there.
 
     Parameters
     ----------
     inside : int
-        The object that the value stands in. Where it ends, and the line with it, OUTSIDE stands open.
+        The object that the value is in. Where it ends, and the line with it, OUTSIDE stands open.
     """
     while True:
         at = skip_space(data, at)

@@ -1,8 +1,8 @@
 """Parts of the kernel of JSON lines: signs, texts and numbers, as RFC 8259 has them.
 
-A part takes `data` and the place `at` where something begins, and returns the place behind it, or REFUSED.
+A part takes `data` and the place `at` where something starts, and returns the place after it, or REFUSED.
 Then some other reader decides what the line is: a part may refuse what is sound, and never takes what is not.
-Parts look at one byte after the other and stop at a line feed, so none reads past the end of `data`, whose
+Parts read one byte after the other and stop at a line feed, so none reads past the end of `data`, whose
 last byte is one.
 
 Parameters
@@ -90,7 +90,7 @@ WIDE_POWERS = _wide_powers()
 
 @inlined
 def skip_space(data: U8, at: int) -> int:
-    """Return the place of the next sign that is no white space. A line feed is not passed over."""
+    """Return the place of the next sign that is no white space. A line feed is not skipped."""
     while data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D:
         at += 1
     return at
@@ -98,13 +98,13 @@ def skip_space(data: U8, at: int) -> int:
 
 @inlined
 def follows(data: U8, at: int) -> bool:
-    """Return whether the byte at a place goes on with a character of several bytes."""
+    """Return whether the byte at a place continues with a character of several bytes."""
     return data[at] & 0xC0 == 0x80
 
 
 @outlined
 def long_character(data: U8, at: int) -> int:
-    """Return the place behind a character of several bytes, as UTF-8 allows it."""
+    """Return the place after a character of several bytes, as UTF-8 allows it."""
     first, second = data[at], data[at + 1]
     if first < 0xC2 or first > 0xF4 or not follows(data, at + 1):
         return REFUSED
@@ -147,7 +147,7 @@ def code_unit(data: U8, at: int) -> int:
 
 @outlined
 def skip_escape(data: U8, at: int) -> int:
-    """Return the place behind a backslash and what belongs to it, in a text that is not looked at."""
+    """Return the place after a backslash and what belongs to it, in a text that is not examined."""
     sign = data[at + 1]
     if sign == SMALL_U:
         return REFUSED if code_unit(data, at + 2) < 0 else at + 6
@@ -156,7 +156,7 @@ def skip_escape(data: U8, at: int) -> int:
 
 @inlined
 def skip_text(data: U8, at: int) -> int:
-    """Return the place of the quote that ends a text; `at` is behind the first quote."""
+    """Return the place of the quote that ends a text; `at` is after the first quote."""
     while True:
         kind = KINDS[data[at]]
         if kind == PLAIN:
@@ -178,7 +178,7 @@ def skip_text(data: U8, at: int) -> int:
 def skip_name(data: U8, at: int) -> tuple[int, bool]:
     """Return the place of the quote that ends a name, and whether escapes are in it.
 
-    `at` is behind the first quote.
+    `at` is after the first quote.
     """
     is_escaped = False
     while True:
@@ -201,7 +201,7 @@ def skip_name(data: U8, at: int) -> tuple[int, bool]:
 
 @outlined
 def copy_escape(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int, int]:
-    """Copy what a backslash and the signs behind it mean; return the places behind it here and there."""
+    """Copy what a backslash and the signs after it mean; return the places after it here and there."""
     sign = data[at + 1]
     if sign != SMALL_U:
         texts[column, to] = ESCAPES[sign]
@@ -234,7 +234,7 @@ def copy_escape(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int
 
 @inlined
 def copy_text(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int, int]:
-    """Copy a text; return the place of the quote that ends it, and the place behind the copy.
+    """Copy a text; return the place of the quote that ends it, and the place after the copy.
 
     Parameters
     ----------
@@ -273,21 +273,21 @@ def copy_text(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int, 
 
 @inlined
 def skip_true(data: U8, at: int) -> int:
-    """Return the place behind ``true``."""
+    """Return the place after ``true``."""
     is_true = data[at] == 0x74 and data[at + 1] == 0x72 and data[at + 2] == 0x75 and data[at + 3] == 0x65
     return at + 4 if is_true else REFUSED
 
 
 @inlined
 def skip_false(data: U8, at: int) -> int:
-    """Return the place behind ``false``."""
+    """Return the place after ``false``."""
     is_fals = data[at] == 0x66 and data[at + 1] == 0x61 and data[at + 2] == 0x6C and data[at + 3] == 0x73
     return at + 5 if is_fals and data[at + 4] == 0x65 else REFUSED
 
 
 @inlined
 def skip_null(data: U8, at: int) -> int:
-    """Return the place behind ``null``."""
+    """Return the place after ``null``."""
     is_null = data[at] == 0x6E and data[at + 1] == 0x75 and data[at + 2] == 0x6C and data[at + 3] == 0x6C
     return at + 4 if is_null else REFUSED
 
@@ -303,7 +303,7 @@ def digit(data: U8, at: int) -> int:
 
 @outlined
 def skip_number(data: U8, at: int) -> int:
-    """Return the place behind a number of any length."""
+    """Return the place after a number of any length."""
     if data[at] == MINUS:
         at += 1
     if data[at] == ZERO:
@@ -332,7 +332,7 @@ def skip_number(data: U8, at: int) -> int:
 
 @inlined
 def whole_number(data: U8, at: int) -> tuple[int, int]:
-    """Return the place behind a whole number without its sign, and the number; `at` is behind the sign.
+    """Return the place after a whole number without its sign, and the number; `at` is after the sign.
 
     At most 18 digits, or 19 up to the largest int64.
     """
@@ -359,7 +359,7 @@ def whole_number(data: U8, at: int) -> tuple[int, int]:
 
 @inlined
 def fraction(data: U8, at: int, value: int) -> tuple[int, int, int]:
-    """Return the place behind a point, digits and an exponent, all digits as a number, and its power of ten.
+    """Return the place after a point, digits and an exponent, all digits as a number, and its power of ten.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def days_of(year: int, month: int, day: int) -> int:
         length = 30
     if day > length:
         return NO_DAY
-    # Years begin in March here, so that leap days are at their end.
+    # Years start in March here, so that leap days are at their end.
     years = year - (1 if month <= 2 else 0)
     months = month + (9 if month <= 2 else -3)
     return years * 365 + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 719469
@@ -60,7 +60,7 @@ def iso_day(data: U8, at: int) -> int:
 
 @inlined
 def iso_clock(data: U8, at: int) -> tuple[int, int]:
-    """Return the place behind ``10:00``, ``10:00:00`` or ``10:00:00.123456``, and its microseconds."""
+    """Return the place after ``10:00``, ``10:00:00`` or ``10:00:00.123456``, and its microseconds."""
     hour = two_digits(data, at)
     if hour < 0 or hour > 23 or data[at + 2] != COLON:
         return REFUSED, 0
@@ -91,7 +91,7 @@ def iso_clock(data: U8, at: int) -> tuple[int, int]:
 
 @inlined
 def iso_zone(data: U8, at: int) -> tuple[int, int]:
-    """Return the place behind ``Z``, ``+02``, ``+0200``, ``+02:00`` or nothing, and its microseconds."""
+    """Return the place after ``Z``, ``+02``, ``+0200``, ``+02:00`` or nothing, and its microseconds."""
     sign = data[at]
     if sign == LARGE_Z:
         return at + 1, 0
@@ -116,7 +116,7 @@ def iso_zone(data: U8, at: int) -> tuple[int, int]:
 def iso_time(data: U8, at: int, is_date: bool) -> tuple[int, int]:
     """Return the place of the quote that ends a time, and the time in microseconds.
 
-    `at` is behind the first quote. A time without a zone is in UTC. `is_date`: there is a day only.
+    `at` is after the first quote. A time without a zone is in UTC. `is_date`: there is a day only.
     """
     days = iso_day(data, at)
     if days == NO_DAY:
