@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba.core.event import Listener, install_listener
 
 from cep.engine.kernels import functions
 from cep.engine.kernels.columns.device_clocks import WIDTH, estimate_times
@@ -18,7 +17,7 @@ from cep.engine.order.ordering import OrderedEvents
 from cep.engine.state.packing import packed
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
-from cep.jit.compiled import KERNELS, is_compiled
+from cep.jit.compiled import KERNELS, Kernel, is_compiled, watching
 from cep.jit.foreign import call_each
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
@@ -91,24 +90,14 @@ def warm_up(progress: Callable[[int, int], None] | None = None) -> None:
     if progress is None:
         _run_all_kernels()
     else:
-        with install_listener("numba:compile", _Compilations(progress)):
+        left = {name for name, kernel in KERNELS.items() if not is_compiled(kernel)}
+
+        def see(kernel: Kernel, is_done: bool) -> None:
+            left.discard(kernel.py_func.__name__)
+            progress(len(KERNELS) - len(left), len(KERNELS))
+
+        with watching(see):
             _run_all_kernels()
-
-
-class _Compilations(Listener):
-    """Counts the kernels that numba has compiled. Parts are compiled before the kernels that have them."""
-
-    def __init__(self, progress: Callable[[int, int], None]) -> None:
-        self._left = {name for name, kernel in KERNELS.items() if not is_compiled(kernel)}
-        self._progress = progress
-
-    def on_start(self, event: Any) -> None:
-        """Wait for its end."""
-
-    def on_end(self, event: Any) -> None:
-        """Count the kernel, once."""
-        self._left.discard(event.data["dispatcher"].py_func.__name__)
-        self._progress(len(KERNELS) - len(self._left), len(KERNELS))
 
 
 def _run_all_kernels() -> None:
@@ -202,7 +191,7 @@ def is_warm(with_windows: bool = True) -> bool:
 
 def compiled_kernels() -> dict[str, int]:
     """Return how many times each kernel was specialised in this process; more than once is a waste."""
-    return {name: len(kernel.signatures) for name, kernel in KERNELS.items() if hasattr(kernel, "signatures")}
+    return {name: len(kernel.keys) for name, kernel in KERNELS.items()}
 
 
 if __name__ == "__main__":

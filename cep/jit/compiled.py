@@ -1,181 +1,235 @@
-"""How kernels are compiled: once, for every rule, without two things that numba adds for safety.
+"""Kernels: loops that are compiled once, for every rule. The machine code is kept on disk.
 
-These two would multiply the run time of the loops (docs/design/decisions/0007):
+A kernel is a function with ``@kernel``, its parts have ``@inlined`` or ``@outlined``, and instructions that
+Python does not have are `Instruction`. None of them imports numba. A call takes the machine code of the types of its
+arguments from disk (`cep.jit.loading`). Only if there is none, numba is imported and compiles it
+(`cep.jit.numba_compiler`).
 
-- *Counts of references.* Kernels make no arrays, so numba need not count references to those they are given.
-  It would do so with two atomic operations for each array and each part, inlined or not.
-- *Negative indices.* numba tests at every access whether an index is below 0, and adds the length then.
-  Kernels have no such indices, so theirs are read as unsigned numbers (`UnsignedIndices`).
+numba's private parts are used in these two modules, which list them, and nowhere else.
 """
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
-from numba.core import ir, types
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.typed_passes import NopythonTypeInference
-from numba.core.typing.templates import Signature
+import numpy as np
+
+from cep.jit import stored
+from cep.jit.arguments import Key, key_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-KERNELS: dict[str, Any] = {}
-"""The kernels of all modules, by name."""
+DISABLED: bool = stored.is_disabled()
+"""Whether kernels run as Python."""
+
+KERNELS: dict[str, Kernel] = {}
+"""The kernels of all modules that are loaded, by name."""
 
 PARTS: set[str] = set()
 """The names of the parts of kernels."""
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class UnsignedIndices(FunctionPass):
-    """After type inference: let every access to an array cast its indices to unsigned integers."""
-
-    _name = "unsigned_indices"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        """Change the signatures of accesses; return whether there were any."""
-        found = False
-        for instruction, signature in list(state.calltypes.items()):
-            is_access = isinstance(instruction, ir.SetItem) or (
-                isinstance(instruction, ir.Expr) and instruction.op == "getitem"
-            )
-            if is_access and isinstance(signature, Signature) and isinstance(signature.args[0], types.Array):
-                array, index, *value = signature.args
-                del state.calltypes[instruction]  # it takes no second value
-                state.calltypes[instruction] = signature.replace(args=(array, _unsigned(index), *value))
-                found = True
-        return found
+_OF_ALL_CODE = tuple(
+    (__package__, f"{name}.py") for name in ("instructions", "memory", "numba_compiler", "texts", "wide")
+)
+"""The modules of this package on which machine code depends."""
 
 
-def _unsigned(index: types.Type) -> types.Type:
-    if isinstance(index, types.BaseTuple):
-        members: Any = index
-        return types.Tuple(tuple(_unsigned(member) for member in members))
-    return types.uintp if isinstance(index, types.Integer) else index
+class Sources:
+    """The sources that the code of a kernel depends on: all of packages, and modules: package, file.
 
-
-class _PartCode(JITCodeLibrary):
-    """The code of a part. It becomes machine code in the kernels that use it, and nowhere else.
-
-    numba would do that for each part as well, together with all parts that it calls (decision 15).
-    """
-
-    @property
-    def codegen(self) -> Any:
-        """Parts have no Python objects, so numba gets nothing to put them into."""
-        return _NoEnvironment()
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Return the address that Python would call. Only kernels call parts, so it raises an exception."""
-        address = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value
-        assert address is not None
-        return address
-
-
-class _NoEnvironment:
-    """A part has no Python objects."""
-
-    def set_env(self, name: str, environment: object) -> None:
-        """Do nothing."""
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class WithinKernels(FunctionPass):
-    """Before code is generated: make it the code of a part."""
-
-    _name = "within_kernels"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        """Give the compiler a library of its own."""
-        state.library = _PartCode(state.targetctx.codegen(), state.func_id.func_qualname)
-        return True
-
-
-class _Pipeline(CompilerBase):
-    def define_pipelines(self) -> list[Any]:
-        builder = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        builder.add_pass_after(UnsignedIndices, NopythonTypeInference)
-        builder.finalize()
-        return [builder]
-
-
-class _PartPipeline(_Pipeline):
-    def define_pipelines(self) -> list[Any]:
-        [builder] = super().define_pipelines()
-        builder.add_pass_after(WithinKernels, UnsignedIndices)
-        builder.finalize()
-        return [builder]
-
-
-_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "pipeline_class": _Pipeline}
-# `_PartCode` was tried with this numba. Under another one parts are compiled as kernels are, in more time.
-_PART_OPTIONS = _OPTIONS
-if numba.__version__.startswith("0.68."):
-    _PART_OPTIONS = {
-        **_OPTIONS,
-        "pipeline_class": _PartPipeline,
-        "no_cpython_wrapper": True,
-        "no_cfunc_wrapper": True,
-    }
-
-
-Stamp = tuple[tuple[str, bytes], ...]
-"""Names of sources and digests of what is in them."""
-
-
-def source_stamp(*packages: str, modules: Sequence[tuple[str, str]] = ()) -> Stamp:
-    """Return the content of the sources of packages, and of modules: package, file.
+    How kernels are compiled is always among them.
 
     Their times would not do: archives and images of containers do not keep the time of a file exactly.
     """
-    files = {
-        f"{package}/{file.name}": file
-        for package in packages
-        for file in resources.files(package).iterdir()
-        if file.name.endswith(".py")
-    }
-    files |= {f"{package}/{name}": resources.files(package) / name for package, name in modules}
-    return tuple((name, hashlib.sha256(file.read_bytes()).digest()) for name, file in sorted(files.items()))
+
+    def __init__(self, *packages: str, modules: Sequence[tuple[str, str]] = ()) -> None:
+        self._packages = packages
+        self._modules = (*modules, *_OF_ALL_CODE)
+
+    def files(self) -> dict[str, Any]:
+        """Return the files by package and name, in order."""
+        found = {
+            f"{package}/{file.name}": file
+            for package in self._packages
+            for file in resources.files(package).iterdir()
+            if file.name.endswith(".py")
+        }
+        found |= {f"{package}/{name}": resources.files(package) / name for package, name in self._modules}
+        return dict(sorted(found.items()))
+
+    @functools.cached_property
+    def stamp(self) -> str:
+        """The digest of what is in them."""
+        digest = hashlib.sha256()
+        for name, file in self.files().items():
+            digest.update(name.encode() + hashlib.sha256(file.read_bytes()).digest())
+        return digest.hexdigest()
 
 
-def kernel(stamp: Stamp) -> Callable[[_F], _F]:
-    """Return what compiles a loop that Python calls, at its first call; the machine code is kept on disk.
+class Kernel:
+    """A loop that Python calls. It is compiled at its first call, if its machine code is not on disk.
 
-    No fastmath: NaN and times are exact. To see whether code on disk is still good numba looks only at the
-    file of the kernel. If the layout changed in another file, that code would read wrong memory. So `stamp`
-    has the sources of all parts and numbers of the kernel.
+    No fastmath: NaN and times are exact.
     """
 
-    def compile_kernel(function: _F) -> _F:
-        compiled: Any = numba.njit(cache=True, **_OPTIONS)(function)
-        if hasattr(compiled, "_cache"):  # without the compiler it is the function itself
-            compiled._cache._cache_file._source_stamp = stamp
-        KERNELS[function.__name__] = compiled
-        return cast(_F, compiled)
+    def __init__(self, function: Callable[..., Any], sources: Sources) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._sources = sources
+        self._codes: dict[Key, Callable[..., Any]] = {}
+        self._key: Key | None = None
+        self._code: Callable[..., Any] = function
 
-    return compile_kernel
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the loop."""
+        if named:
+            arguments = inspect.signature(self.py_func).bind(*arguments, **named).args
+        key = key_of(arguments)
+        if key != self._key:
+            if _RECORDED is not None and key not in self._codes:
+                _RECORDED.setdefault((self, key))
+                return self.py_func(*arguments)
+            self._code = self.code_for(key)
+            self._key = key
+        return self._code(*arguments)
+
+    def code_for(self, key: Key) -> Callable[..., Any]:
+        """Return what runs the loop on arguments of some types: from this process, from disk, or compiled."""
+        if key not in self._codes:
+            self._load()
+        if key not in self._codes:
+            self._compile(key)
+        return self._codes[key]
+
+    def _stored(self) -> tuple[Path, str, str, str]:
+        function = self.py_func
+        return (
+            Path(function.__code__.co_filename),
+            function.__module__,
+            function.__name__,
+            self._sources.stamp,
+        )
+
+    def _load(self) -> None:
+        from cep.jit import loading
+
+        for code in stored.load(*self._stored()):
+            if code.key not in self._codes:
+                try:
+                    self._codes[code.key] = loading.call(code, self.py_func)
+                except loading.NotLoadedError:
+                    continue
+
+    def _compile(self, key: Key) -> None:
+        from cep.jit import numba_compiler
+
+        for told in _WATCHERS:
+            told(self, False)
+        self._codes[key], code = numba_compiler.compile_kernel(self.of_numba(), key)
+        if code is not None:
+            others = [kept for kept in stored.load(*self._stored()) if kept.key != key]
+            stored.save(*self._stored(), [*others, code])
+        for told in _WATCHERS:
+            told(self, True)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The types of arguments for which there is code in this process."""
+        return tuple(self._codes)
+
+    def is_compiled(self) -> bool:
+        """Return whether it is compiled, in this process or on disk."""
+        return bool(self._codes) or stored.has(*self._stored())
+
+    def of_numba(self) -> Any:
+        """Return numba's dispatcher. Other kernels may call it."""
+        return _dispatcher(self)
+
+
+@functools.cache
+def _dispatcher(kernel: Kernel) -> Any:
+    from cep.jit import numba_compiler
+
+    return numba_compiler.kernel(kernel.py_func)
+
+
+_RECORDED: dict[tuple[Kernel, Key], None] | None = None
+_WATCHERS: list[Callable[[Kernel, bool], None]] = []
+
+
+@contextmanager
+def recording() -> Iterator[dict[tuple[Kernel, Key], None]]:
+    """Run kernels that are not loaded as Python, and collect them with the types of their arguments.
+
+    So it is known what some work needs without compiling it.
+    """
+    global _RECORDED
+    before, _RECORDED = _RECORDED, {}
+    try:
+        with np.errstate(all="ignore"):
+            yield _RECORDED
+    finally:
+        _RECORDED = before
+
+
+@contextmanager
+def watching(told: Callable[[Kernel, bool], None]) -> Iterator[None]:
+    """Call `told` when a kernel is going to be compiled, with False, and when it has been, with True."""
+    _WATCHERS.append(told)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(told)
+
+
+def kernel(sources: Sources) -> Callable[[_F], _F]:
+    """Return what makes a function a kernel, whose machine code is good as long as `sources` are the same."""
+
+    def make_kernel(function: _F) -> _F:
+        if DISABLED:
+            return function
+        made = Kernel(function, sources)
+        KERNELS[function.__name__] = made
+        return cast(_F, made)
+
+    return make_kernel
+
+
+class Part:
+    """A part of kernels. Called by Python, it runs as Python."""
+
+    def __init__(self, function: Callable[..., Any], *, inline: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._inline = inline
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it as Python."""
+        return self.py_func(*arguments)
+
+    @functools.cached_property
+    def _of_numba(self) -> Any:
+        from cep.jit import numba_compiler
+
+        return numba_compiler.part(self.py_func, inline=self._inline)
+
+    def of_numba(self) -> Any:
+        """Return numba's dispatcher."""
+        return self._of_numba
 
 
 def inlined(function: _F) -> _F:
     """Compile a part of a kernel into its callers."""
-    return _part(function, {"forceinline": True})
+    return _part(function, inline=True)
 
 
 def outlined(function: _F) -> _F:
@@ -183,34 +237,50 @@ def outlined(function: _F) -> _F:
 
     Loops without these parts inside are half as large, and up to three times slower (decision 15).
     """
-    return _part(function, {})
+    return _part(function, inline=False)
 
 
-def _part(function: _F, options: dict[str, Any]) -> _F:
+def _part(function: _F, *, inline: bool) -> _F:
     PARTS.add(function.__name__)
-    compiled: Any = numba.njit(**options, **_PART_OPTIONS)(function)
-    if hasattr(compiled, "get_call_template"):
-        typed = compiled.get_call_template
-
-        def get_call_template(args: tuple[types.Type, ...], kws: Any) -> Any:
-            """Type a call with a constant number as a call with any number.
-
-            numba would compile the part once more for a constant, even for the first value of a variable.
-            LLVM knows the constant where the part is inlined.
-            """
-            return typed(tuple(map(_any_number, args)), kws)
-
-        compiled.get_call_template = get_call_template
-    return cast(_F, compiled)
+    return function if DISABLED else cast(_F, Part(function, inline=inline))
 
 
-def _any_number(argument: types.Type) -> types.Type:
-    return types.unliteral(argument) if isinstance(argument, types.IntegerLiteral) else argument
+class Instruction:
+    """What a loop does in LLVM's instructions, and Python in its own way.
+
+    Parameters
+    ----------
+    plain
+        What Python does.
+    generator
+        ``module:name`` of the function that numba calls to generate the instructions. It is imported then.
+    """
+
+    def __init__(self, plain: Callable[..., Any], generator: str) -> None:
+        self._plain = plain
+        self._generator = generator
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Do it in Python."""
+        return self._plain(*arguments)
+
+    @functools.cached_property
+    def _of_numba(self) -> Any:
+        from cep.jit import numba_compiler
+
+        module, _, name = self._generator.partition(":")
+        return numba_compiler.instruction(getattr(importlib.import_module(module), name))
+
+    def of_numba(self) -> Any:
+        """Return numba's intrinsic function."""
+        return self._of_numba
+
+
+def instruction(plain: _F, generator: str) -> _F:
+    """Return an `Instruction`, or without the compiler what Python does."""
+    return plain if DISABLED else cast(_F, Instruction(plain, generator))
 
 
 def is_compiled(kernel: Any) -> bool:
-    """Return whether a kernel is compiled, in this process or on disk. numba has no public way to ask."""
-    if not hasattr(kernel, "_cache") or kernel.signatures:
-        return True  # without the compiler it is a plain function
-    processor = kernel.targetctx.codegen().magic_tuple()
-    return any(key[1] == processor for key in kernel._cache._cache_file._load_index())
+    """Return whether a kernel is compiled, in this process or on disk. Without the compiler it need not be."""
+    return not isinstance(kernel, Kernel) or kernel.is_compiled()

@@ -7,131 +7,10 @@ each is worth 2**32 times the one before; they may be negative, and have more th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from llvmlite import ir
-from numba import config, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from cep.jit.compiled import instruction
 
-_WORD, _TWO, _THREE, _FOUR, _SIX = (ir.IntType(64 * n) for n in (1, 2, 3, 4, 6))
 _MASK = (1 << 64) - 1
-
-
-def _whole(builder: Any, words: Sequence[Any], form: Any) -> Any:
-    """Return a number of its words, the lowest first."""
-    found = builder.zext(words[0], form)
-    for number, word in enumerate(words[1:], 1):
-        found = builder.or_(found, builder.shl(builder.zext(word, form), form(64 * number)))
-    return found
-
-
-def _tuple_of(n: int) -> Any:
-    return types.UniTuple(types.int64, n)  # type: ignore[no-untyped-call]
-
-
-def _split(builder: Any, number: Any) -> list[Any]:
-    """Return the words of a number, the lowest first."""
-    n_words = number.type.width // 64
-    return [builder.trunc(builder.lshr(number, number.type(64 * word)), _WORD) for word in range(n_words)]
-
-
-def _words(context: Any, builder: Any, number: Any, n: int) -> Any:
-    """Return the lowest words of a number as a tuple."""
-    return context.make_tuple(builder, _tuple_of(n), _split(builder, number)[:n])
-
-
-def _magnitude(builder: Any, upper: Any, lower: Any, low_bits: Any) -> tuple[Any, Any]:
-    """Return the two words of the magnitude of a number of two halves."""
-    number = builder.shl(builder.sext(upper, _TWO), builder.zext(low_bits, _TWO))
-    number = builder.add(number, builder.sext(lower, _TWO))
-    is_negative = builder.icmp_signed("<", number, _TWO(0))
-    number = builder.select(is_negative, builder.neg(number), number)
-    return builder.trunc(number, _WORD), builder.trunc(builder.lshr(number, _TWO(64)), _WORD)
-
-
-def _product(builder: Any, one: Any, other: Any, place: int, form: Any = _FOUR) -> Any:
-    """Return the product of two words, of which the lowest bit is the bit `place` of the result."""
-    product = builder.mul(builder.zext(one, _TWO), builder.zext(other, _TWO))  # one instruction
-    return builder.shl(builder.zext(product, form), form(place))
-
-
-def _of_chunks(builder: Any, chunks: Sequence[Any], form: Any) -> Any:
-    """Return a number of its chunks."""
-    found = builder.sext(chunks[0], form)
-    for number, chunk in enumerate(chunks[1:], 1):
-        found = builder.add(found, builder.shl(builder.sext(chunk, form), form(32 * number)))
-    return found
-
-
-def _square(builder: Any, upper: Any, lower: Any, low_bits: Any) -> Any:
-    low, high = _magnitude(builder, upper, lower, low_bits)
-    outer = builder.add(_product(builder, low, low, 0), _product(builder, high, high, 128))
-    return builder.add(outer, _product(builder, low, high, 65))
-
-
-@intrinsic
-def _add_square(context: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        number = _square(builder, given[0], given[1], given[2])
-        return _words(context, builder, builder.add(number, _whole(builder, given[3:], _FOUR)), 3)
-
-    return _tuple_of(3)(*[types.int64] * 6), generate
-
-
-@intrinsic
-def _less(context: Any, a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        difference = builder.sub(_whole(builder, given[:3], _THREE), _whole(builder, given[3:], _THREE))
-        return _words(context, builder, difference, 3)
-
-    return _tuple_of(3)(*[types.int64] * 6), generate
-
-
-@intrinsic
-def _spread(
-    context: Any, n: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any
-) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        n, upper, lower, low_bits, *squares = given
-        total = _FOUR(0)
-        for number, word in enumerate(squares):
-            total = builder.add(total, _product(builder, word, n, 64 * number))
-        return _words(context, builder, builder.sub(total, _square(builder, upper, lower, low_bits)), 4)
-
-    return _tuple_of(4)(*[types.int64] * 7), generate
-
-
-@intrinsic
-def _spread_of_chunks(context: Any, n: Any, sums: Any, squares: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        n = given[0]
-        sums, squares = (
-            [builder.extract_value(part, number) for number in range(part.type.count)] for part in given[1:]
-        )
-        total = _of_chunks(builder, sums, _THREE)
-        is_negative = builder.icmp_signed("<", total, _THREE(0))
-        words = _split(builder, builder.select(is_negative, builder.neg(total), total))
-        found = _SIX(0)
-        for number, word in enumerate(_split(builder, _of_chunks(builder, squares, _SIX))[:5]):
-            found = builder.add(found, _product(builder, word, n, 64 * number, _SIX))
-        for number, word in enumerate(words):
-            for other in range(number, 3):
-                place = 64 * (number + other) + (other > number)
-                found = builder.sub(found, _product(builder, word, words[other], place, _SIX))
-        return _words(context, builder, found, 6)
-
-    return _tuple_of(6)(types.int64, _tuple_of(4), _tuple_of(8)), generate
-
-
-@intrinsic
-def _leading_zeros(context: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        form = ir.FunctionType(_WORD, [_WORD, ir.IntType(1)])
-        function = cgutils.get_or_insert_function(builder.module, form, "llvm.ctlz.i64")  # type: ignore[no-untyped-call]
-        return builder.call(function, [given[0], ir.IntType(1)(0)])
-
-    return types.int64(types.int64), generate
 
 
 def _signed(number: int, n: int) -> tuple[int, ...]:
@@ -167,22 +46,20 @@ def _plain_leading_zeros(word: int) -> int:
     return 64 - (int(word) & _MASK).bit_length()
 
 
-_IS_PLAIN: bool = config.DISABLE_JIT  # type: ignore[attr-defined]
-
-add_square: Any = _plain_add_square if _IS_PLAIN else _add_square
+add_square = instruction(_plain_add_square, "cep.jit.instructions:add_square")
 """``add_square(upper, lower, low_bits, s0, s1, s2)``: the three words of s and the square of x."""
 
-less: Any = _plain_less if _IS_PLAIN else _less
+less = instruction(_plain_less, "cep.jit.instructions:less")
 """``less(a0, a1, a2, b0, b1, b2)``: the three words of a - b."""
 
-spread: Any = _plain_spread if _IS_PLAIN else _spread
+spread = instruction(_plain_spread, "cep.jit.instructions:spread")
 """``spread(n, upper, lower, low_bits, s0, s1, s2)``: the four words of n times s less the square of x."""
 
-spread_of_chunks: Any = _plain_spread_of_chunks if _IS_PLAIN else _spread_of_chunks
+spread_of_chunks = instruction(_plain_spread_of_chunks, "cep.jit.instructions:spread_of_chunks")
 """``spread_of_chunks(n, x, s)``: the six words of n times s less the square of x. Four chunks, and eight.
 
 The sum s of squares is not negative.
 """
 
-leading_zeros: Any = _plain_leading_zeros if _IS_PLAIN else _leading_zeros
+leading_zeros = instruction(_plain_leading_zeros, "cep.jit.instructions:leading_zeros")
 """``leading_zeros(word)``: how many of the uppermost bits of a word are 0."""

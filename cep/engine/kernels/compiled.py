@@ -7,11 +7,10 @@ from cep.jit.compiled import inlined, outlined
 
 __all__ = ["inlined", "kernel", "outlined"]
 
-_STAMP = compiled.source_stamp(
+_SOURCES = compiled.Sources(
     "cep.engine.kernels",
     "cep.engine.kernels.columns",
-    "cep.jit",
     modules=(("cep.program", "opcodes.py"), ("cep.program", "records.py")),
 )
 
-kernel = compiled.kernel(_STAMP)
+kernel = compiled.kernel(_SOURCES)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from cep.arrays import I64, U8
-from cep.engine.kernels.compiled import inlined, kernel
+from cep.engine.kernels.compiled import inlined, kernel, outlined
 from cep.program.opcodes import Code
 
 _DAY_US = 86_400_000_000
@@ -43,7 +42,7 @@ def as_i(value: float) -> int:
     return np.float64(value).view(np.int64)  # type: ignore[return-value]
 
 
-@numba.njit(nogil=True)
+@outlined
 def _days_before(year: int, month: int) -> int:
     """Return the days from 1970-01-01 to the first of a month; years begin in March inside."""
     if month <= 2:
@@ -54,7 +53,7 @@ def _days_before(year: int, month: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + (153 * (month - 3) + 2) // 5 - 719_468
 
 
-@numba.njit(nogil=True)
+@outlined
 def _date(days: int) -> tuple[int, int]:
     """Return the year and month of a day since 1970-01-01."""
     shifted = days + 719_468
@@ -68,7 +67,7 @@ def _date(days: int) -> tuple[int, int]:
     return era * 400 + year, month
 
 
-@numba.njit(nogil=True)
+@outlined
 def _date_part(time_us: int, inlined: int) -> int:
     days = time_us // _DAY_US
     if inlined >= _HOUR:
@@ -90,7 +89,7 @@ def _date_part(time_us: int, inlined: int) -> int:
     return days - _days_before(year, month if inlined == _DAY else 1) + 1
 
 
-@numba.njit(nogil=True)
+@outlined
 def _date_trunc(time_us: int, unit: int) -> tuple[int, int]:
     """Return the beginning of the unit `time_us` is in, and 1 if that is out of range."""
     if unit <= _TO_WEEK:
@@ -108,7 +107,7 @@ def _date_trunc(time_us: int, unit: int) -> tuple[int, int]:
     return (time_us - beyond, 0) if time_us >= _INT64_MIN + beyond else (0, 1)
 
 
-@numba.njit(nogil=True)
+@outlined
 def _round(x: float, places: int) -> float:
     """Round half away from zero, in steps of DOUBLE arithmetic."""
     power = 10.0**places
@@ -121,7 +120,7 @@ def _round(x: float, places: int) -> float:
     return float(-whole / power if x < 0 else whole / power)
 
 
-@numba.njit(nogil=True)
+@outlined
 def _power(x: float, y: float) -> float:
     """Return x to the y as Java does: NaN where C has 1."""
     if np.isnan(y) or (abs(x) == 1.0 and np.isinf(y)):
@@ -129,7 +128,7 @@ def _power(x: float, y: float) -> float:
     return float(x**y)
 
 
-@numba.njit(nogil=True)
+@outlined
 def _trigonometric(op: int, x: float) -> float:
     """Compute by the C library, compiled or not: numpy has implementations of its own, by processor."""
     if op == Code.ATAN_F:
@@ -145,7 +144,7 @@ def _trigonometric(op: int, x: float) -> float:
     return math.cos(x) if op == Code.COS_F else math.tan(x)
 
 
-@numba.njit(nogil=True)
+@outlined
 def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longitude: float) -> float:
     """Return the distance on a sphere of the Earth's mean radius (IUGG), by haversine; NaN: there is none.
 
@@ -163,7 +162,7 @@ def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longi
     return 2.0 * _EARTH_RADIUS_KM * math.asin(math.sqrt(haversine))
 
 
-@numba.njit(nogil=True)
+@outlined
 def compute(op: int, arg: int, i: I64, at: int) -> int:  # noqa: C901, PLR0912 - a case for each function
     """Compute ``i[at] = op(i[at])``, or of ``i[at], i[at + 1]`` and so on.
 

@@ -14,7 +14,7 @@ from cep.jit.compiled import inlined
 from cep.jit.memory import prefetch
 from cep.jit.texts import text_word
 
-kernel = compiled.kernel(compiled.source_stamp("cep.engine.keys", "cep.jit"))
+kernel = compiled.kernel(compiled.Sources("cep.engine.keys"))
 
 NUMBER, NULL = -1, -2
 """Lengths of keys that are no texts."""

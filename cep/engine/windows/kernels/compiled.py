@@ -8,7 +8,5 @@ from cep.jit.compiled import inlined
 __all__ = ["inlined", "kernel"]
 
 kernel = compiled.kernel(
-    compiled.source_stamp(
-        "cep.engine.windows.kernels", "cep.jit", modules=(("cep.program", "window_functions.py"),)
-    )
+    compiled.Sources("cep.engine.windows.kernels", modules=(("cep.program", "window_functions.py"),))
 )

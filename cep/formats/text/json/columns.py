@@ -39,7 +39,7 @@ from cep.formats.text.json.kernel import (
 )
 from cep.formats.text.json.scan import MAX_SKIPPED_NESTING
 from cep.formats.text.lines import Lines
-from cep.jit.compiled import is_compiled
+from cep.jit.compiled import Kernel
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import column_from_text, event_table_schema, fit_column, integer_range
 from cep.schema.time_values import END_US, FIRST_US, times_of_numbers
@@ -158,14 +158,14 @@ def _range(field: Field) -> tuple[int, int]:
 
 def is_ready(*, look_on_disk: bool) -> bool:
     """Return whether the kernel is compiled, in this process or, if asked to look there, on disk."""
-    if not hasattr(read_lines, "signatures"):
+    if not isinstance(read_lines, Kernel):
         return False  # as Python it is slower than any other way
-    return bool(read_lines.signatures) or (look_on_disk and is_compiled(read_lines))
+    return bool(read_lines.keys) or (look_on_disk and read_lines.is_compiled())
 
 
 def compile_kernel() -> None:
     """Compile the kernel, or load it from disk."""
-    if not hasattr(read_lines, "signatures"):
+    if not isinstance(read_lines, Kernel):
         return
     stream = Stream("warm", (Field("ts", "timestamp"),), "ts")
     plan = plan_of(stream)

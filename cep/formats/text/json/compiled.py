@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from cep.jit import compiled
 
-kernel = compiled.kernel(compiled.source_stamp("cep.formats.text.json", "cep.jit"))
+kernel = compiled.kernel(compiled.Sources("cep.formats.text.json"))
