@@ -129,8 +129,7 @@ def match(  # noqa: PLR0913 - an option of the command is an argument
         FORMATS.get(file_format)
     rule_set = _chosen(compile_files(rules, streams, only), chosen).with_corrections(corrections)
     events = _inputs(rule_set, inputs)
-    with_windows = any(program.windows for program in rule_set.programs)
-    watched = _Reading(progress_line(quiet, progress), quiet, with_windows)
+    watched = _Reading(progress_line(quiet, progress), quiet, rule_set)
 
     def deliver(result: Result) -> None:
         watched.line.clear()
@@ -189,9 +188,9 @@ def _late(ways: Sequence[str]) -> tuple[Path | None, Corrections | None]:
 class _Reading:
     """Progress of reading. The engine is compiled when the first chunk of events has been read."""
 
-    def __init__(self, line: ProgressLine, quiet: bool, with_windows: bool) -> None:
+    def __init__(self, line: ProgressLine, quiet: bool, rules: RuleSet) -> None:
         self.line = line
-        self._with_windows = with_windows
+        self._rules = rules
         self.compile_seconds = 0.0
         self._quiet = quiet
         self._n_events: int | None = None
@@ -201,7 +200,7 @@ class _Reading:
         """Count the events of `chunk`, and what is malformed, as the summary does."""
         if self._n_events is None:
             self._n_events = 0
-            self.compile_seconds = compile_engine(self.line, self._quiet, self._with_windows)
+            self.compile_seconds = compile_engine(self.line, self._quiet, self._rules.programs)
         self._n_events += len(chunk.events)
         self._n_malformed += 0 if chunk.is_refused else len(chunk.dead_letters)
         malformed = f", malformed: {self._n_malformed:,}" if self._n_malformed else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from cep.commands.options import progress_option, quiet_option
 from cep.commands.progress_line import ProgressLine, progress_line
+
+if TYPE_CHECKING:
+    from cep.program.program import Program
 
 TEXT = "compiling the engine: about two minutes of processor time, once after an installation"
 
@@ -30,8 +35,10 @@ def warm(quiet: bool, progress: bool | None) -> None:
         click.echo(f"compiled the engine in {seconds:.0f} s" if seconds else "the engine is compiled already")
 
 
-def compile_engine(line: ProgressLine, quiet: bool, with_windows: bool = True) -> float:
+def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] | None = None) -> float:
     """Compile the engine if it is not compiled yet, and return how many seconds it took.
+
+    Each core that this process may use compiles a part of it.
 
     Parameters
     ----------
@@ -39,19 +46,20 @@ def compile_engine(line: ProgressLine, quiet: bool, with_windows: bool = True) -
         Shows the progress.
     quiet
         Whether nothing is said.
-    with_windows
-        Whether rules need the kernels of windows. If anything has to be compiled, all of it is.
+    programs
+        Only what they need is compiled; None: all of it.
     """
-    from cep.engine.warm import is_warm, warm_up
+    from cep.engine.warm import is_warm, missing, warm_up
 
-    if is_warm(with_windows):
+    if is_warm(programs is None or any(program.windows for program in programs)) or not missing(programs):
         return 0.0
     started = time.perf_counter()
+    n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not quiet:
-        warm_up(CompilingLines(line, time.monotonic).show)
+        warm_up(CompilingLines(line, time.monotonic).show, programs, n_processes)
         line.clear()
     else:
-        warm_up()
+        warm_up(None, programs, n_processes)
     return time.perf_counter() - started
 
 

@@ -1,9 +1,13 @@
-"""Compile the kernels ahead of the first event, or load them from disk: ``python -m cep.engine.warm``."""
+"""Compile the kernels ahead of the first event, all or those that some rules need.
+
+Which kernels are needed is found out by running a few events: kernels that are not compiled run as Python
+then, and are recorded.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +21,24 @@ from cep.engine.order.ordering import OrderedEvents
 from cep.engine.state.packing import packed
 from cep.expression import Literal, Type
 from cep.formats.text.json.columns import compile_kernel
-from cep.jit.compiled import KERNELS, Kernel, is_compiled, watching
+from cep.jit.arguments import Key
+from cep.jit.compiled import KERNELS, Kernel, is_compiled, recording
 from cep.jit.foreign import call_each
+from cep.jit.side_by_side import compile_all
 from cep.program.opcodes import Code, SelectionCode, SkipCode
 from cep.program.program import TIME_COLUMN, Program, Register, RuleProgram, bits_column
 from cep.program.records import ACCEPT, RuleTables
 from cep.program.windows import Frame, Function, Window, WindowColumn
 from cep.schema.stream import Field, Role, Stream
 
+_LARGEST = ("run_events", "run_timed_events", "pane_windows", "read_lines", "sum_windows")
+"""The kernels that take longest to compile, the longest first."""
 
-def smallest_program() -> Program:
+
+def smallest_program(with_clocks: bool = True, without: bool = True) -> Program:
     """Return a program of rules that match every event, with all kinds of columns that kernels meet.
 
-    One rule has clocks, one reports preferred matches, one looks ahead. Each kind has kernels of its own.
+    Rules `without` clocks: one reports preferred matches, one looks ahead. Each kind has kernels of its own.
     """
     fields = (Field("key", "string"), Field("ts", "timestamp"), Field("id", "string"), Field("n", "bigint"))
     sizes: dict[str, list[int]] = {name: [] for name in RuleTables._fields}
@@ -76,33 +85,57 @@ def smallest_program() -> Program:
     )
     roles = (Role("warm", ("key",)),)
     predicates = ((Literal(value=True, type=Type.BOOLEAN),),)
-    rules = (rule, timed, preferred, looked_ahead)
+    rules = (*((rule,) if without else ()), *((timed,) if with_clocks else ()))
+    rules += (preferred, looked_ahead) if without else ()
     return Program((stream,), ("key",), roles, predicates, (), (), rules, listed=("n",))
 
 
-def warm_up(progress: Callable[[int, int], None] | None = None) -> None:
-    """Run a few events through a matcher and through windows, so that every kernel is compiled and on disk.
+def warm_up(
+    progress: Callable[[int, int], None] | None = None,
+    programs: Sequence[Program] | None = None,
+    n_processes: int = 1,
+) -> None:
+    """Compile all kernels, or those that programs need, and load them.
 
-    Whenever a function has been compiled, `progress` gets how many kernels are, and how many there are.
+    Parameters
+    ----------
+    progress
+        Gets how many kernels are compiled, and how many there are, whenever one has been compiled.
+    programs
+        None: all kernels. A kernel that a program needs beyond them is compiled when it is called first.
+    n_processes
+        How many kernels are compiled at the same time.
     """
-    import cep.engine.windows.context_columns  # noqa: F401 - its kernels are counted, too
+    work = missing(programs)
+    done: set[Kernel] = set()
 
-    if progress is None:
-        _run_all_kernels()
-    else:
-        left = {name for name, kernel in KERNELS.items() if not is_compiled(kernel)}
+    def told(kernel: Kernel) -> None:
+        done.add(kernel)
+        if progress is not None:
+            progress(len(done), len(work))
 
-        def see(kernel: Kernel, is_done: bool) -> None:
-            left.discard(kernel.py_func.__name__)
-            progress(len(KERNELS) - len(left), len(KERNELS))
-
-        with watching(see):
-            _run_all_kernels()
+    compile_all(work, n_processes, told)
+    for kernel, key in work:
+        kernel.code_for(key)
 
 
-def _run_all_kernels() -> None:
+def missing(programs: Sequence[Program] | None = None) -> list[tuple[Kernel, Key]]:
+    """Return the kernels that `warm_up` compiles, the largest first, and for which types of arguments.
+
+    Those on disk are loaded.
+    """
+    with recording() as found:
+        _run_kernels(programs)
+    last = len(_LARGEST)
+    rank = {name: number for number, name in enumerate(_LARGEST)}
+    return sorted(found, key=lambda item: rank.get(item[0].py_func.__name__, last))
+
+
+def _run_kernels(programs: Sequence[Program] | None) -> None:
     compile_kernel()
-    program = smallest_program()
+    rules = [rule for program in programs or () for rule in program.rules]
+    with_clocks = programs is None or any(rule.is_timed for rule in rules)
+    program = smallest_program(with_clocks, programs is None or not all(rule.is_timed for rule in rules))
     columns = {
         TIME_COLUMN: [2, 1, 1],
         bits_column(0): [0, 0, 0],
@@ -124,13 +157,18 @@ def _run_all_kernels() -> None:
     matcher.next_deadline_us()
     Matcher.restore(program, matcher.snapshot()).finish()
     packed(np.array([[0], [3], [1 << 40]]))
-    _run_window_kernels()
+    if programs is None:
+        _run_window_kernels(_every_window())
+        _run_table_kernels()
+        return
+    windows = [window for program in programs for window in program.windows]
+    if windows:
+        _run_window_kernels(_like(windows))
+    if any(program.joins.tables or program.has_views for program in programs):
+        _run_table_kernels()
 
 
-def _run_window_kernels() -> None:
-    """Compute every kind of window once."""
-    from cep.engine.windows.windows import Windows
-
+def _every_window() -> list[WindowColumn]:
     columns = [
         WindowColumn(
             name=function.name,
@@ -150,6 +188,23 @@ def _run_window_kernels() -> None:
     columns.append(dataclasses.replace(spread, window=sliding, argument="y"))
     stepping = Window(Frame.TIME, 2, step_us=1)
     columns.append(dataclasses.replace(columns[1], name="panes", window=stepping))
+    return columns
+
+
+def _like(windows: Sequence[WindowColumn]) -> list[WindowColumn]:
+    """Return columns of the same functions and frames over an event's number."""
+    kinds = {(window.function, window.window) for window in windows}
+    known = {column.function: column for column in _every_window()}
+    return [
+        dataclasses.replace(known[function], name=f"{number}", window=frame)
+        for number, (function, frame) in enumerate(kinds)
+    ]
+
+
+def _run_window_kernels(columns: Sequence[WindowColumn]) -> None:
+    """Compute windows once."""
+    from cep.engine.windows.windows import Windows
+
     one = np.zeros(2, np.int64)
     order = OrderedEvents(
         rows=np.array([1, 0]),
@@ -165,7 +220,6 @@ def _run_window_kernels() -> None:
     windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known)
     windows.expire(9)
     Windows(columns).restore(windows.stored(), 1)
-    _run_table_kernels()
 
 
 def _run_table_kernels() -> None:
@@ -192,7 +246,3 @@ def is_warm(with_windows: bool = True) -> bool:
 def compiled_kernels() -> dict[str, int]:
     """Return how many times each kernel was specialised in this process; more than once is a waste."""
     return {name: len(kernel.keys) for name, kernel in KERNELS.items()}
-
-
-if __name__ == "__main__":
-    warm_up()

@@ -1,7 +1,7 @@
 """Which machine code fits given arguments: their types, as a key that is quick to build and to compare.
 
-numba finds the types of arguments in C, after an import that takes longer than a small run. A key says the same
-of the arguments that kernels are given: arrays, numbers, and tuples of them.
+numba finds the types of arguments in C, after an import that takes longer than a small run. A key says the
+same of the arguments that kernels are given: arrays, numbers, and tuples of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_INT = 1 << 63
 
 
 class UnknownArgumentError(TypeError):
-    """An argument of a type that a key cannot name. numba may know it."""
+    """An argument of a type that no kernel takes."""
 
 
 def key_of(arguments: tuple[Any, ...]) -> Key:

@@ -1,8 +1,8 @@
 """Kernels: loops that are compiled once, for every rule. The machine code is kept on disk.
 
 A kernel is a function with ``@kernel``, its parts have ``@inlined`` or ``@outlined``, and instructions that
-Python does not have are `Instruction`. None of them imports numba. A call takes the machine code of the types of its
-arguments from disk (`cep.jit.loading`). Only if there is none, numba is imported and compiles it
+Python does not have are `Instruction`. None of them imports numba. A call loads the machine code for the
+types of its arguments from disk (`cep.jit.loading`). Only if none exists, numba is imported and compiles it
 (`cep.jit.numba_compiler`).
 
 numba's private parts are used in these two modules, which list them, and nowhere else.
@@ -86,29 +86,33 @@ class Kernel:
         self.py_func = function
         self._sources = sources
         self._codes: dict[Key, Callable[..., Any]] = {}
-        self._key: Key | None = None
-        self._code: Callable[..., Any] = function
+        self._last: tuple[Key | None, Callable[..., Any]] = None, function  # one value: threads share it
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the loop."""
         if named:
             arguments = inspect.signature(self.py_func).bind(*arguments, **named).args
         key = key_of(arguments)
-        if key != self._key:
-            if _RECORDED is not None and key not in self._codes:
+        last, code = self._last
+        if key != last:
+            if _RECORDED is not None and not self._is_loaded(key):
                 _RECORDED.setdefault((self, key))
                 return self.py_func(*arguments)
-            self._code = self.code_for(key)
-            self._key = key
-        return self._code(*arguments)
+            code = self.code_for(key)
+            self._last = key, code
+        return code(*arguments)
 
     def code_for(self, key: Key) -> Callable[..., Any]:
         """Return what runs the loop on arguments of some types: from this process, from disk, or compiled."""
-        if key not in self._codes:
-            self._load()
-        if key not in self._codes:
+        if not self._is_loaded(key):
             self._compile(key)
         return self._codes[key]
+
+    def _is_loaded(self, key: Key) -> bool:
+        """Return whether the code is in this process; load it if it is on disk."""
+        if key not in self._codes:
+            self._load()
+        return key in self._codes
 
     def _stored(self) -> tuple[Path, str, str, str]:
         function = self.py_func
@@ -282,5 +286,5 @@ def instruction(plain: _F, generator: str) -> _F:
 
 
 def is_compiled(kernel: Any) -> bool:
-    """Return whether a kernel is compiled, in this process or on disk. Without the compiler it need not be."""
+    """Return whether a kernel is compiled, in this process or on disk. Functions of Python need not be."""
     return not isinstance(kernel, Kernel) or kernel.is_compiled()

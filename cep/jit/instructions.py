@@ -1,4 +1,7 @@
-"""LLVM's instructions for `cep.jit.wide` and `cep.jit.memory`. numba calls these functions when it compiles."""
+"""LLVM's instructions for `cep.jit.wide`, `memory` and `foreign`: what numba calls when it compiles them.
+
+A function gets the types of arguments, and returns the signature of a call and what generates its code.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +69,8 @@ def _square(builder: Any, upper: Any, lower: Any, low_bits: Any) -> Any:
 
 
 def add_square(context: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any) -> Any:
+    """Add the square of a number to three words."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         number = _square(builder, given[0], given[1], given[2])
         return _words(context, builder, builder.add(number, _whole(builder, given[3:], _FOUR)), 3)
@@ -74,6 +79,8 @@ def add_square(context: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, s
 
 
 def less(context: Any, a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> Any:
+    """Subtract three words from three words."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         difference = builder.sub(_whole(builder, given[:3], _THREE), _whole(builder, given[3:], _THREE))
         return _words(context, builder, difference, 3)
@@ -84,6 +91,8 @@ def less(context: Any, a0: Any, a1: Any, a2: Any, b0: Any, b1: Any, b2: Any) -> 
 def spread(
     context: Any, n: Any, upper: Any, lower: Any, low_bits: Any, sum0: Any, sum1: Any, sum2: Any
 ) -> Any:
+    """Multiply three words, and subtract the square of a number."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         n, upper, lower, low_bits, *squares = given
         total = _FOUR(0)
@@ -95,6 +104,8 @@ def spread(
 
 
 def spread_of_chunks(context: Any, n: Any, sums: Any, squares: Any) -> Any:
+    """Multiply eight chunks, and subtract the square of four."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         n = given[0]
         sums, squares = (
@@ -116,6 +127,8 @@ def spread_of_chunks(context: Any, n: Any, sums: Any, squares: Any) -> Any:
 
 
 def leading_zeros(context: Any, word: Any) -> Any:
+    """Count the uppermost bits that are 0."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         form = ir.FunctionType(_WORD, [_WORD, ir.IntType(1)])
         function = cgutils.get_or_insert_function(builder.module, form, "llvm.ctlz.i64")  # type: ignore[no-untyped-call]
@@ -125,6 +138,8 @@ def leading_zeros(context: Any, word: Any) -> Any:
 
 
 def prefetch(context: Any, table: Any, row: Any) -> Any:
+    """Fetch the beginning of a row of an array."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]
         array = arrayobj.make_array(kind)(context, builder, given[0])  # type: ignore[no-untyped-call]
@@ -144,6 +159,8 @@ def prefetch(context: Any, table: Any, row: Any) -> Any:
 
 
 def read_word(context: Any, data: Any, at: Any) -> Any:
+    """Read 8 bytes, which begin anywhere."""
+
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]
         array = arrayobj.make_array(kind)(context, builder, given[0])  # type: ignore[no-untyped-call]

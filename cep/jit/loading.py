@@ -2,8 +2,8 @@
 
 Private parts of numba that are used here (`tests/unit/jit/test_handles.py` has a test for each):
 
-- ``numba._helperlib`` and ``numba._dynfunc``, two modules in C, which are loaded alone: their ``c_helpers``, functions
-  that the code calls by names that begin with ``numba_``; ``_dynfunc.Environment`` and
+- ``numba._helperlib`` and ``numba._dynfunc``, two modules in C, which are loaded alone: their ``c_helpers``,
+  functions that the code calls by names that begin with ``numba_``; ``_dynfunc.Environment`` and
   ``_dynfunc.make_function``, with which a function of Python calls the code.
 - How numba sets up LLVM for machine code that it has on disk (`_engine`).
 """
@@ -42,7 +42,7 @@ def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
     Raises
     ------
     NotLoadedError
-        If something that the code needs is not there.
+        If something that the code needs is missing.
     """
     dynamic = _extension("_dynfunc")
     _register_symbols()
@@ -98,7 +98,10 @@ def _register_symbols() -> None:
 
 @cache
 def _extension(name: str) -> ModuleType:
-    """Return a module of numba in C, without the package around it. numba uses it too if it is imported later."""
+    """Return a module of numba in C, without the package around it.
+
+    numba uses the same module if it is imported later.
+    """
     full = f"numba.{name}"
     if full in sys.modules:
         return sys.modules[full]

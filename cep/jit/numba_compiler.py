@@ -1,6 +1,6 @@
 """Compiles kernels with numba. It is imported when something has to be compiled, and only then.
 
-Kernels are compiled without two things that numba adds for safety, and parts without a third (decisions 7, 15):
+Kernels are compiled without two things that numba adds for safety, parts without a third (decisions 7, 15):
 
 - *Counts of references.* Kernels make no arrays, so numba need not count references to those they are given.
   It would do so with two atomic operations for each array and each part, inlined or not.
@@ -14,8 +14,9 @@ Private parts of numba that are used here (`tests/unit/jit/test_handles.py` has 
 - the options ``_nrt``, ``no_cpython_wrapper`` and ``no_cfunc_wrapper``;
 - ``JITCodeLibrary``, its codegen and the methods that `_PartCode` replaces;
 - ``Dispatcher.get_call_template``, ``Dispatcher.overloads``;
-- of what was compiled: ``library.serialize_using_object_code``, ``library._final_module``, ``fndesc.env_name``,
-  ``fndesc.llvm_cpython_wrapper_name``, ``environment.consts``, ``entry_point``.
+- of what was compiled: ``library.serialize_using_object_code``, ``library._final_module``,
+  ``library.has_dynamic_globals``, ``fndesc.env_name``, ``fndesc.llvm_cpython_wrapper_name``,
+  ``environment.consts``, ``environment.lookup_environment``, ``entry_point``.
 """
 
 from __future__ import annotations
@@ -149,8 +150,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 def part(function: Callable[..., Any], *, inline: bool) -> Any:
     """Return numba's dispatcher of a part."""
-    options = {"forceinline": True} if inline else {}
-    dispatcher: Any = numba.njit(**options, **_PART_OPTIONS)(function)
+    options: dict[str, Any] = {"forceinline": True} if inline else {}
+    dispatcher: Any = numba.njit(**{**options, **_PART_OPTIONS})(function)
     typed = dispatcher.get_call_template
 
     def get_call_template(args: tuple[types.Type, ...], kws: Any) -> Any:
@@ -234,16 +235,16 @@ def types_of(key: Key) -> tuple[types.Type, ...]:
 def _type_of(first: Any, parts: Iterator[Any]) -> types.Type:
     if isinstance(first, np.dtype):
         bits = next(parts)
-        layout = "C" if bits & C_ORDER else "F" if bits & F_ORDER else "A"
+        layout: Any = "C" if bits & C_ORDER else "F" if bits & F_ORDER else "A"
         is_writeable, is_aligned = bool(bits & WRITEABLE), bool(bits & ALIGNED)
-        return types.Array(
-            from_dtype(first), bits // DIMENSION, layout, readonly=not is_writeable, aligned=is_aligned
-        )
+        element: Any = from_dtype(first)
+        n_dimensions = bits // DIMENSION
+        return types.Array(element, n_dimensions, layout, readonly=not is_writeable, aligned=is_aligned)
     module, is_tuple, name = first.partition(":")
     if not is_tuple:
-        found: types.Type = from_dtype(np.dtype(first))
-        return found
-    members = tuple(_type_of(next(parts), parts) for _ in range(next(parts)))
+        number: types.Type = from_dtype(np.dtype(first))
+        return number
+    members: Any = tuple(_type_of(next(parts), parts) for _ in range(next(parts)))
     of_class = getattr(importlib.import_module(module), name)
     if of_class is tuple:
         return types.Tuple(members)

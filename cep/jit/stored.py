@@ -1,8 +1,8 @@
 """Machine code of kernels on disk: a file for each kernel, its arguments and the machine.
 
-The file begins with a line of JSON: the sources that the code was compiled from, the machine, what is needed to load
-it, and the digest of the code, which follows the line. Nothing of it is unpickled. Code that was compiled
-from other sources, by another numba, for another processor, or is damaged is not loaded.
+The file begins with a line of JSON: the sources that the code was compiled from, the machine, what is needed
+to load it, and the digest of the code, which follows the line. Nothing of it is unpickled. Code that was
+compiled from other sources, by another numba, for another processor, or is damaged is not loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import llvmlite
 import numpy as np
@@ -79,15 +79,16 @@ def machine() -> str:
     except RuntimeError:
         features = ""
     said = (
-        _VERSION, sys.implementation.cache_tag, sys.hexversion, getattr(sys, "abiflags", ""), np.__version__,
-        _version_of("numba"), llvmlite.__version__, llvm.get_process_triple(), llvm.get_host_cpu_name(), features,
+        _VERSION, sys.implementation.cache_tag, sys.hexversion, np.__version__,
+        _version_of("numba"), llvmlite.__version__,
+        llvm.get_process_triple(), llvm.get_host_cpu_name(), features,
         settings,
     )  # fmt: skip
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 def _version_of(package: str) -> str:
-    """Return the version of a package as a file in it has it. To read its metadata takes ten times as long."""
+    """Return the file in a package that says its version. To read its metadata takes ten times as long."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return "none"
@@ -112,28 +113,41 @@ def _name(module: str, function: str) -> str:
     return f"{module.rpartition('.')[2]}.{function}.{sys.implementation.cache_tag}-{machine()[:12]}{SUFFIX}"
 
 
-def _header(path: Path, stamp: str) -> tuple[dict[str, Any], bytes] | None:
-    """Return the first line of a file and what follows, if it is of this machine and of these sources."""
+def _header(file: BinaryIO, stamp: str) -> dict[str, Any] | None:
+    """Return the first line of a file, if it is of this machine and of these sources."""
     try:
-        data = path.read_bytes()
-        line, _, code = data.partition(b"\n")
-        header = json.loads(line)
+        header: dict[str, Any] = json.loads(file.readline())
         is_good = (header["machine"], header["sources"]) == (machine(), stamp)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
-    return (header, code) if is_good else None
+    return header if is_good else None
+
+
+def _opened(source: Path, module: str, function: str, stamp: str) -> tuple[dict[str, Any], BinaryIO] | None:
+    """Return the header of the first good file of a kernel, and the file after its header."""
+    for folder in places(source):
+        try:
+            file = (folder / _name(module, function)).open("rb")
+        except OSError:
+            continue
+        header = _header(file, stamp)
+        if header is not None:
+            return header, file
+        file.close()
+    return None
 
 
 def load(source: Path, module: str, function: str, stamp: str) -> list[MachineCode]:
-    """Return the code of a kernel on disk: one for each kind of arguments. There is none if it is not good."""
-    for folder in places(source):
-        found = _header(folder / _name(module, function), stamp)
-        if found is None:
-            continue
-        header, code = found
-        if hashlib.sha256(code).hexdigest() == header["digest"]:
-            return [_part(part, code) for part in header["parts"]]
-    return []
+    """Return the good code of a kernel on disk: one for each kind of arguments."""
+    found = _opened(source, module, function, stamp)
+    if found is None:
+        return []
+    header, file = found
+    with file:
+        code = file.read()
+    if hashlib.sha256(code).hexdigest() != header["digest"]:
+        return []
+    return [_part(part, code) for part in header["parts"]]
 
 
 def _part(part: dict[str, Any], code: bytes) -> MachineCode:
@@ -145,11 +159,14 @@ def _part(part: dict[str, Any], code: bytes) -> MachineCode:
 
 def has(source: Path, module: str, function: str, stamp: str) -> bool:
     """Return whether there is code of a kernel on disk that is good, as far as its first line says."""
-    return any(_header(folder / _name(module, function), stamp) is not None for folder in places(source))
+    found = _opened(source, module, function, stamp)
+    if found is not None:
+        found[1].close()
+    return found is not None
 
 
 def save(source: Path, module: str, function: str, stamp: str, codes: Iterable[MachineCode]) -> None:
-    """Write the code of a kernel to the first place where that is possible; a process never sees half a file."""
+    """Write the code of a kernel to the first place where that is possible, the whole file at once."""
     parts: list[dict[str, Any]] = []
     code = b""
     for machine_code in codes:

@@ -7,6 +7,7 @@ each is worth 2**32 times the one before; they may be negative, and have more th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cep.jit.compiled import instruction
 
@@ -46,20 +47,20 @@ def _plain_leading_zeros(word: int) -> int:
     return 64 - (int(word) & _MASK).bit_length()
 
 
-add_square = instruction(_plain_add_square, "cep.jit.instructions:add_square")
+add_square: Any = instruction(_plain_add_square, "cep.jit.instructions:add_square")
 """``add_square(upper, lower, low_bits, s0, s1, s2)``: the three words of s and the square of x."""
 
-less = instruction(_plain_less, "cep.jit.instructions:less")
+less: Any = instruction(_plain_less, "cep.jit.instructions:less")
 """``less(a0, a1, a2, b0, b1, b2)``: the three words of a - b."""
 
-spread = instruction(_plain_spread, "cep.jit.instructions:spread")
+spread: Any = instruction(_plain_spread, "cep.jit.instructions:spread")
 """``spread(n, upper, lower, low_bits, s0, s1, s2)``: the four words of n times s less the square of x."""
 
-spread_of_chunks = instruction(_plain_spread_of_chunks, "cep.jit.instructions:spread_of_chunks")
+spread_of_chunks: Any = instruction(_plain_spread_of_chunks, "cep.jit.instructions:spread_of_chunks")
 """``spread_of_chunks(n, x, s)``: the six words of n times s less the square of x. Four chunks, and eight.
 
 The sum s of squares is not negative.
 """
 
-leading_zeros = instruction(_plain_leading_zeros, "cep.jit.instructions:leading_zeros")
+leading_zeros: Any = instruction(_plain_leading_zeros, "cep.jit.instructions:leading_zeros")
 """``leading_zeros(word)``: how many of the uppermost bits of a word are 0."""

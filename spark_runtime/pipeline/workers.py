@@ -38,8 +38,8 @@ def start_warming(spark: SparkSession) -> threading.Thread:
 def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pandas  # noqa: F401
 
-    from cep.engine.warm import warm_up
+    from cep.engine.warm import missing
 
-    warm_up()
+    missing()  # what is compiled is loaded then
     freeze_loaded()
     yield from batches
