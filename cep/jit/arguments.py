@@ -14,11 +14,14 @@ Key = tuple[Any, ...]
 """For each array its dtype, and a number of its dimensions, layout and flags; for a number its type; for a
 tuple its class and size, and then its members."""
 
-C_ORDER, F_ORDER, ALIGNED, WRITEABLE, DIMENSION = 1, 2, 0x100, 0x400, 0x10000
-"""Bits of the number of an array. The first four are those of `numpy.ndarray.flags.num`."""
+C_ORDER, F_ORDER, WRITEABLE, DIMENSION = 1, 2, 0x400, 0x10000
+"""Bits of the number of an array. The first three are those of `numpy.ndarray.flags.num`.
 
-_ANY_LAYOUT = ALIGNED | WRITEABLE | F_ORDER
-_OF_C_ORDER = ALIGNED | WRITEABLE | C_ORDER
+numba does not ask whether an array is aligned.
+"""
+
+_ANY_LAYOUT = WRITEABLE | F_ORDER
+_OF_C_ORDER = WRITEABLE | C_ORDER
 _MAX_INT = 1 << 63
 
 

@@ -37,6 +37,16 @@ PARTS: set[str] = set()
 """The names of the parts of kernels."""
 
 
+@functools.cache
+def compiler() -> Any:
+    """Return `cep.jit.numba_compiler`, which knows kernels and parts. It is imported here and only here."""
+    from cep.jit import numba_compiler
+
+    for kind in (Kernel, Part, Instruction):
+        numba_compiler.register(kind)
+    return numba_compiler
+
+
 _OF_ALL_CODE = tuple(
     (__package__, f"{name}.py") for name in ("instructions", "memory", "numba_compiler", "texts", "wide")
 )
@@ -111,7 +121,7 @@ class Kernel:
     def _is_loaded(self, key: Key) -> bool:
         """Return whether the code is in this process; load it if it is on disk."""
         if key not in self._codes:
-            self._load()
+            self._load(key)
         return key in self._codes
 
     def _stored(self) -> tuple[Path, str, str, str]:
@@ -123,27 +133,21 @@ class Kernel:
             self._sources.stamp,
         )
 
-    def _load(self) -> None:
+    def _load(self, key: Key) -> None:
         from cep.jit import loading
 
         for code in stored.load(*self._stored()):
-            if code.key not in self._codes:
+            if code.key == key:
                 try:
-                    self._codes[code.key] = loading.call(code, self.py_func)
+                    self._codes[key] = loading.call(code, self.py_func)
                 except loading.NotLoadedError:
-                    continue
+                    return
 
     def _compile(self, key: Key) -> None:
-        from cep.jit import numba_compiler
-
-        for told in _WATCHERS:
-            told(self, False)
-        self._codes[key], code = numba_compiler.compile_kernel(self.of_numba(), key)
+        self._codes[key], code = compiler().compile_kernel(self.of_numba(), key)
         if code is not None:
             others = [kept for kept in stored.load(*self._stored()) if kept.key != key]
             stored.save(*self._stored(), [*others, code])
-        for told in _WATCHERS:
-            told(self, True)
 
     @property
     def keys(self) -> Sequence[Key]:
@@ -161,13 +165,10 @@ class Kernel:
 
 @functools.cache
 def _dispatcher(kernel: Kernel) -> Any:
-    from cep.jit import numba_compiler
-
-    return numba_compiler.kernel(kernel.py_func)
+    return compiler().kernel(kernel.py_func)
 
 
 _RECORDED: dict[tuple[Kernel, Key], None] | None = None
-_WATCHERS: list[Callable[[Kernel, bool], None]] = []
 
 
 @contextmanager
@@ -183,16 +184,6 @@ def recording() -> Iterator[dict[tuple[Kernel, Key], None]]:
             yield _RECORDED
     finally:
         _RECORDED = before
-
-
-@contextmanager
-def watching(told: Callable[[Kernel, bool], None]) -> Iterator[None]:
-    """Call `told` when a kernel is going to be compiled, with False, and when it has been, with True."""
-    _WATCHERS.append(told)
-    try:
-        yield
-    finally:
-        _WATCHERS.remove(told)
 
 
 def kernel(sources: Sources) -> Callable[[_F], _F]:
@@ -222,9 +213,7 @@ class Part:
 
     @functools.cached_property
     def _of_numba(self) -> Any:
-        from cep.jit import numba_compiler
-
-        return numba_compiler.part(self.py_func, inline=self._inline)
+        return compiler().part(self.py_func, inline=self._inline)
 
     def of_numba(self) -> Any:
         """Return numba's dispatcher."""
@@ -270,10 +259,8 @@ class Instruction:
 
     @functools.cached_property
     def _of_numba(self) -> Any:
-        from cep.jit import numba_compiler
-
         module, _, name = self._generator.partition(":")
-        return numba_compiler.instruction(getattr(importlib.import_module(module), name))
+        return compiler().instruction(getattr(importlib.import_module(module), name))
 
     def of_numba(self) -> Any:
         """Return numba's intrinsic function."""

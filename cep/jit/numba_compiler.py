@@ -38,8 +38,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, typeof_impl
 from numba.np.numpy_support import from_dtype
 
-from cep.jit import compiled
-from cep.jit.arguments import ALIGNED, C_ORDER, DIMENSION, F_ORDER, WRITEABLE, Key
+from cep.jit.arguments import C_ORDER, DIMENSION, F_ORDER, WRITEABLE, Key
 from cep.jit.stored import MachineCode
 
 
@@ -178,11 +177,12 @@ def instruction(generator: Callable[..., Any]) -> Any:
     return made
 
 
-@typeof_impl.register(compiled.Kernel)
-@typeof_impl.register(compiled.Part)
-@typeof_impl.register(compiled.Instruction)
+def register(kind: type) -> None:
+    """Let code that names a part or an instruction, an object of `kind`, mean what numba has for it."""
+    typeof_impl.register(kind)(_type_of_part)
+
+
 def _type_of_part(value: Any, context: Any) -> types.Type:
-    """Let code that names a part or an instruction mean what numba has for it."""
     found: types.Type = cpu_target.typing_context.resolve_value_type(value.of_numba())
     return found
 
@@ -236,10 +236,9 @@ def _type_of(first: Any, parts: Iterator[Any]) -> types.Type:
     if isinstance(first, np.dtype):
         bits = next(parts)
         layout: Any = "C" if bits & C_ORDER else "F" if bits & F_ORDER else "A"
-        is_writeable, is_aligned = bool(bits & WRITEABLE), bool(bits & ALIGNED)
         element: Any = from_dtype(first)
         n_dimensions = bits // DIMENSION
-        return types.Array(element, n_dimensions, layout, readonly=not is_writeable, aligned=is_aligned)
+        return types.Array(element, n_dimensions, layout, readonly=not bits & WRITEABLE)
     module, is_tuple, name = first.partition(":")
     if not is_tuple:
         number: types.Type = from_dtype(np.dtype(first))

@@ -56,7 +56,7 @@ def copied(compiled_engine: None, folder: Path) -> Path:
 
 
 def kernels(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
+    return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.kernel")}
 
 
 def test_nothing_is_compiled_for_input_that_is_not_there(folder: Path) -> None:
@@ -69,7 +69,7 @@ def test_nothing_is_compiled_for_input_that_is_not_there(folder: Path) -> None:
 
 def test_a_kernel_that_is_missing_is_compiled_and_the_command_says_so_once(copied: Path) -> None:
     match = ("-m", "cep", "match", "plain.cep", "-i", "events.jsonl")
-    [index] = copied.rglob("order.write_hexadecimal*.nbi")
+    [index] = copied.rglob("order.write_hexadecimal*.kernel")
     index.unlink()
     before = kernels(copied)
     first = run(copied, *match, "--progress")
@@ -77,7 +77,7 @@ def test_a_kernel_that_is_missing_is_compiled_and_the_command_says_so_once(copie
     lines = [line for line in first.stderr.splitlines() if not COUNT.fullmatch(line)]
     assert lines[:3] == [TEXT, "events read: 1", "events                   1"]
     changed = {name for name, time_ns in kernels(copied).items() if time_ns != before.get(name)}
-    assert {name.partition("-")[0] for name in changed} == {"order.write_hexadecimal"}
+    assert {name.partition("-")[0] for name in changed} == {"order.write_hexadecimal.cpython"}
     is_compiled_once(copied, {})
 
     index.unlink()

@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[2]
 CORE = [
     path
     for path in sorted((ROOT / "cep").rglob("*.py"))
-    if path.name != "__main__.py" and not {ROOT / "cep/commands", ROOT / "cep/spool"} & {*path.parents}
+    # `stored` has the machine's settings for compiled code: where it is kept, and what it depends on.
+    if path.name != "__main__.py"
+    and path != ROOT / "cep/jit/stored.py"
+    and not {ROOT / "cep/commands", ROOT / "cep/spool"} & {*path.parents}
 ]
 SURROUNDINGS = {"os", "platform", "random", "secrets", "socket", "tempfile", "time", "uuid"}
 

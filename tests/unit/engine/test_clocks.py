@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cep.compiler.compile import check_sources, compile_rules
-from cep.engine.kernels.compiled import _STAMP
+from cep.engine.kernels.compiled import _SOURCES
 from cep.engine.matching.matcher import Matcher
 from cep.errors import Source, StateError
 from cep.program.program import Program
@@ -128,5 +128,13 @@ def test_pool_and_matches_grow_where_many_silences_end_at_once() -> None:
 
 
 def test_compiled_kernels_on_disk_depend_on_all_their_sources() -> None:
-    names = {name.rpartition("/")[2] for name, _ in _STAMP}
-    assert {"step.py", "clocks.py", "functions.py", "opcodes.py", "records.py", "compiled.py"} <= names
+    names = {name.rpartition("/")[2] for name in _SOURCES.files()}
+    assert {
+        "step.py",
+        "clocks.py",
+        "functions.py",
+        "opcodes.py",
+        "records.py",
+        "compiled.py",
+        "numba_compiler.py",
+    } <= names

@@ -8,7 +8,9 @@ from typing import Any
 import numba
 import pytest
 
-from cep.jit import wide
+from cep.jit import compiled, wide
+
+compiled.compiler()  # with it numba knows what an instruction is
 
 _COMPILED: dict[Any, Any] = {
     wide._plain_add_square: numba.njit(lambda a, b, c, d, e, f: wide.add_square(a, b, c, d, e, f)),
