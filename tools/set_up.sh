@@ -30,9 +30,18 @@ if ! fits .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&
     fi
 fi
 
+started=$(date +%s)
+step() { # what took the seconds since the last step
+    now=$(date +%s)
+    echo "set-up: $1 took $((now - started)) s"
+    started=$now
+}
+
 echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; again only after a change)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-echo "set-up: the engine's kernels are cached beside their source"
+step "the installation"
+echo "set-up: the engine's kernels are compiled on all cores, and kept beside their source"
 .venv/bin/python -m cep warm
+step "the compilation"
 touch .venv/.set-up

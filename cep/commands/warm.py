@@ -15,7 +15,7 @@ from cep.commands.progress_line import ProgressLine, progress_line
 if TYPE_CHECKING:
     from cep.program.program import Program
 
-TEXT = "compiling the engine: about two minutes of processor time, once after an installation"
+TEXT = "compiling the engine: up to two minutes of processor time, once after an installation"
 
 LINE_SECONDS = 10.0
 """Where each text is a line of its own, so much later it is said again how far it is."""
