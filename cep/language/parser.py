@@ -28,7 +28,6 @@ from cep.language.clauses.window import find_window
 from cep.language.cursor import ProblemError
 from cep.language.foreign import Syntax
 from cep.language.grammar import Lexeme
-from cep.language.other_languages.recognize import other_language
 from cep.language.patterns import PatternReader
 
 
@@ -110,6 +109,8 @@ class _Parser(PatternReader):
 
     def is_other_language(self) -> bool:
         """Return whether the text is in a language of others; report which, and the rule that it would be."""
+        from cep.language.other_languages.recognize import other_language  # no rule needs it
+
         found = other_language(self.source.text)
         if found is None:
             return False
