@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,7 +112,13 @@ def test_another_version_of_numba_is_another_machine(monkeypatch: pytest.MonkeyP
     assert stored.machine.__wrapped__() != before
 
 
-def locked(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def tables(*last: Any) -> RuleTables:
+    """Return tables that are not of use; `last` are those at the end."""
+    first: list[Any] = [np.zeros(1, np.int32) for _ in RuleTables._fields[len(last) :]]
+    return RuleTables._make([*first, *last])
+
+
+def locked(array: Any) -> Any:
     array.flags.writeable = False
     return array
 
@@ -123,8 +130,8 @@ def locked(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         np.zeros(3), np.zeros(0), np.zeros((2, 3)), np.zeros((3, 2)).T, np.zeros((4, 4))[::2, ::2],
         np.zeros(9)[::2], locked(np.zeros(3)), np.zeros(17, np.uint8)[1:].view(np.int64), np.zeros((1, 1)),
         (1, 2), (1, 2.0), (np.zeros(3), 1), ((1, True), 2),
-        RuleTables(*[np.zeros(1, np.int32) for _ in RuleTables._fields]),
-        RuleTables(*[np.zeros(1, np.int32) for _ in RuleTables._fields[1:]], np.zeros(1, np.uint64)),
+        tables(),
+        tables(np.zeros(1, np.uint64)),
     ],
     ids=repr,
 )  # fmt: skip
