@@ -120,7 +120,7 @@ def invalid_event_time(stream: Stream) -> str:
 
 
 def beyond_max_ahead(stream: Stream) -> str:
-    """Return the reason for an event whose time lies too far beyond the times around it."""
+    """Return the reason for an event whose time is too far from the times around it."""
     return f"event time `{stream.event_time}` is beyond max_ahead"
 
 

@@ -156,7 +156,7 @@ def _json(login: Login) -> str:
 
 @contextmanager
 def running_shop() -> Iterator[Shop]:
-    """Start the servers, make tables and topics, and end every process, whatever happens.
+    """Start the servers, create tables and topics, and end every process in any case.
 
     Raises
     ------

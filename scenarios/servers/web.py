@@ -40,7 +40,7 @@ def accepted(request: Request) -> Reply:
 
 @dataclass
 class WebServer:
-    """A server that runs, and what it was asked; `answering` says what it answers."""
+    """A running server and its requests; `answering` decides the answers."""
 
     port: int
     scheme: str = "http"
