@@ -23,9 +23,9 @@ from cep.formats.files import Reading
 from cep.formats.protocol import FileFormat
 from cep.formats.registry import FORMATS
 from cep.schema.stream import Stream
-from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.dataflow.frame_readers import MISFIT, PATH, POSITION, LineReader, RowReader
 from spark_runtime.dataflow.schema import misfits, typed_events, value_at
+from spark_runtime.sources.protocol import ReadsRows
 
 _RATE = "rate"
 
@@ -40,7 +40,7 @@ class FilesOfSpark:
     reading: Reading
     max_files: int | None = None
 
-    def parcels(self, spark: SparkSession, flow: Dataflow, *, is_stream: bool) -> DataFrame:
+    def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
         """Return the events as parcels; raises InputError if the columns are not those of the stream."""
         found = FORMATS.get(self.file_format)
         if not isinstance(found, FileFormat):
@@ -107,7 +107,7 @@ class RateSource:
     reading: Reading
     rows_per_second: int
 
-    def parcels(self, spark: SparkSession, flow: Dataflow, *, is_stream: bool) -> DataFrame:
+    def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
         """Return the rows as parcels; they come as a stream in any mode."""
         rows = spark.readStream.format(_RATE).option("rowsPerSecond", self.rows_per_second).load()
         place = [F.lit(_RATE).alias(PATH), F.lit(0).cast("bigint").alias(POSITION)]

@@ -28,7 +28,7 @@ from spark_runtime.operator.operator import KeyGroups
 from spark_runtime.sinks.delivery import ALL_AS_ROWS, Delivery
 from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
-from spark_runtime.wire.layout import PROGRAM, TEXT, Layout
+from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.output import (
     DEAD,
     KIND,
@@ -36,10 +36,12 @@ from spark_runtime.wire.output import (
     MATCH,
     MATCHES_COLUMN,
     OUTPUT_SCHEMA,
+    TEXT,
     carried_schema,
     is_carried_as_text,
 )
-from spark_runtime.wire.parcels import EVENTS, GROUP, LATEST, PARCEL_SCHEMA, Packer
+from spark_runtime.wire.packer import Packer
+from spark_runtime.wire.parcels import GROUP, LATEST, PARCEL_COLUMNS, PARCEL_SCHEMA
 
 _TIME = "_time"
 _FAR_FUTURE = datetime(2261, 1, 1, tzinfo=UTC)  # the last full year that pandas can hold
@@ -197,7 +199,7 @@ class Dataflow:
         # This one is never late, so that the engine sees late rows and can report them.
         never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": self._delay_ms})
         return (
-            parcels.select(GROUP, PROGRAM, TEXT, EVENTS, never_late)
+            parcels.select(GROUP, *PARCEL_COLUMNS, never_late)
             .groupBy(GROUP)
             .applyInPandasWithState(
                 self.operator,

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.counts import Counts
 from cep.errors import InputError
 from cep.formats import dead_letter
 from cep.formats.ahead import AheadGuard
@@ -28,8 +29,8 @@ from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
 from spark_runtime.dataflow.message_frames import NOWHERE
 from spark_runtime.event_time.reached import Reached
+from spark_runtime.sources.protocol import Packs
 from spark_runtime.wire.loaded import freeze_loaded
-from spark_runtime.wire.parcels import Packer
 from spark_runtime.wire.plan import Plan
 
 PATH, POSITION, MISFIT = "_path", "_position", "_misfit"
@@ -43,7 +44,7 @@ class LineReader:
     A partition holds whole files, one after another, each from its first line on.
     """
 
-    packer: Packer
+    packer: Packs
     stream: Stream
     file_format: str
     reading: Reading
@@ -55,10 +56,11 @@ class LineReader:
         yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
 
     def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
-        ahead = reached.guard(self.stream)
+        ahead, counts = reached.guard(self.stream), Counts()
         for path, portions in groupby(_portions(batches), key=itemgetter(0)):
             for chunk in self._chunks(path, (lines for _, lines in portions), ahead):
-                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us)
+                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us, counts)
+        yield from self.packer.counted(counts)
 
     def _chunks(self, path: str, portions: Iterable[Lines], ahead: AheadGuard) -> Iterator[Chunk]:
         name, position = local_name(path), 1
@@ -83,7 +85,7 @@ class LineReader:
 class RowReader:
     """Rows of a source that only Spark can read as parcels."""
 
-    packer: Packer
+    packer: Packs
     stream: Stream
     reading: Reading
 
@@ -94,13 +96,14 @@ class RowReader:
         yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
 
     def _parcels(self, batches: Iterable[pa.RecordBatch], reached: Reached) -> Iterator[pa.RecordBatch]:
-        ahead = reached.guard(self.stream)
+        ahead, counts = reached.guard(self.stream), Counts()
         for batch in batches:
             for path in pc.unique(batch.column(PATH)).to_pylist():
                 rows = pa.Table.from_batches([batch])
                 rows = rows.filter(pc.equal(rows.column(PATH), path)).combine_chunks()
                 chunk = self._chunk(local_name(path), rows, ahead)
-                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us)
+                yield from self.packer.chunk(chunk, self.stream, reached.watermark_us, counts)
+        yield from self.packer.counted(counts)
 
     def _chunk(self, name: str, rows: pa.Table, ahead: AheadGuard) -> Chunk:
         named = values_in_path(name, self.stream, self.reading.pattern)
@@ -143,7 +146,7 @@ class TypedReader:
         Whether the operator gets the events whole, too, and gives back those that came too late.
     """
 
-    packer: Packer
+    packer: Packs
     stream: Stream
     is_checked: bool = False
     may_be_late: bool = False
@@ -151,7 +154,7 @@ class TypedReader:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take batches of events; yield parcels."""
         freeze_loaded()
-        keys = self.packer.layout.rules.keys_of(self.stream)
+        keys, counts = self.packer.keys_of(self.stream), Counts()
         for batch in batches:
             events = pa.Table.from_batches([batch])
             chunk = Chunk(events, DEAD_LETTER_SCHEMA.empty_table())
@@ -161,7 +164,8 @@ class TypedReader:
                 # A DataFrame has its event times; nothing is estimated.
                 timed = replace(self.stream, device_clock=None)
                 chunk = checked(piece, timed, keys, AheadGuard(_ANY_TIME_US))
-            yield from self.packer.chunk(chunk, self.stream, None, may_be_late=self.may_be_late)
+            yield from self.packer.chunk(chunk, self.stream, None, counts, may_be_late=self.may_be_late)
+        yield from self.packer.counted(counts)
 
 
 _ANY_TIME_US = 1 << 62

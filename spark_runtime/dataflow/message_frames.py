@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cep.counts import Counts
 from cep.errors import InputError
 from cep.expression import Type
 from cep.formats.ahead import AheadGuard
@@ -23,9 +24,9 @@ from cep.formats.text.lines import lines_of_column
 from cep.formats.text.messages import MessageReader, Messages, tombstones
 from cep.schema.stream import Stream
 from spark_runtime.event_time.partitions import place_text
+from spark_runtime.sources.protocol import Packs
 from spark_runtime.sources.schema_registry import SchemaRegistry, is_address
 from spark_runtime.wire.loaded import freeze_loaded
-from spark_runtime.wire.parcels import Packer
 from spark_runtime.wire.plan import Plan
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class MessageFrame:
     columns: Mapping[str, str] = field(default_factory=dict)
     has_dead_tombstones: bool = False
 
-    def reader(self, packer: Packer, *, may_be_late: bool, is_planned: bool = False) -> FrameReader:
+    def reader(self, packer: Packs, *, may_be_late: bool, is_planned: bool = False) -> FrameReader:
         """Return what makes parcels of the rows of `selected`, in the workers.
 
         `is_planned`: a pipeline plans the micro-batches, and knows the watermark.
         """
-        keys = packer.layout.rules.keys_of(self.stream)
+        keys = packer.keys_of(self.stream)
         named = tuple(self.columns.values())
         return FrameReader(
             packer,
@@ -120,7 +121,7 @@ class MessageFrame:
 class FrameReader:
     """Makes parcels of messages, in the workers."""
 
-    packer: Packer
+    packer: Packs
     stream: Stream
     reader: MessageReader
     columns: tuple[str, ...]
@@ -142,12 +143,14 @@ class FrameReader:
     def _parcels(
         self, batches: Iterable[pa.RecordBatch], ahead: AheadGuard, watermark_us: int | None
     ) -> Iterator[pa.RecordBatch]:
+        counts = Counts()
         for batch in batches:
             for origin, part in self._by_origin(pa.Table.from_batches([batch]).combine_chunks()):
                 for chunk in self._chunks(origin, part, ahead):
                     yield from self.packer.chunk(
-                        chunk, self.stream, watermark_us, may_be_late=self.may_be_late
+                        chunk, self.stream, watermark_us, counts, may_be_late=self.may_be_late
                     )
+        yield from self.packer.counted(counts)
 
     def _by_origin(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield the messages of each partition of a topic. A task of Spark's source of Kafka reads one."""

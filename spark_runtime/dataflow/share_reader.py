@@ -17,7 +17,7 @@ from cep.formats.intake import partition_name
 from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Source, SplitByEvents
 from spark_runtime.wire.loaded import freeze_loaded
-from spark_runtime.wire.parcels import Packer
+from spark_runtime.wire.packer import Packer
 from spark_runtime.wire.plan import Plan, Share
 
 TICKS = 1024
@@ -62,23 +62,25 @@ class ShareReader:
 
     def _share(self, share: Share, reached: Reached) -> Iterator[pa.RecordBatch]:
         guards: dict[tuple[str, str], AheadGuard] = {}
+        counts = Counts()
         for name, part in share:
             source = self.sources[name]
             partition = source.partition(part)
             guard = guards.get((name, partition))
             if guard is None:
                 guard = guards[name, partition] = reached.guard(source.stream, partition)
-            counts = Counts()
-            for chunk in source.read(part, guard, counts):
+            of_range = Counts()
+            for chunk in source.read(part, guard, of_range):
                 place = source.position_text(chunk.source, chunk.latest)
                 placed = replace(chunk, partition=partition, place=place)
                 if isinstance(source, SplitByEvents) and source.splits_by_events:
                     counts.add(Counts(partitions=source.latest(chunk)))
-                yield from self.packer.chunk(placed, source.stream, reached.watermark_us)
-            yield from self.packer.counted(counts)
+                yield from self.packer.chunk(placed, source.stream, reached.watermark_us, counts)
+            counts.add(of_range)
         clocks = {
             partition_name(self.sources[name].stream, partition): guard.clocks.to_text()
             for (name, partition), guard in guards.items()
             if isinstance(guard.clocks, DeviceClocks)
         }
-        yield from self.packer.counted(Counts(clocks=clocks))
+        counts.add(Counts(clocks=clocks))
+        yield from self.packer.counted(counts)

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from cep.counts import Counts
 from cep.program.program import missing_column
-from spark_runtime.wire.layout import TEXT
-from spark_runtime.wire.output import COUNTS, DEAD, KIND, LATE, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.wire.output import COUNTS, DEAD, KIND, LATE, MATCH, MATCHES_COLUMN, TEXT, carried_schema
 from spark_runtime.wire.parcels import table_of_bytes
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Rules over rules by another key, in a batch: stages one behind the other, with a shuffle before each.
 
-What an earlier stage finds goes through the later ones as it is, in parcels `FOUND`. So everything is
-computed once, and all of it comes out of the last stage.
+What an earlier stage finds goes through the later ones as it is, in parcels of `Contents.OUTPUT`. So
+everything is computed once, and all of it comes out of the last stage.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -11,45 +11,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from spark_runtime.wire.layout import FOUND, PROGRAM, TEXT
-from spark_runtime.wire.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA
-from spark_runtime.wire.parcels import EVENTS, PARCEL_SCHEMA
+from spark_runtime.wire.output import KIND, MATCHES_COLUMN, OUTPUT_SCHEMA, TEXT
+from spark_runtime.wire.parcels import DATA, Contents, parcels, which
 
 
 def later_parcels(
-    parcels: pa.RecordBatch, stages: Sequence[int], stage: int
+    batch: pa.RecordBatch, stages: Sequence[int], stage: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the parcels of a batch that are for this stage, and those that later ones need."""
-    numbers = np.asarray(parcels.column(PROGRAM))
-    later = np.flatnonzero(np.array(stages) > stage)
-    is_later = np.isin(numbers, later) | (numbers == FOUND)
-    return parcels.filter(pa.array(~is_later)), parcels.filter(pa.array(is_later))
+    later = [number for number, of_program in enumerate(stages) if of_program > stage]
+    is_later = which(batch, Contents.EVENTS, later) | which(batch, Contents.OUTPUT)
+    return batch.filter(pa.array(~is_later)), batch.filter(pa.array(is_later))
 
 
 def as_parcels(output: Iterable[pa.RecordBatch], label: int) -> Iterator[pa.RecordBatch]:
     """Return output of the operator (`OUTPUT_SCHEMA`) as parcels of key group `label`."""
     for batch in output:
-        n = batch.num_rows
         rows = zip(batch.column(KIND).to_pylist(), batch.column(TEXT).to_pylist(), strict=True)
-        columns = [
-            pa.array([label] * n, pa.int32()),
-            pa.nulls(n, pa.int64()),
-            pa.array([FOUND] * n, pa.int32()),
-            pa.array([json.dumps(row) for row in rows], pa.string()),
-            batch.column(MATCHES_COLUMN),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=PARCEL_SCHEMA)
+        texts = [json.dumps(row) for row in rows]
+        yield parcels([label] * len(texts), Contents.OUTPUT, texts=texts, data=batch.column(MATCHES_COLUMN))
 
 
-def as_output(parcels: pa.RecordBatch) -> pa.RecordBatch:
+def as_output(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the output of the operator that `as_parcels` made these parcels of."""
-    rows = [json.loads(text) for text in parcels.column(TEXT).to_pylist()]
+    rows = [json.loads(text) for text in batch.column(TEXT).to_pylist()]
     columns = [
         pa.array([kind for kind, _ in rows], pa.string()),
         pa.array([text for _, text in rows], pa.string()),
-        parcels.column(EVENTS),
+        batch.column(DATA),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)

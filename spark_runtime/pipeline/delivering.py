@@ -37,8 +37,7 @@ from spark_runtime.sinks.protocol import (
     WorkerSink,
 )
 from spark_runtime.storage.checkpoint_files import CheckpointFiles
-from spark_runtime.wire.layout import TEXT
-from spark_runtime.wire.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, carried_schema
+from spark_runtime.wire.output import COUNTS, DEAD, KIND, MATCH, MATCHES_COLUMN, TEXT, carried_schema
 from spark_runtime.wire.parcels import table_of_bytes
 
 

@@ -8,7 +8,7 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cep.counts import Counts, Highest
@@ -18,9 +18,8 @@ from cep.schema.stream import Stream
 from spark_runtime.event_time.partitions import TimeSpan, Unread
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from spark_runtime.dataflow.dataflow import Dataflow
 
 Offset = Any
 """How far a source is; a value of JSON. It stands in checkpoints, so a new version must still know it."""
@@ -196,12 +195,55 @@ class Source(Protocol):
         ...
 
 
+class Packs(Protocol):
+    """What makes parcels of what was read, in the workers (`spark_runtime.wire.packer.Packer`)."""
+
+    def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
+        """Return the keys of the rules that read `stream`."""
+        ...
+
+    def chunk(
+        self,
+        chunk: Chunk,
+        stream: Stream,
+        watermark_us: int | None,
+        counts: Counts,
+        *,
+        may_be_late: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what was read of `stream` as parcels, and add to `counts` what happened."""
+        ...
+
+    def counted(self, counts: Counts) -> Iterator[pa.RecordBatch]:
+        """Yield counts as a parcel."""
+        ...
+
+    def held_back(self, found: Iterable[pa.RecordBatch], cap_us: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield the parcels `found`, none of which lets Spark's watermark pass `cap_us`; None: all may."""
+        ...
+
+
+class ReadsRows(Protocol):
+    """What makes parcels of rows that only Spark reads (`spark_runtime.dataflow.dataflow.Dataflow`)."""
+
+    @property
+    def packer(self) -> Packs:
+        """What makes parcels, in the workers."""
+        ...
+
+    def read(
+        self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ) -> DataFrame:
+        """Return as parcels what `reader` makes of `rows` in the workers."""
+        ...
+
+
 @runtime_checkable
 class SparkSource(Protocol):
     """A source that only Spark can read. What a stream has read of it stands in Spark's own log."""
 
-    def parcels(self, spark: SparkSession, flow: Dataflow, *, is_stream: bool) -> DataFrame:
-        """Return its events as parcels for the rules of `flow` (`Dataflow.read`). On the driver.
+    def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
+        """Return its events as parcels (`ReadsRows.read`). On the driver.
 
         Raises
         ------

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from cep.formats.late_events import json_lines
 from cep.schema.stream import Stream
-from spark_runtime.wire.layout import TEXT
 
 KIND = "_kind"
 """Column of the operator's output: one of the four below, `LATE` with the name of the stream."""
@@ -23,6 +22,9 @@ MATCH = "match"  # `_matches`: some matches
 LATE = "late"  # `_text`: the late event as JSON (`cep.formats.late_events.json_lines`)
 DEAD = "dead"  # `_text`: the dead letter as JSON (`cep.formats.dead_letter.DEAD_LETTER_SCHEMA`)
 COUNTS = "counts"  # `_text`: `cep.counts.Counts` of one call, as JSON
+
+TEXT = "_text"
+"""Column of the operator's output, and of parcels: a text; NULL where the rest says all."""
 
 MATCHES_COLUMN = "_matches"
 """Column of the operator's output: matches (`carried_schema`) as an Arrow record batch without its schema."""

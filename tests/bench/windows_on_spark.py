@@ -30,8 +30,7 @@ import numpy as np
 
 from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.operator.operator import KeyGroups
-from spark_runtime.wire.layout import PROGRAM
-from spark_runtime.wire.parcels import EVENTS, table_of_bytes
+from spark_runtime.wire.parcels import Contents, of_frame, table_of_bytes
 from tests.bench.figures import Figure, Target, report
 from tests.bench.processes import cpu_seconds
 
@@ -121,8 +120,8 @@ class Carrier(KeyGroups):
         n = 0
         if not state.hasTimedOut:
             for frame in frames:
-                for number, data in zip(frame[PROGRAM], frame[EVENTS], strict=True):
-                    if number >= 0:
+                for contents, number, _, data in of_frame(frame):
+                    if contents is Contents.EVENTS and number is not None and data is not None:
                         schema = self.layout.programs[number].event_schema
                         n += table_of_bytes(data, schema).num_rows
         before = bytes(state.get[0]) if state.exists else b""

@@ -43,9 +43,8 @@ from spark_runtime.pipeline.checkpoint import Checkpoint, last_done
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire import plan as plan_module
-from spark_runtime.wire.layout import PROGRAM, TEXT
-from spark_runtime.wire.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, carried_schema
-from spark_runtime.wire.parcels import EVENTS, GROUP, LATEST, table_of_bytes
+from spark_runtime.wire.output import COUNTS, KIND, MATCH, MATCHES_COLUMN, TEXT, carried_schema
+from spark_runtime.wire.parcels import GROUP, LATEST, PARCEL_COLUMNS, table_of_bytes
 from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, Plan
 
 SECOND_US = 1_000_000
@@ -230,7 +229,7 @@ class Played:
             state.hasTimedOut = not mine
             state.timeout_ms = None
             frame = pa.table(
-                {name: pa.array([row[name] for row in mine]) for name in (PROGRAM, TEXT, EVENTS)}
+                {name: pa.array([row[name] for row in mine]) for name in PARCEL_COLUMNS}
             ).to_pandas()
             for out in self.flow.operator((label,), [frame] if mine else [], state):  # type: ignore[arg-type]
                 self._take(out, counts)

@@ -28,8 +28,8 @@ from spark_runtime.connectors.kafka.java_client import require_topics
 from spark_runtime.connectors.message_logs.log import HEADER
 from spark_runtime.connectors.message_logs.offsets import identities, read_start, to_json, write_start
 from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, Begin
-from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.dataflow.message_frames import MessageFrame
+from spark_runtime.sources.protocol import ReadsRows
 
 if TYPE_CHECKING:
     from spark_runtime.connectors.kafka.source_settings import KafkaOfSparkSpec
@@ -63,7 +63,7 @@ class KafkaOfSpark:
         _require_broker(self.spec.connection.brokers)
         self.options()
 
-    def parcels(self, spark: SparkSession, flow: Dataflow, *, is_stream: bool) -> DataFrame:
+    def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
         """Return the events as parcels."""
         if not is_stream and self.spec.read.begin == LATEST:
             raise InputError(

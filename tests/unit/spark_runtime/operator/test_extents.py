@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
+from cep.counts import Counts
 from cep.engine.chains.chain import Chain
 from cep.formats.chunks import Chunk
 from cep.formats.dead_letter import DEAD_LETTER_SCHEMA
 from cep.local.given_events import event_table
 from cep.rule_set import RuleSet
 from cep.schema.stream import Stream
-from spark_runtime.operator.operator import KeyGroups, _Call
-from spark_runtime.wire.layout import PROGRAM, TEXT, Layout
-from spark_runtime.wire.parcels import EVENTS, GROUP, Packer
+from spark_runtime.operator.call import Call
+from spark_runtime.sinks.delivery import ALL_AS_ROWS
+from spark_runtime.wire.layout import Layout
+from spark_runtime.wire.packer import Packer
+from spark_runtime.wire.parcels import GROUP, of_batch
 from tests.unit.engine.window_rules.test_silent_windows import DEVICES, HOUR_US, READINGS, program_of
 
 LATENESS_US = 3 * HOUR_US
@@ -31,7 +32,6 @@ class Groups:
         self.rules = RuleSet((program,))
         self.stream = late
         self.packer = Packer(Layout(self.rules), (0, 1))
-        self.operator = KeyGroups(Layout(self.rules), 2, by_own_events=False)
         self.chains = [Chain(self.rules) for _ in self.packer.labels]
         self.watermark_us: int | None = None
 
@@ -41,16 +41,16 @@ class Groups:
             parcel
             for stream, rows in chunks
             for parcel in self.packer.chunk(
-                Chunk(event_table(stream, rows), DEAD_LETTER_SCHEMA.empty_table()), stream, None
+                Chunk(event_table(stream, rows), DEAD_LETTER_SCHEMA.empty_table()), stream, None, Counts()
             )
         ]
-        rows = pa.Table.from_batches(parcels).to_pylist()
         found = set()
         for label, chain in enumerate(self.chains):
-            call = _Call(self.operator, chain)
-            for row in rows:
-                if row[GROUP] == label:
-                    call.push(row[PROGRAM], row[TEXT], row[EVENTS])
+            call = Call(chain, ALL_AS_ROWS, by_own_events=False)
+            for batch in parcels:
+                for group, parcel in zip(batch.column(GROUP).to_pylist(), of_batch(batch), strict=True):
+                    if group == label:
+                        call.push(parcel)
             call.advance(self.watermark_us, None)
             for table in call.found.matches:
                 found |= {(row["d"], row["match_end"]) for row in table.to_pylist()}

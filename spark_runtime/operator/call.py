@@ -1,0 +1,187 @@
+"""One call of the operator: parcels in, output out.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.counts import Counts
+from cep.engine.chains.chain import Chain
+from cep.formats.late_events import late_schema
+from cep.program.program import TIME_COLUMN, missing_column, widened
+from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
+from cep.schema.text_values import event_table_schema
+from spark_runtime.operator.counting import MatcherCounts
+from spark_runtime.operator.extents import Extents
+from spark_runtime.operator.late import Late
+from spark_runtime.sinks.delivery import Delivery
+from spark_runtime.wire.output import (
+    COUNTS,
+    LATE,
+    MATCH,
+    OUTPUT_SCHEMA,
+    Found,
+    Matches,
+    carried,
+    carried_schema,
+)
+from spark_runtime.wire.parcels import Contents, Parcel, record_bytes, table_of_bytes
+
+
+class Call:
+    """One call of the operator.
+
+    Parameters
+    ----------
+    chain
+        The matchers of the key group.
+    delivery
+        What becomes of the output.
+    by_own_events
+        Whether the latest event shows how far event time is.
+    is_first
+        Whether this key group counts what all key groups get.
+    """
+
+    def __init__(
+        self, chain: Chain, delivery: Delivery, *, by_own_events: bool = True, is_first: bool = True
+    ) -> None:
+        self.chain = chain
+        self.rules = chain.rules
+        self.counts = Counts()
+        self.found = Found(Matches(carried_schema(self.rules.match_schema)))
+        self._delivery = delivery
+        self._by_own_events = by_own_events
+        self._of_matchers = MatcherCounts(chain)
+        gets_whole = any(kind.startswith(LATE) for kind in delivery.kinds)
+        self._late = Late(self.rules, gets_whole=gets_whole, is_first=is_first)
+        self._extents = Extents()
+        self._read: list[str] = []  # counts of readers, which go on as they are
+        self._latest_us: int | None = None
+        self._is_end = False
+
+    def push_all(self, parcels: Iterable[Parcel]) -> None:
+        """Take in parcels."""
+        for parcel in parcels:
+            self.push(parcel)
+
+    def push(self, parcel: Parcel) -> None:
+        """Take in one parcel."""
+        match parcel.contents:
+            case Contents.EVENTS:
+                assert parcel.program is not None
+                self._push_events(parcel.program, _data(parcel))
+            case Contents.COUNTS:
+                self._read.append(_text(parcel))
+            case Contents.DEAD_LETTER:
+                self.found.dead.append(_text(parcel))
+            case Contents.LATE_EVENTS:
+                schema = late_schema(self.rules.inputs[_text(parcel)])
+                late = table_of_bytes(_data(parcel), schema)
+                self.found.late.setdefault(_text(parcel), []).append(late)
+            case Contents.MAY_BE_LATE:
+                stream = self.rules.inputs[_text(parcel)]
+                events = table_of_bytes(_data(parcel), event_table_schema(stream))
+                self._late.judge(stream, events, self.chain.watermark_us)
+            case Contents.EXTENT:
+                self._extents.take_in(_text(parcel))
+            case Contents.END_OF_INPUT:
+                self._is_end = True
+            case Contents.NOTHING | Contents.OUTPUT:
+                pass
+
+    def _push_events(self, number: int, data: bytes | pa.Buffer) -> None:
+        events = table_of_bytes(data, self.rules.programs[number].event_schema)
+        latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
+        self._latest_us = latest_us if self._latest_us is None else max(self._latest_us, latest_us)
+        late = self.chain.push(number, events)
+        if late.num_rows:
+            self._late.note(number, late, self.chain.watermark_us)
+
+    def advance(
+        self, spark_watermark_us: int | None, cap_us: int | None, clock_us: int | None = None
+    ) -> None:
+        """Let the group's event time go on.
+
+        It goes as far as Spark's watermark or as the group's own events show, or to `cap_us` if that is
+        given: then some source partition is behind, and the latest event says nothing. With `clock_us` events
+        show `cap_us`, and the wall clock moves event time from there to `clock_us`. Spark's watermark says
+        nothing then: the clock may have moved it before.
+        """
+        if self._is_end:
+            self.finish()
+            return
+        self._extents.push(self.chain)
+        if clock_us is not None:
+            assert cap_us is not None
+            put_of_clock = partial(self._put_matches, ended_by=BY_CLOCK)
+            self.chain.advance(cap_us, self._put_matches, put_beyond=put_of_clock)
+            self.chain.advance(clock_us, put_of_clock)
+            return
+        reached = [] if spark_watermark_us is None else [spark_watermark_us]
+        if cap_us is not None:
+            reached.append(cap_us)
+        elif self._latest_us is not None and self._by_own_events:
+            reached.append(self._latest_us - self.rules.lateness_us)
+        if reached:
+            self.chain.advance(max(reached), self._put_matches)
+
+    def finish(self) -> None:
+        """The input is complete."""
+        self._extents.push(self.chain)
+        self.chain.finish(self._put_matches)
+
+    def _put_matches(self, matches: pa.Table, ended_by: str = BY_EVENT) -> None:
+        n = matches.num_rows
+        if n == 0:
+            return
+        columns = {field.name: carried(matches.column(field.name)) for field in matches.schema}
+        if self.rules.tells_end:
+            columns[ENDED_BY] = pa.chunked_array([pa.repeat(pa.scalar(ended_by), n)])
+        schema = self.found.matches.schema
+        arrays = [
+            widened(columns[field.name], field.type) if field.name in columns else missing_column(field, n)
+            for field in schema
+        ]
+        self.counts.rows += n
+        self.found.matches.append(pa.Table.from_arrays(arrays, schema=schema))
+
+    def output(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
+        for name, tables in self._late.whole.items():
+            self.found.late.setdefault(name, []).extend(tables)
+        self.counts.add(self._late.counts())
+        self.counts.add(self._of_matchers.added())
+        self._delivery.deliver(self.found, file)
+        text = self.counts.to_json()
+        texts = [(COUNTS, counts) for counts in (*self._read, *([] if text == "{}" else [text]))]
+        kinds = self._delivery.kinds
+        texts += [row for row in self.found.texts(self.rules.inputs) if row[0] in kinds]
+        if texts:  # in one batch: Spark takes a quarter of a millisecond for each
+            yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
+        if MATCH in kinds:
+            for table in self.found.matches:
+                yield _output([MATCH], [None], [record_bytes(table)])
+        self.found.matches.close()
+
+
+def _text(parcel: Parcel) -> str:
+    assert parcel.text is not None
+    return parcel.text
+
+
+def _data(parcel: Parcel) -> bytes | pa.Buffer:
+    assert parcel.data is not None
+    return parcel.data
+
+
+def _output(*columns: Sequence[Any]) -> pa.RecordBatch:
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, OUTPUT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTPUT_SCHEMA)

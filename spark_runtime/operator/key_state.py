@@ -1,0 +1,98 @@
+"""The state of a key group as one value of Spark's state store: the snapshots of its matchers.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cep.engine.chains.chain import units_of
+from cep.engine.corrections.corrector import Corrector, is_corrected, restored
+from cep.engine.matching.matcher import Matcher
+from cep.engine.state.codec import decode, header, other_format
+from cep.engine.state.sections import other_rules
+from cep.errors import StateError
+from spark_runtime.wire.layout import Layout
+
+if TYPE_CHECKING:
+    from cep.engine.tables.tables import GivenTable
+
+Tables = Mapping[str, "GivenTable"]
+"""Static tables, by name."""
+
+_HEADER = struct.Struct("<4sHHI")
+_LENGTH = struct.Struct("<Q")
+_MAGIC = b"SCKG"
+_FORMAT = 3
+
+
+def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> bytes:
+    """Return the snapshots of a key group's matchers as one value of Spark's state store."""
+    parts = [_HEADER.pack(_MAGIC, _FORMAT, len(matchers), n_groups)]
+    for matcher in matchers:
+        data = matcher.snapshot()
+        parts += [_LENGTH.pack(len(data)), data]
+    return b"".join(parts)
+
+
+def decode_state(
+    data: bytes | bytearray, layout: Layout, n_groups: int, tables: Tables | None = None
+) -> list[Matcher | Corrector]:
+    """Return the matchers whose snapshots `data` holds; `tables` are the static ones.
+
+    Raises
+    ------
+    StateError
+        The state is of another number of key groups (E0704), of other rules (E0701), of another version
+        (E0703), or damaged (E0702).
+    """
+    if len(data) < _HEADER.size or data[:4] != _MAGIC:
+        raise _damaged("it is not of spark-cep")
+    _, version, n_programs, n_groups_then = _HEADER.unpack_from(data)
+    if version != _FORMAT:
+        raise other_format(version, _FORMAT)
+    if n_groups_then != n_groups:
+        raise StateError(
+            "E0704",
+            f"the checkpoint has {n_groups_then} key groups, this run has {n_groups}",
+            f"set spark.sql.shuffle.partitions (or key_groups) to {n_groups_then}, "
+            "or start with an empty checkpoint",
+        )
+    snapshots = _snapshots(data, n_programs)
+    corrections, units = layout.rules.corrections, units_of(layout.rules, tables)
+    if corrections is not None or any(map(is_corrected, snapshots)):
+        # Of another number some differ, and the first that differs is refused.
+        found = [restored(*pair, corrections, tables) for pair in zip(units, snapshots, strict=False)]
+        if len(units) == len(snapshots):
+            return found
+        raise _damaged("it is of another number of programs")
+    of_program = {header(snapshot).fingerprint: snapshot for snapshot in snapshots}
+    if of_program.keys() != {program.fingerprint for program in layout.programs}:
+        then = [decode(snapshot).identity() for snapshot in snapshots]
+        raise other_rules(then, [program.identity for program in layout.programs])
+    return [Matcher.restore(program, of_program[program.fingerprint], tables) for program in layout.programs]
+
+
+def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:
+    """Return the `n` snapshots behind the header of a key group's state."""
+    snapshots = []
+    at = _HEADER.size
+    for _ in range(n):
+        end = at + _LENGTH.size
+        length = _LENGTH.unpack_from(data, at)[0] if end <= len(data) else len(data)
+        if end + length > len(data):
+            raise _damaged("it is cut off")
+        snapshots.append(bytes(memoryview(data)[end : end + length]))
+        at = end + length
+    return snapshots
+
+
+def _damaged(fact: str) -> StateError:
+    return StateError(
+        "E0702",
+        f"the state in the checkpoint is damaged: {fact}",
+        "restore the checkpoint as a whole, or start with an empty one",
+    )

@@ -1,0 +1,94 @@
+"""What came too late, in one call of the operator.
+
+The events of a pipeline were judged when they were read. Here are those of a DataFrame, of which only the
+operator knows the watermark. They come twice: prepared, which the matchers drop by themselves, and whole.
+
+Executors read this: it imports nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cep.counts import Counts
+from cep.engine.event_time.watermark import is_late, late_by_us, split_late
+from cep.formats.intake import count_late
+from cep.program.program import COUNTED_COLUMN, STREAM_COLUMN, TIME_COLUMN
+from cep.program.tables import VERSION_COLUMN
+from cep.rule_set import RuleSet
+from cep.schema.stream import Stream
+
+
+class Late:
+    """Late events and versions of one call.
+
+    Parameters
+    ----------
+    rules
+        The rules.
+    gets_whole
+        Whether late events are an output, so that they come whole, too.
+    is_first
+        Whether this key group counts what all key groups get.
+    """
+
+    def __init__(self, rules: RuleSet, *, gets_whole: bool, is_first: bool) -> None:
+        self._rules = rules
+        self._gets_whole = gets_whole
+        self._is_first = is_first
+        self._events = [np.zeros(len(program.streams), np.int64) for program in rules.programs]
+        self._versions: Counter[str] = Counter()  # by table
+        self._of_whole = Counts()
+        self.whole: dict[str, list[pa.Table]] = {}
+        """Late events by stream, of those that came whole."""
+
+    def note(self, number: int, late: pa.Table, watermark_us: int) -> None:
+        """Note prepared events and versions of program `number` that the watermark had passed."""
+        if VERSION_COLUMN in late.column_names:
+            late = self._note_versions(number, late)
+        if late.num_rows and COUNTED_COLUMN in late.column_names:  # in several partitions: once
+            late = late.filter(late.column(COUNTED_COLUMN))
+        if late.num_rows and self._gets_whole:  # all but those that could have been corrected are counted
+            final_us = watermark_us - self._rules.counted_us
+            late = late.filter(pc.greater(late.column(TIME_COLUMN), final_us))
+        if late.num_rows:
+            n_streams = len(self._rules.programs[number].streams)
+            stream = (
+                np.asarray(late.column(STREAM_COLUMN)) if n_streams > 1 else np.zeros(len(late), np.int64)
+            )
+            self._events[number] += np.bincount(stream, minlength=n_streams)
+
+    def _note_versions(self, number: int, late: pa.Table) -> pa.Table:
+        """Count the versions of tables that are late; return the events that are."""
+        version = np.asarray(late.column(VERSION_COLUMN))
+        tables = self._rules.programs[number].joins.tables
+        counts = np.bincount(np.abs(version), minlength=len(tables) + 1)
+        found: Counter[str] = Counter()
+        for joined, n in zip(tables, counts[1:].tolist(), strict=True):
+            # A version that all key groups get is late once, whatever the number of key groups and rules.
+            if n and not self._gets_whole and (joined.is_co_partitioned or self._is_first):
+                found[joined.table.name] = max(found[joined.table.name], n)
+        self._versions |= found
+        return late.filter(pa.array(version == 0))
+
+    def judge(self, stream: Stream, events: pa.Table, watermark_us: int) -> None:
+        """Keep and count what of `events`, whole, comes too late."""
+        time_us = np.asarray(events.column(stream.event_time))
+        late_us = late_by_us(time_us, watermark_us)
+        _, late = split_late(events, late_us, stream, self._rules.counted_us)
+        self._of_whole.corrected += int(is_late(late_us).sum()) - late.num_rows
+        if late.num_rows:
+            self.whole.setdefault(stream.name, []).append(late)
+            self._of_whole.add(count_late(late, stream, self._rules.keys_of(stream)))
+
+    def counts(self) -> Counts:
+        """Return what was late. A late event is one for the rules of every key: it counts once."""
+        counts = Counts(late_of=dict(self._versions))
+        met = self._rules.events_met([late.tolist() for late in self._events])
+        counts.add(Counts(late_of={stream: n for stream, n in met.items() if n}))
+        counts.add(self._of_whole)
+        return counts
