@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cep.counts import Counts
 from cep.engine.chains.chain import Chain
+from cep.engine.event_time.watermark import is_late, late_by_us
 from cep.formats.late_events import late_schema
 from cep.program.program import TIME_COLUMN, missing_column, widened
 from cep.rule_set import BY_CLOCK, BY_EVENT, ENDED_BY
@@ -99,11 +101,17 @@ class Call:
 
     def _push_events(self, number: int, data: bytes | pa.Buffer) -> None:
         events = table_of_bytes(data, self.rules.programs[number].event_schema)
-        latest_us = pc.max(events.column(TIME_COLUMN)).as_py()
+        times_us = pc.min_max(events.column(TIME_COLUMN)).as_py()
+        first_us, latest_us = times_us["min"], times_us["max"]
         self._latest_us = latest_us if self._latest_us is None else max(self._latest_us, latest_us)
-        late = self.chain.push(number, events)
-        if late.num_rows:
-            self._late.note(number, late, self.chain.watermark_us)
+        # The events of a pipeline were judged when they were read. So nearly always none of a parcel is late,
+        # and they are not judged one by one.
+        if is_late(late_by_us(np.array([first_us]), self.chain.watermark_us)).any():
+            late = self.chain.push(number, events)
+            if late.num_rows:
+                self._late.note(number, late, self.chain.watermark_us)
+        else:
+            self.chain.take_in(number, events)
 
     def advance(
         self, spark_watermark_us: int | None, cap_us: int | None, clock_us: int | None = None

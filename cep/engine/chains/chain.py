@@ -87,6 +87,13 @@ class Chain:
                 return unit.split(local, matcher.push(unit.joined(local, events)))
         raise AssertionError(number)
 
+    def take_in(self, number: int, events: pa.Table) -> None:
+        """Take in prepared events of program `number` that `watermark_us` has not passed."""
+        if self._fed is None:  # what late events of before change is decided with them
+            self.push(number, events)
+        else:
+            self._fed.matchers[number].take_in(events)
+
     def push_events(self, stream: Stream, events: pa.Table) -> None:
         """Take in typed events of `stream`, or versions of a table, for all programs that read it.
 
