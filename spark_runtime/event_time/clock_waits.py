@@ -17,7 +17,7 @@ class Waits:
     ----------
     events_us
         The watermark that events show; that of `Reached` is beyond it where the wall clock has moved it.
-        None: it cannot be told yet.
+        None: it is not known yet.
     deadlines
         By key group in which something waits, the first event time at which it has something to do. None:
         the key groups have not been asked yet.

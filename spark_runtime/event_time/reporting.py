@@ -24,7 +24,7 @@ class Reporting:
         before, done
             What was reached before it, and with it.
         told_us
-            The watermark that Spark was told.
+            The watermark that Spark was given.
         clock_us
             The watermark as the wall clock moved it, if it did.
         """
@@ -40,5 +40,5 @@ class Reporting:
         return self._has_moved or (done.waits is not None and done.waits.must_ask)
 
     def is_behind(self, watermark_us: int | None) -> bool:
-        """Return whether Spark has not been told of so late a watermark."""
+        """Return whether Spark has an earlier watermark than this one, or none."""
         return is_after(watermark_us, self.told_us)

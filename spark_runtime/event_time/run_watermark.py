@@ -86,7 +86,7 @@ class RunWatermark:
         return self.rule.watermark(partitions, remaining.unread, self.looked_s, without)
 
     def look(self, done: Done, remaining: Callable[[], Remaining], *, may_pause: bool) -> None:
-        """The sources are looked at now: decide whether one partition alone is read.
+        """Decide whether one partition alone is read, right before the sources are checked for new input.
 
         Raises
         ------

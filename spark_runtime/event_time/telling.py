@@ -34,7 +34,7 @@ def held_line(run: RunWatermark, done: Done, reporting: Reporting) -> str:
 
 
 def furthest_behind(run: RunWatermark, done: Done, unread: Mapping[str, Unread]) -> Iterator[str]:
-    """Yield how far the first partitions of `status_of` are; of ten thousand only these are looked at."""
+    """Yield how far the first partitions of `status_of` are; of ten thousand only these are examined."""
     known = run.partitions(done)
     if len(known) < 2:
         return

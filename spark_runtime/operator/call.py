@@ -65,7 +65,7 @@ class Call:
         gets_whole = any(kind.startswith(LATE) for kind in delivery.kinds)
         self._late = Late(self.rules, gets_whole=gets_whole, is_first=is_first)
         self._extents = Extents()
-        self._read: list[str] = []  # counts of readers, which go on as they are
+        self._read: list[str] = []  # counts of readers, which pass unchanged
         self._latest_us: int | None = None
         self._is_end = False
 
@@ -116,7 +116,7 @@ class Call:
     def advance(
         self, spark_watermark_us: int | None, cap_us: int | None, clock_us: int | None = None
     ) -> None:
-        """Let the group's event time go on.
+        """Advance the event time of the key group.
 
         It goes as far as Spark's watermark or as the group's own events show, or to `cap_us` if that is
         given: then some source partition is behind, and the latest event says nothing. With `clock_us` events

@@ -12,7 +12,7 @@ from cep.engine.prepare.versions import extent_rows
 
 
 class Extents:
-    """What a key group is told of events that all key groups get, in one call of the operator."""
+    """When events that all key groups get may start, and their last time, in one call of the operator."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[list[int], int]] = {}  # by stream: when events may begin, the last time

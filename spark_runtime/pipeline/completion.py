@@ -30,7 +30,7 @@ def done_after(
     partitions = after(watermark.partitions(before), inputs.latest_of(counts), watermark.clock())
     require_few(partitions)
     waiting = before.waiting.after(counts)
-    if plan.cap_us is None:  # no partition is behind; nobody has counted
+    if plan.cap_us is None:  # no partition holds the watermark back, and key groups have not counted
         waiting = replace(waiting, by_group={}, bytes_of_group={})
     offsets = {**before.offsets, **plan.offsets}
     done = Done(batch, before.reached, offsets, before.ended or plan.ends, partitions, waiting)

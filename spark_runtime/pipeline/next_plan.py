@@ -106,7 +106,7 @@ class NextPlan:
         waits = done.waits
         clock_us = None if waits is None else waits.clock_us(done.watermark_us, self._by_clock(done, offsets))
         plan = Plan(shares, dict(offsets), done.reached, ends, asks=waits is not None and waits.must_ask)
-        # Spark was told less by a micro-batch that had a bound; after a restart nobody knows what.
+        # A micro-batch with a bound gave Spark an earlier watermark; after a restart it is not known which.
         lags = waits is not None and self._reporting.is_behind(done.watermark_us)
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
         is_several = watermark.has_several(done) or remaining.unread or is_split
