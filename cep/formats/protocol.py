@@ -123,6 +123,20 @@ class RecordFormat(Protocol):
         ...
 
 
+class Unquoted:
+    """What every `RecordFormat` has whose records are whole, whatever bytes are in them."""
+
+    __slots__ = ()
+
+    def encoding(self, stream: Stream) -> str:
+        """Return UTF-8: bytes are taken as they are."""
+        return "utf-8"
+
+    def quote(self, stream: Stream) -> str:
+        """Return an empty text: nothing is quoted."""
+        return ""
+
+
 @runtime_checkable
 class CheckedFormat(Protocol):
     """A format of records that knows beforehand what they have."""

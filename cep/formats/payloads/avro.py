@@ -44,7 +44,7 @@ from cep.formats.payloads.schemas import (
     unframed,
     unknown_schema,
 )
-from cep.formats.protocol import Decoded, RecordFormat
+from cep.formats.protocol import Decoded, RecordFormat, Unquoted
 from cep.formats.registry import in_words
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
@@ -88,7 +88,7 @@ AVRO: PayloadType = _AvroType()
 
 
 @dataclass(frozen=True, slots=True)
-class AvroFormat:
+class AvroFormat(Unquoted):
     """Messages of Avro; see `RecordFormat`.
 
     Parameters
@@ -111,14 +111,6 @@ class AvroFormat:
 
     name = "avro"
     suffixes: tuple[str, ...] = ()
-
-    def encoding(self, stream: Stream) -> str:
-        """Return UTF-8: the bytes are taken as they are."""
-        return "utf-8"
-
-    def quote(self, stream: Stream) -> str:
-        """Return an empty text: nothing is quoted."""
-        return ""
 
     def reader(self, origin: str, stream: Stream) -> AvroReader:
         """Return what reads the messages of `origin`."""

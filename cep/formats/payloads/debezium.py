@@ -28,7 +28,7 @@ from cep.expression import Type
 from cep.formats import dead_letter
 from cep.formats.payloads.registry import PayloadType
 from cep.formats.payloads.schemas import SchemaSource
-from cep.formats.protocol import Decoded, Indices, Problem, RecordFormat
+from cep.formats.protocol import Decoded, Indices, Problem, RecordFormat, Unquoted
 from cep.formats.text import json_lines
 from cep.formats.text.absent_fields import absent_fields
 from cep.schema.masks import where_true
@@ -77,7 +77,7 @@ DEBEZIUM: PayloadType = _DebeziumType()
 
 
 @dataclass(frozen=True, slots=True)
-class DebeziumFormat:
+class DebeziumFormat(Unquoted):
     """Envelopes; see `RecordFormat` and `FormatWithColumns`.
 
     Parameters
@@ -99,14 +99,6 @@ class DebeziumFormat:
     def with_columns(self, columns: Mapping[str, str]) -> DebeziumFormat:
         """Return the format with columns of the stream that are not of the row."""
         return DebeziumFormat(tuple(columns.items()))
-
-    def encoding(self, stream: Stream) -> str:
-        """Return UTF-8."""
-        return "utf-8"
-
-    def quote(self, stream: Stream) -> str:
-        """Return an empty text."""
-        return ""
 
     def reader(self, origin: str, stream: Stream) -> DebeziumReader:
         """Return what reads the messages of `origin`."""

@@ -50,7 +50,7 @@ from cep.formats.payloads.schemas import (
     unframed,
     unknown_schema,
 )
-from cep.formats.protocol import Decoded, RecordFormat
+from cep.formats.protocol import Decoded, RecordFormat, Unquoted
 from cep.formats.registry import in_words
 from cep.formats.text.lines import Lines, lines_of_objects
 from cep.formats.text.messages import EMPTY
@@ -99,7 +99,7 @@ PROTOBUF: PayloadType = _ProtobufType()
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufFormat:
+class ProtobufFormat(Unquoted):
     """Messages of Protocol Buffers; see `RecordFormat`.
 
     Parameters
@@ -124,14 +124,6 @@ class ProtobufFormat:
 
     name = "protobuf"
     suffixes: tuple[str, ...] = ()
-
-    def encoding(self, stream: Stream) -> str:
-        """Return UTF-8: the bytes are taken as they are."""
-        return "utf-8"
-
-    def quote(self, stream: Stream) -> str:
-        """Return an empty text: nothing is quoted."""
-        return ""
 
     def reader(self, origin: str, stream: Stream) -> ProtobufReader:
         """Return what reads the messages of `origin`."""

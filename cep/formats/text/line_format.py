@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cep.formats.protocol import Decoded, Indices, Problem
+from cep.formats.protocol import Decoded, Indices, Problem, Unquoted
 from cep.formats.text.file_beginnings import refuse_other_contents
 from cep.schema.stream import Stream
 
@@ -33,7 +33,7 @@ def no_header(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LineFormat:
+class LineFormat(Unquoted):
     """A `RecordFormat` whose records are lines in UTF-8, each whole in itself: all it needs is `parse`."""
 
     name: str
@@ -41,14 +41,6 @@ class LineFormat:
     parse: Parse
     begin: Begin = no_header
     absent: Absent = none_absent
-
-    def encoding(self, stream: Stream) -> str:
-        """Return UTF-8."""
-        return "utf-8"
-
-    def quote(self, stream: Stream) -> str:
-        """Return an empty text: a line feed always ends a record."""
-        return ""
 
     def reader(self, origin: str, stream: Stream) -> LineReader:
         """Return what reads the lines of `origin`."""
