@@ -10,10 +10,17 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cep.errors import StateError
 from cep.write_errors import writing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def damaged(file: str | Path, fact: str = "where the stream began, is damaged") -> StateError:
+    """Return the error for a source's file of a checkpoint."""
+    help_text = "restore the checkpoint directory, or start with an empty one"
+    return StateError("E0702", f"`{file}`, {fact}", help_text)
 
 
 class CheckpointFiles(Protocol):

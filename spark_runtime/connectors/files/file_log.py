@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cep.errors import StateError
+from spark_runtime.storage.checkpoint_files import damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,7 @@ class FileLog:
             for line in data[: log.n_bytes].splitlines():
                 log._add(Entry(*json.loads(line)))
         except (ValueError, TypeError) as error:
-            raise StateError(
-                "E0702",
-                f"`{path}`, the list of files that were read, is damaged",
-                "restore the checkpoint directory, or start with an empty one",
-            ) from error
+            raise damaged(path, "the list of files that were read, is damaged") from error
         return log
 
     def append(self, entries: Iterable[Entry]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cep.counts import Counts, Highest
-from cep.errors import InputError, StateError
+from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk, place_in_file
 from cep.formats.files import Reading, find_files, first_received_us, is_plain_text, read_file
@@ -37,6 +37,7 @@ from spark_runtime.event_time.partitions import (
     partition_of_file,
 )
 from spark_runtime.sources.protocol import Range
+from spark_runtime.storage.checkpoint_files import damaged
 
 MARKED_BYTES = 1024
 """Bytes at both ends of what was read by which a file is known again."""
@@ -209,12 +210,8 @@ class FolderPlanner:
     def _latest(self, start: int, partition: str | None = None) -> int:
         n_known = len(self.log.entries)
         if start > n_known:
-            raise StateError(
-                "E0702",
-                f"`{self.source.log}`, the list of files that were read, has {n_known:,} entries; "
-                f"the query has read {start:,}",
-                "restore the checkpoint directory, or start with an empty one",
-            )
+            fact = f"the list of files that were read, has {n_known:,} entries; the query has read {start:,}"
+            raise damaged(self.source.log, fact)
         most = self.source.max_files
         n_wanted = None if most is None else max(most - (n_known - start), 0)
         if n_wanted != 0:

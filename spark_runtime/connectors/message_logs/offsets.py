@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cep.errors import StateError
 from spark_runtime.connectors.message_logs.log import Place
+from spark_runtime.storage.checkpoint_files import damaged
 
 Position = tuple[int, int]
 """Where reading a partition began, and where it goes on."""
@@ -86,11 +86,7 @@ def read_start(file: Path) -> dict[str, Any]:
         of_json(found)
         identities(found)
     except (ValueError, TypeError, AttributeError) as error:
-        raise StateError(
-            "E0702",
-            f"`{file}`, where the stream began, is damaged",
-            "restore the checkpoint directory, or start with an empty one",
-        ) from error
+        raise damaged(file) from error
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cep.counts import Counts
-from cep.errors import InputError, StateError
+from cep.errors import InputError
 from spark_runtime.connectors.postgres import first_copy, publication, server
 from spark_runtime.connectors.postgres.reading import (
     COPY,
@@ -25,6 +25,7 @@ from spark_runtime.connectors.postgres.reading import (
     LogRange,
     PostgresReading,
 )
+from spark_runtime.storage.checkpoint_files import damaged
 
 LOOK_SECONDS = 0.1
 """The log is looked at so often."""
@@ -351,11 +352,7 @@ def read_beginning(log: Path) -> dict[str, Any]:
         begun = {name: found[name] for name in ("database", "lsn", "moment_us", "files")}
         return {**begun, _PUBLISHED: found.get(_PUBLISHED)}
     except (ValueError, TypeError, KeyError) as error:
-        raise StateError(
-            "E0702",
-            f"`{log}`, where the stream began, is damaged",
-            "restore the checkpoint directory, or start with an empty one",
-        ) from error
+        raise damaged(log) from error
 
 
 def _write(file: Path, value: object) -> None:

@@ -28,6 +28,7 @@ from cep.spool.folder import (
 from cep.spool.segments import HEADER_BYTES, blocks
 from spark_runtime.connectors.spool.reading import LATEST, SpoolRange, SpoolReading, first_blocks, removed
 from spark_runtime.event_time.partitions import NO_SPAN, PER_SOURCE, TimeSpan, Unread
+from spark_runtime.storage.checkpoint_files import damaged
 
 RANGE_BYTES = 16 << 20
 """Bytes of one range, about: what is more is read by several tasks side by side."""
@@ -128,11 +129,7 @@ class SpoolPlanner:
             about = json.loads(log.read_bytes())
             place, spool = Place(*map(int, about["start"])), about["spool"]
         except (ValueError, TypeError, KeyError) as error:
-            raise StateError(
-                "E0702",
-                f"`{log}`, where the stream began, is damaged",
-                "restore the checkpoint directory, or start with an empty one",
-            ) from error
+            raise damaged(log) from error
         if spool != self._identity:
             raise StateError(
                 "E0953",
