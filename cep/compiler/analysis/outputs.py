@@ -222,7 +222,7 @@ class Outputs:
                 )
 
     def _is_measured(self, place: _Place, number: int, name: str, partitioning: Partitioning) -> bool:
-        """Return whether a part of a key is a column of matches that a rule measures, also through other rules."""
+        """Return whether a part of a key is a column of matches that a rule measures, also through others."""
         columns = {role.stream: role.key[number] for role in partitioning.roles}
         measured = self.from_measure.get(place, {})
         return any(

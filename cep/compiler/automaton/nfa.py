@@ -133,7 +133,7 @@ class TakeEdge:
     """A run that waits in a state may take an event as `variable`; `after` are its successors then.
 
     Successors are state numbers or `ACCEPT`, most preferred first. `opens` are the groups (of `Nfa.groups`)
-    whose first event this is. `look_behinds` say which events must not precede the first one of a run. An event
+    whose first event this is. `look_behinds` name events that must not precede a run. An event
     that one of `exclusions` names is not taken by this edge.
     """
 
