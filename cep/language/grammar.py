@@ -1,4 +1,4 @@
-"""The lexical grammar: text -> tokens, by one regular expression.
+"""The lexical grammar: text -> tokens, written with pyparsing.
 
 Every text has tokens, some of kind `BAD` if need be. So a stray character or an open quote becomes one exact
 message of the parser, and never a message of the library. The phrases above
@@ -8,9 +8,10 @@ come next and can say so.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import NamedTuple
+
+import pyparsing as pp
 
 from cep.diagnostics.limits import MAX_TOKENS
 
@@ -104,8 +105,13 @@ _PATTERNS = (
 )
 """Kinds of tokens and how they are written; the first that fits is it."""
 
-# A token begins at every character but white space: the last of the patterns has them all.
-_TOKEN = re.compile("|".join(f"({pattern})" for _, pattern in _PATTERNS))
+# One expression for all kinds: a parser element for each of them takes four times as long.
+# The kinds of white space are named: pyparsing's default is a global others may change.
+_TOKEN = (
+    pp.Regex("|".join(f"({pattern})" for _, pattern in _PATTERNS), as_match=True)
+    .set_whitespace_chars(" \t\r\n")
+    .parse_with_tabs()
+)
 
 
 def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
@@ -115,11 +121,9 @@ def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
     """
     found: list[Token] = []
     end = 0
-    for n_read, match in enumerate(_TOKEN.finditer(text)):
-        stop = match.end()
+    for n_read, ((match,), _, stop) in enumerate(_TOKEN.scan_string(text, max_matches=limit + 1)):
         if n_read == limit:
             return [*found, Token(Lexeme.END, match.group(), match.start(), stop)]
-        assert match.lastindex is not None
         kind = _PATTERNS[match.lastindex - 1][0]
         if kind is not Lexeme.COMMENT:
             piece = match.group()

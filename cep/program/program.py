@@ -2,7 +2,7 @@
 
 A `Program` holds all rules that share streams and a partition key, so that events are brought together
 once for all of them. It knows nothing of text, syntax trees or graphs, and its import loads neither
-networkx nor YAML, because it travels to executors.
+pyparsing nor networkx, because it travels to executors.
 """
 
 from __future__ import annotations
