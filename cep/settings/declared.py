@@ -101,22 +101,22 @@ class Setting:
 
 def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
     """Declare a text. In a secret one `${NAME}` may stand for a variable of the environment."""
-    return _declared(Settings.secret if secret else Settings.text, default, "", (), more)
+    return _declared(Settings.secret if secret else Settings.text, default or "", more, default is None)
 
 
 def path(default: str | None = None, **more: Unpack[More]) -> Any:
     """Declare a path. It is kept as it is if it has a scheme, else made absolute."""
-    return _declared(Settings.path, default, "", (), more)
+    return _declared(Settings.path, default or "", more, default is None)
 
 
 def names(default: tuple[str, ...] | None = None, **more: Unpack[More]) -> Any:
     """Declare a text or a list of texts: a tuple with each of them once."""
-    return _declared(Settings.names, default, (), (), more)
+    return _declared(Settings.names, default or (), more, default is None)
 
 
 def flag(default: bool, **more: Unpack[More]) -> Any:
     """Declare `true` or `false`."""
-    return _declared(Settings.boolean, default, False, (), more)
+    return _declared(Settings.boolean, default, more)
 
 
 def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more: Unpack[More]) -> Any:
@@ -128,7 +128,7 @@ def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more
         return None if word is None else meanings[word]
 
     first = next(iter(meanings.values()))
-    return _declared(read, first if default is None else default, None, tuple(meanings), more)
+    return _declared(read, first if default is None else default, more, words=tuple(meanings))
 
 
 def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> Any:
@@ -142,7 +142,7 @@ def integer(default: int | None, *, at_least: int = 0, **more: Unpack[More]) -> 
         settings.problem("E0402", must, name, "too small", f"write {at_least} or more")
         return None
 
-    return field(default=default, metadata={_KEY: Setting(read, default, False, (), more)})
+    return _declared(read, default, more)
 
 
 def duration(
@@ -167,7 +167,7 @@ def duration(
             return None
         return length_us if unit == "us" else length_us / _US[unit]
 
-    return field(default=default, metadata={_KEY: Setting(read, default, False, (), more)})
+    return _declared(read, default, more)
 
 
 def file_mode(**more: Unpack[More]) -> Any:
@@ -181,7 +181,7 @@ def file_mode(**more: Unpack[More]) -> Any:
             settings.problem("E0841", f"`{name}` cannot be `{given}`", name, label, HELP)
         return mode
 
-    return _declared(read, PRIVATE, PRIVATE, (), more)
+    return _declared(read, PRIVATE, more)
 
 
 def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
@@ -190,7 +190,7 @@ def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
     def read(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
         return read_texts(settings, name, refused)
 
-    return _declared(read, (), (), (), {"hidden": True, **more})
+    return _declared(read, (), {"hidden": True, **more})
 
 
 def read_texts(
@@ -218,12 +218,12 @@ def read_texts(
 
 def later(**more: Unpack[More]) -> Any:
     """Declare a setting whose form depends on other settings. Its value is its place in the file, or None."""
-    return field(default=None, metadata={_KEY: Setting(lambda s, name: s.found[name], None, False, (), more)})
+    return _declared(lambda settings, name: settings.found[name], None, more)
 
 
 def own(read: _Read, default: T, *, required: bool = False, **more: Unpack[More]) -> T:
     """Declare a setting that `read` returns; it may have a form of its own."""
-    declared: T = _declared(read, None if required else default, default, (), more)
+    declared: T = _declared(read, default, more, required)
     return declared
 
 
@@ -239,7 +239,7 @@ def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = N
         found = read(declaration, inner, is_complete=True)
         return found if made is None else made(found, inner)
 
-    return field(default=None, metadata={_KEY: Setting(value, None, False)})
+    return _declared(value, None, {})
 
 
 def declared_settings(declaration: type) -> dict[str, Setting]:
@@ -317,10 +317,11 @@ def _lines(declaration: type) -> list[tuple[str, str, Setting]]:
     return [(name, setting.more.get("name", name), setting) for name, setting in lines]
 
 
-def _declared(read: _Read, default: Any, empty: Any, words: tuple[str, ...], more: More) -> Any:
-    """Return the field of a setting; without a default it must be given, and `empty` is its value if not."""
-    value = empty if default is None else default
-    has_own = value.__class__.__hash__ is None  # each dataclass gets a copy of what can be changed
-    about: Any = {"default_factory": value.copy, "hash": False} if has_own else {"default": value}
-    setting = Setting(read, value, default is None, words, more)
+def _declared(
+    read: _Read, default: Any, more: More, is_required: bool = False, *, words: tuple[str, ...] = ()
+) -> Any:
+    """Return the field of a setting. The default is also the value of a required one that is missing."""
+    has_own = default.__class__.__hash__ is None  # each dataclass gets a copy of what can be changed
+    about: Any = {"default_factory": default.copy, "hash": False} if has_own else {"default": default}
+    setting = Setting(read, default, is_required, words, more)
     return field(**about, repr=not more.get("hidden", False), metadata={_KEY: setting})

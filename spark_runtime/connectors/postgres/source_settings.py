@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cep.errors import InputError
 from cep.settings import declared
 from cep.settings.declared import Declared, Wrong
 from cep.settings.settings import Settings
-from spark_runtime.connectors.postgres.connection import Connection
 from spark_runtime.connectors.postgres.connection_settings import EXTRA, PACKAGE, Access
 from spark_runtime.connectors.postgres.reading import (
     BEFORE,
@@ -29,20 +28,30 @@ _NOUN = "a change"
 _COLUMNS = ColumnWords(_NOUN, METADATA, BEFORE, f"{BEFORE}COLUMN")
 
 
+_NO_SLOT = Wrong(
+    "`{}` cannot be the name of a slot", "not a name of a slot", "write up to 63 small letters, digits and _"
+)
+
+
+def _tables(settings: Settings, name: str) -> tuple[str, ...]:
+    """Return schema and name of each table."""
+    found = settings.names(name) or ()
+    return tuple(dict.fromkeys(table if "." in table else f"public.{table}" for table in found))
+
+
 @dataclass(frozen=True, slots=True)
-class PostgresSpec:
+class PostgresSpec(Access):
     """Tables of a database; see `PostgresReading`."""
 
-    connection: Connection
-    tables: tuple[str, ...]
-    slot: str
-    publication: str
-    begin: str
-    creates: bool
-    columns: dict[str, str] = field(hash=False)
-    max_events: int | None
-    max_bytes: int | None
-    nulls_unchanged: bool
+    tables: tuple[str, ...] = declared.own(_tables, (), required=True)
+    slot: str = declared.text("", valid=_SLOT.fullmatch, wrong=_NO_SLOT)
+    publication: str = declared.text("")  # empty: it has the name of the slot
+    begin: str = declared.choice((COPY, NOW), name="from")
+    creates: bool = declared.flag(True, name="create")
+    columns: dict[str, str] = declared.own(lambda settings, _: columns_of(settings, _COLUMNS), {})
+    max_events: int | None = declared.integer(None, at_least=1, name="max_events_per_trigger")
+    max_bytes: int | None = declared.integer(None, at_least=1, name="max_bytes_per_trigger")
+    nulls_unchanged: bool = declared.choice({"dead_letter": False, "null": True}, name="on_unchanged")
 
     @property
     def place(self) -> str:
@@ -64,7 +73,7 @@ class PostgresSpec:
                 connection=self.connection,
                 tables=self.tables,
                 slot=self.slot if context.is_stream else "",
-                publication=self.publication if context.is_stream else "",
+                publication=(self.publication or self.slot) if context.is_stream else "",
                 begin=self.begin,
                 creates=self.creates,
                 keys=context.keys,
@@ -76,25 +85,8 @@ class PostgresSpec:
             )
         )
 
-
-_NO_SLOT = Wrong(
-    "`{}` cannot be the name of a slot", "not a name of a slot", "write up to 63 small letters, digits and _"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings(Access):
-    tables: tuple[str, ...] = declared.names()
-    slot: str = declared.text("", valid=_SLOT.fullmatch, wrong=_NO_SLOT)
-    publication: str = declared.text("")
-    begin: str = declared.choice((COPY, NOW), name="from")
-    creates: bool = declared.flag(True, name="create")
-    columns: dict[str, str] = declared.own(lambda settings, _: columns_of(settings, _COLUMNS), {})
-    max_events: int | None = declared.integer(None, at_least=1, name="max_events_per_trigger")
-    max_bytes: int | None = declared.integer(None, at_least=1, name="max_bytes_per_trigger")
-    nulls_unchanged: bool = declared.choice({"dead_letter": False, "null": True}, name="on_unchanged")
-
-    def spec(self, settings: Settings) -> PostgresSpec:
+    def checked(self, settings: Settings) -> PostgresSpec:
+        """Return it; settings that do not go together are a problem."""
         if self.begin == COPY and not self.creates:
             settings.problem(
                 "E0843",
@@ -103,19 +95,7 @@ class _Settings(Access):
                 "a copy needs the moment at which its slot is made",
                 "say from: now, which begins where the slot stands, or create: true",
             )
-        full = (name if "." in name else f"public.{name}" for name in self.tables)
-        return PostgresSpec(
-            connection=self.connection,
-            tables=tuple(dict.fromkeys(full)),
-            slot=self.slot,
-            publication=self.publication or self.slot,
-            begin=self.begin,
-            creates=self.creates,
-            columns=self.columns,
-            max_events=self.max_events,
-            max_bytes=self.max_bytes,
-            nulls_unchanged=self.nulls_unchanged,
-        )
+        return self
 
 
-POSTGRES: SourceType = Declared(_Settings, _Settings.spec, package=PACKAGE, extra=EXTRA)
+POSTGRES: SourceType = Declared(PostgresSpec, PostgresSpec.checked, package=PACKAGE, extra=EXTRA)

@@ -11,6 +11,7 @@ import pytest
 
 from cep.errors import InputError, RuleError
 from spark_runtime.connectors.postgres.connection import Connection
+from spark_runtime.connectors.postgres.source import PostgresSource
 from spark_runtime.connectors.postgres.source_settings import PostgresSpec
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 from spark_runtime.sources.spec import SourceContext
@@ -48,11 +49,13 @@ def problems_of(folder: Path, source: str) -> list[str]:
 
 def test_few_settings_are_needed(tmp_path: Path) -> None:
     found = spec_of(tmp_path, f"{WHERE}, tables: orders, slot: cep_orders")
+    assert found.connection == Connection((("dbname", "shop"), ("host", "db")))
     assert found == PostgresSpec(
-        connection=Connection((("dbname", "shop"), ("host", "db"))),
+        host="db",
+        database="shop",
         tables=("public.orders",),
         slot="cep_orders",
-        publication="cep_orders",
+        publication="",
         begin="copy",
         creates=True,
         columns={},
@@ -61,6 +64,17 @@ def test_few_settings_are_needed(tmp_path: Path) -> None:
         nulls_unchanged=False,
     )
     assert found.place == "public.orders by cep_orders"
+
+
+@pytest.mark.parametrize(("more", "expected"), [("", "s"), (", publication: p", "p")])
+def test_a_publication_has_the_name_of_the_slot_if_none_is_given(
+    tmp_path: Path, more: str, expected: str
+) -> None:
+    found = spec_of(tmp_path, f"{WHERE}, tables: a, slot: s{more}")
+    [stream] = load_pipeline(tmp_path / "p.yaml").rules.streams.values()
+    source = found.open(SourceContext(stream, (), is_stream=True))
+    assert isinstance(source, PostgresSource)
+    assert (source.reading.slot, source.reading.publication) == ("s", expected)
 
 
 def test_all_settings_are_read(tmp_path: Path) -> None:
