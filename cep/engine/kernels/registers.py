@@ -86,7 +86,31 @@ def add_checked(a: int, b: int) -> tuple[int, bool]:
 
 
 @inlined
-def update_registers(  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
+def _accumulate(rule: I64, runs: I64, run: int, update: int, number: float, known: bool) -> None:
+    """Bring a register of doubles up to date; `known`: it holds a number."""
+    packed = rule[update + at.UPDATE_WORD]
+    op, register = packed & 255, at.REGISTER + (packed >> 8 & 255)
+    held, result = as_f(runs[run, register]), number
+    if not known:
+        result = 0.0 if op == Update.SQUARES_F else number
+    elif op == Update.SUM_F:
+        result = held + number
+    elif op == Update.MIN_F:
+        result = number if less_f(number, held) else held
+    elif op == Update.MAX_F:
+        result = number if less_f(held, number) else held
+    else:
+        n = runs[run, at.REGISTER + (packed >> 16 & 255)]
+        if op == Update.MEAN_F:
+            result = held + (number - held) / n
+        else:
+            mean = as_f(runs[run, at.REGISTER + rule[update + at.UPDATE_ARG2]])
+            result = held + (number - mean) * (number - (mean + (number - mean) / n))
+    runs[run, register] = as_i(result)
+
+
+@inlined
+def update_registers(  # noqa: C901, PLR0912 - a case for each instruction
     rule: I64,
     events: I64,
     runs: I64,
@@ -140,24 +164,7 @@ def update_registers(  # noqa: C901, PLR0912, PLR0915 - a case for each instruct
                 runs[run, at.REGISTER + register] = value
             valid |= bit
         else:
-            number, held_f = as_f(events[at.VALUE + column, row]), as_f(runs[run, at.REGISTER + register])
-            result = number
-            if not known:
-                result = 0.0 if op == Update.SQUARES_F else number
-            elif op == Update.SUM_F:
-                result = held_f + number
-            elif op == Update.MIN_F:
-                result = number if less_f(number, held_f) else held_f
-            elif op == Update.MAX_F:
-                result = number if less_f(held_f, number) else held_f
-            elif op == Update.MEAN_F:
-                result = held_f + (number - held_f) / runs[run, at.REGISTER + arg]
-            elif op == Update.SQUARES_F:
-                mean = as_f(runs[run, at.REGISTER + rule[update + at.UPDATE_ARG2]])
-                result = held_f + (number - mean) * (
-                    number - (mean + (number - mean) / runs[run, at.REGISTER + arg])
-                )
-            runs[run, at.REGISTER + register] = as_i(result)
+            _accumulate(rule, runs, run, update, as_f(value), known)
             valid |= bit
         update += at.UPDATE_WIDTH
     runs[run, at.VALID] = valid
@@ -222,7 +229,7 @@ def operand(
 
 
 @inlined
-def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each instruction
+def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912 - a case for each kind of instruction
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
@@ -236,12 +243,10 @@ def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool
     """
     rule, runs, i, null = pool.rule, pool.runs, pool.stack, pool.null
     all_known = all_are_known(rule, events)
-    top = -1
-    value, missing = 0, 1
+    top, value, missing = -1, 0, 1
     address, last = rule[variable + at.VARIABLE_CODE], rule[variable + at.VARIABLE_CODE + at.END]
     while address < last:
-        op = rule[address + at.CODE_OP]
-        arg = rule[address + at.CODE_ARG]
+        op, arg = rule[address + at.CODE_OP], rule[address + at.CODE_ARG]
         pushed = op & at.PUSHED
         below, below_missing = value, missing
         if op & at.KEEPS != 0:
@@ -253,9 +258,8 @@ def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool
             pushed = op >> at.SECOND & at.PUSHED
             if pushed != 0:
                 below, below_missing = value, missing
-                value, missing = operand(
-                    rule, events, runs, all_known, run, row, pushed - 1, rule[address + at.CODE_SECOND]
-                )
+                arg_2 = rule[address + at.CODE_SECOND]
+                value, missing = operand(rule, events, runs, all_known, run, row, pushed - 1, arg_2)
         elif op & at.POPS != 0:
             below, below_missing = i[top], null[top]
             top -= 1
@@ -267,62 +271,22 @@ def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool
             missing |= below_missing
             if missing == 0:
                 value = _compared(op, below, value)
-        elif op == Code.IS_NULL:
-            value, missing = missing, 0
-        elif op == Code.NOT:
-            value = 1 - value
-        elif op == Code.AND or op == Code.OR:
-            # FALSE decides an AND, TRUE an OR, whatever the other side is
-            strong = 0 if op == Code.AND else 1
-            if (missing == 0 and value == strong) or (below_missing == 0 and below == strong):
-                value, missing = strong, 0
+        elif op < Code.EQ_I:
+            if op >= Code.NEG_F or op == Code.I_TO_F or op == Code.NEG_I or op == Code.ABS_I:
+                value, missing = _of_one(op, value, missing)
             else:
-                value = 1 - strong
                 missing |= below_missing
-        elif op == Code.COALESCE:
-            if below_missing == 0:
-                value, missing = below, below_missing
+                if missing == 0:
+                    value, missing = _binary(op, below, value)
         elif op == Code.SELECT:
             if null[top] == 0 and i[top] == 1:
                 value, missing = below, below_missing
             top -= 1
-        elif op == Code.MIN_OF_I or op == Code.MIN_OF_F or op == Code.MAX_OF_I or op == Code.MAX_OF_F:
-            if below_missing == 0 and (
-                missing != 0
-                or (op == Code.MIN_OF_I and below <= value)
-                or (op == Code.MAX_OF_I and below >= value)
-                or (op == Code.MIN_OF_F and not less_f(as_f(value), as_f(below)))
-                or (op == Code.MAX_OF_F and not less_f(as_f(below), as_f(value)))
-            ):
-                value, missing = below, below_missing
-        elif op == Code.I_TO_F:
-            value = as_i(np.float64(value))
-        elif op == Code.NEG_I or op == Code.ABS_I:
-            if value == _INT64_MIN:
-                missing = 1
-            elif op == Code.NEG_I or value < 0:
-                value = -value
-        elif op == Code.NEG_F:
-            value = as_i(-as_f(value))
-        elif op == Code.ABS_F:
-            value = as_i(abs(as_f(value)))
-        elif op == Code.SQRT_F:
-            value = as_i(np.sqrt(as_f(value)) if as_f(value) >= 0.0 else np.nan)
-        elif op == Code.FLOOR_F or op == Code.CEIL_F:
-            if missing == 0:
-                rounded = np.floor(as_f(value)) if op == Code.FLOOR_F else np.ceil(as_f(value))
-                if rounded >= -9.223372036854775808e18 and rounded < 9.223372036854775808e18:
-                    value = int(rounded)
-                else:
-                    missing = 1
+        elif op < Code.DATE_PART:
+            value, missing = _chosen(op, below, below_missing, value, missing)
         elif op >= Code.IN_SET_I:
-            last_node = runs[run, at.REGISTER + arg + 1]
-            if last_node == 0:  # no event was taken: nothing is in it, not even NULL
-                value, missing = 0, 0
-            elif missing == 0:
-                found = look_up(pool.nodes, last_node, value, op == Code.IN_SET_F)
-                value, missing = found & 1, found >> 1  # of NOT_FOUND, FOUND and UNKNOWN
-        elif op >= Code.DATE_PART:
+            value, missing = _is_in_set(pool, runs[run, at.REGISTER + arg + 1], op, value, missing)
+        else:
             if op == Code.POWER_F or op == Code.ATAN2_F or op == Code.DISTANCE_KM:
                 missing |= below_missing
                 i[top + 1] = below
@@ -335,11 +299,68 @@ def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool
             if missing == 0:
                 missing = compute(op, arg, i, top + 1)
                 value = i[top + 1]
-        else:
-            missing |= below_missing
-            if missing == 0:
-                value, missing = _binary(op, below, value)
     return missing == 0 and value == 1
+
+
+@inlined
+def _of_one(op: int, value: int, missing: int) -> tuple[int, int]:
+    """Return a computation of one number, and 1 if it is NULL."""
+    if op == Code.I_TO_F:
+        value = as_i(np.float64(value))
+    elif op == Code.NEG_I or op == Code.ABS_I:
+        if value == _INT64_MIN:
+            missing = 1
+        elif op == Code.NEG_I or value < 0:
+            value = -value
+    elif op == Code.NEG_F:
+        value = as_i(-as_f(value))
+    elif op == Code.ABS_F:
+        value = as_i(abs(as_f(value)))
+    elif op == Code.SQRT_F:
+        value = as_i(np.sqrt(as_f(value)) if as_f(value) >= 0.0 else np.nan)
+    elif missing == 0:
+        rounded = np.floor(as_f(value)) if op == Code.FLOOR_F else np.ceil(as_f(value))
+        if rounded >= -9.223372036854775808e18 and rounded < 9.223372036854775808e18:
+            value = int(rounded)
+        else:
+            missing = 1
+    return value, missing
+
+
+@inlined
+def _is_in_set(pool: Pool, last_node: int, op: int, value: int, missing: int) -> tuple[int, int]:
+    """Return 1 if a value is in the set with this last node, else 0; and 1 if that is not known."""
+    if last_node == 0:  # no event was taken: nothing is in it, not even NULL
+        return 0, 0
+    if missing != 0:
+        return value, missing
+    found = look_up(pool.nodes, last_node, value, op == Code.IN_SET_F)
+    return found & 1, found >> 1  # of NOT_FOUND, FOUND and UNKNOWN
+
+
+@inlined
+def _chosen(op: int, below: int, below_missing: int, value: int, missing: int) -> tuple[int, int]:
+    """Return the result of a connective, or one of two values, and 1 if it is NULL."""
+    if op == Code.IS_NULL:
+        return missing, 0
+    if op == Code.NOT:
+        return 1 - value, missing
+    if op == Code.AND or op == Code.OR:
+        # FALSE decides an AND, TRUE an OR, whatever the other side is
+        strong = 0 if op == Code.AND else 1
+        if (missing == 0 and value == strong) or (below_missing == 0 and below == strong):
+            return strong, 0
+        return 1 - strong, missing | below_missing
+    if below_missing == 0 and (
+        op == Code.COALESCE
+        or missing != 0
+        or (op == Code.MIN_OF_I and below <= value)
+        or (op == Code.MAX_OF_I and below >= value)
+        or (op == Code.MIN_OF_F and not less_f(as_f(value), as_f(below)))
+        or (op == Code.MAX_OF_F and not less_f(as_f(below), as_f(value)))
+    ):
+        return below, below_missing
+    return value, missing
 
 
 @inlined

@@ -99,7 +99,7 @@ class PaneRing(WindowRing):
         batch = in_panes(self.window, batch)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-        keys = np.zeros(4, np.int64)
+        keys = np.zeros(2, np.int64)
         while True:
             pane_windows(self._ring(), batch, reads, self._sums, self._functions, out, known, keys)
             if keys[0] == len(batch.slots):

@@ -7,7 +7,7 @@ from tests.property.planted.fault import Fault
 _ENGINE = "cep/engine"
 _WINDOWS = f"{_ENGINE}/windows/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
-_SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
+_SETS, _CHOSEN = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py"
 _PANES, _SLIDING = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/sliding.py"
 _ENDS = f"{_ENGINE}/window_rules/ends.py"
 _PACKING = "cep/engine/kernels/columns/packing.py"
@@ -52,38 +52,31 @@ FAULTS = (
         only="windowed values",
     ),
     Fault(
-        "a value that left the window stays in the sum",
-        _PREFIXES,
-        "upper = halves.prefixes[last, 0] - halves.prefixes[first, 0] + (lower >> halves.low_bits)",
-        "upper = halves.prefixes[last, 0] + (lower >> halves.low_bits)",
-        only="windowed values",
-    ),
-    Fault(
         "a value that left the window stays in the running sum",
         _SUMS,
-        "add_value(sums, frames.values[begin], is_double, with_squares, -1)",
+        "add_value(sums, frames.values[entry], is_double, summed == at.SQUARES, -1)",
         "pass",
         only="windowed values",
     ),
     Fault(
         "what is exactly as old as a sum is long is not in it",
         _SLIDING,
-        "bound = time_us - span\n            if is_events",
-        "bound = time_us - span + 1\n            if is_events",
+        "bound = time_us - span\n        if is_events",
+        "bound = time_us - span + 1\n        if is_events",
         only="windowed values",
     ),
     Fault(
         "a value that leaves between two events of a batch stays in the sum",
         _SLIDING,
-        "if has_values:\n                    upper, lower = _added(upper, lower, ring.entries",
-        "if False:\n                    upper, lower = _added(upper, lower, ring.entries",
+        "(start, length), (upper, lower), bound, least, has_values)",
+        "(start, length), (upper, lower), bound, least, False)",
         only="windowed values",
     ),
     Fault(
         "a value that left before a batch stays in the sum",
         _SLIDING,
-        "if has_values and scale != 0:",
-        "if False:",
+        "_leave(ring, entries, total, bound, least, has_values and scale != 0)",
+        "_leave(ring, entries, total, bound, least, False)",
         only="windowed values",
     ),
     Fault(
@@ -96,8 +89,8 @@ FAULTS = (
     Fault(
         "a sum keeps its unit when smaller numbers come",
         _SLIDING,
-        "if not is_other and (scale == 0 or is_lower):",
-        "if not is_other and scale == 0:",
+        "if scale == 0 or is_lower:",
+        "if scale == 0:",
         only="windowed values",
     ),
     Fault(
@@ -110,8 +103,8 @@ FAULTS = (
     Fault(
         "PREVIOUS has its own event in its sum",
         _SLIDING,
-        "if not is_previous:\n                n, total, other",
-        "if True:\n                n, total, other",
+        "if not is_previous:\n            n, total, other",
+        "if True:\n            n, total, other",
         only="windowed values",
     ),
     Fault(
@@ -152,8 +145,8 @@ FAULTS = (
     Fault(
         "a window that moves in steps begins a pane too late",
         _PANES,
-        "entries[slots[slot, at.START], at.WORD] >> 1 < pane - span",
-        "entries[slots[slot, at.START], at.WORD] >> 1 <= pane - span",
+        "ring.entries[ring.keys[slot, at.START], at.WORD] >> 1 < bound",
+        "ring.entries[ring.keys[slot, at.START], at.WORD] >> 1 <= bound",
         only="windowed values",
     ),
     Fault(

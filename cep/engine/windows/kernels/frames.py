@@ -30,6 +30,22 @@ def sort_key(value: int, is_double: bool) -> int:
 
 
 @inlined
+def counts(reads: Reads, place: int) -> bool:
+    """Return whether the value of an event counts, and is known.
+
+    Parameters
+    ----------
+    reads : Reads
+        What the window reads of the events.
+    place : int
+        The event.
+    """
+    return (reads.counting.shape[0] == 0 or reads.counting[place] != 0) and (
+        reads.known.shape[0] == 0 or reads.known[place] != 0
+    )
+
+
+@inlined
 def window_start(spec: I64, words: I64, low: int, size: int, mark: int, time_us: int, begin_us: int) -> int:
     """Return the first entry in the window of an event.
 

@@ -16,8 +16,11 @@ WORD, VALUE = 0, 1
 """Columns of `Ring.entries`. WORD: twice the time (or number) of an event, and 1 if its value is known."""
 
 # Places in `Ring.spec`.
-FRAME, SPAN, PREVIOUS, KEPT, N_LAST, WITH_FIRST, IS_DOUBLE, WITH_NULL = range(8)
-N_SPEC = 8
+FRAME, SPAN, PREVIOUS, KEPT, N_LAST, WITH_FIRST, IS_DOUBLE, WITH_NULL, SUMMED = range(9)
+N_SPEC = 9
+
+# SUMMED: what sums are needed of.
+NO_VALUES, VALUES, SQUARES = range(3)
 
 # Kinds of frames.
 TIME, EVENTS, TUMBLING, SESSION, ALL = range(5)
@@ -84,6 +87,16 @@ class Sums(NamedTuple):
     digits: I64  # (chunks of a square,) overwritten
     product: I64  # (chunks of a square,) overwritten
     special: I64  # (3,) how many values are NaN, Infinity, -Infinity
+
+
+class Results(NamedTuple):
+    """The columns that are computed of sums, by event in order."""
+
+    functions: I64  # (columns,) what each column is
+    out: I64  # (columns, n) written
+    known: U8  # (columns, n) 1: no NULL; written
+    is_double: bool  # whether the values are doubles
+    with_double: bool  # whether some function needs the sum as a double
 
 
 N_TOTALS, N_SQUARES = 72, 148

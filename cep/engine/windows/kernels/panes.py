@@ -18,15 +18,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from cep.arrays import I64, U8
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
-from cep.engine.windows.kernels.exact import SCALE, bits_of, carry_over, rounded_to_odd, scaled
-from cep.engine.windows.kernels.frames import AHEAD
-from cep.engine.windows.kernels.layout import Batch, Reads, Ring, Sums
-from cep.engine.windows.kernels.sums import add_value, clear_sums, sum_of, variance_of
+from cep.engine.windows.kernels.exact import carry_over
+from cep.engine.windows.kernels.frames import AHEAD, counts
+from cep.engine.windows.kernels.layout import Batch, Reads, Results, Ring, Sums
+from cep.engine.windows.kernels.sums import add_value, add_within, clear_sums, reads_double, write_results
 from cep.jit.memory import prefetch
 
 _DIGIT = 0xFFFF_FFFF
@@ -48,6 +46,21 @@ class PaneSums(NamedTuple):
 
     window: Sums
     others: Sums  # minus those of all panes but its newest one
+
+
+class Chunks(NamedTuple):
+    """Where a sum has digits."""
+
+    low: int  # the first chunk
+    high: int  # the last one; negative: it is 0
+
+
+class Pane(NamedTuple):
+    """The newest pane of a key."""
+
+    begin: int
+    n: int  # the number of its values
+    value: int  # of a pane of one value
 
 
 @inlined
@@ -97,7 +110,7 @@ def _add_group(
     entries = ring.entries
     value = entries[header, at.VALUE]
     if entries[header, at.WORD] & 1 != 0:
-        chunk = add_value(sums, value, ring.spec[at.IS_DOUBLE] != 0, kinds == 2, step)
+        chunk = add_value(sums, value, ring.spec[at.IS_DOUBLE] != 0, kinds == at.SQUARES, step)
         if chunk >= 0:
             low, high = min(low, chunk), max(high, chunk + 2)
         return 1, low, high
@@ -117,7 +130,7 @@ def _add_sums(sums: Sums, added: Sums, kinds: int, step: int, low: int, high: in
     """Add sums to others (`step` is 1) or subtract them (-1), from the first chunk to the last one."""
     for chunk in range(low, high + 1):
         sums.totals[chunk] += step * added.totals[chunk]
-    if kinds == 2:
+    if kinds == at.SQUARES:
         for chunk in range(2 * low, 2 * high + 2):
             sums.squares[chunk] += step * added.squares[chunk]
     for kind in range(3):
@@ -142,19 +155,19 @@ def _put_sum(entries: I64, header: int, number: int, chunks: I64, low: int, high
 
 
 @inlined
-def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: int, bounds: I64) -> int:
-    """Write a group; return how many entries it has. `bounds` are the first chunk and the last one."""
-    low, high = bounds[0], bounds[1]
+def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: int, chunks: Chunks) -> int:
+    """Write a group; return how many entries it has."""
+    low, high = chunks.low, chunks.high
     entries, totals, squares, special = ring.entries, sums.totals, sums.squares, sums.special
     n_totals = n_squares = has_special = 0
     if high >= 0:
         carry_over(totals, low, high)
-        if kinds == 2:
+        if kinds == at.SQUARES:
             carry_over(squares, 2 * low, 2 * high + 1)
         while low < high and totals[low] == 0 and squares[2 * low] == 0 and squares[2 * low + 1] == 0:
             low += 1
         n_totals = _put_sum(entries, header, 0, totals, low, high)
-        if kinds == 2:
+        if kinds == at.SQUARES:
             n_squares = _put_sum(entries, header, n_totals, squares, 2 * low, 2 * high + 1)
     if n_totals + n_squares == 0:
         low = 0
@@ -169,17 +182,15 @@ def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: in
 
 
 @inlined
-def _put_pane(
-    ring: Ring, header: int, pane: int, n: int, value: int, sums: Sums, kinds: int, bounds: I64
-) -> int:
-    """Write the group of a pane; return how many entries it has. `value`: of a pane of one value."""
-    if kinds == 0:
-        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane, n << 24
+def _put_pane(ring: Ring, header: int, pane: Pane, sums: Sums, kinds: int, chunks: Chunks) -> int:
+    """Write the group of a pane; return how many entries it has."""
+    if kinds == at.NO_VALUES:
+        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane.begin, pane.n << 24
         return 1
-    if n == 1:
-        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane + 1, value
+    if pane.n == 1:
+        ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane.begin + 1, pane.value
         return 1
-    return _put_group(ring, header, pane, n, sums, kinds, bounds)
+    return _put_group(ring, header, pane.begin, pane.n, sums, kinds, chunks)
 
 
 @inlined
@@ -210,34 +221,119 @@ def _drop(ring: Ring, slot: int, n: int) -> None:
 
 
 @inlined
-def _total(sums: Sums, low: int, high: int, scale: int) -> float:
-    """Return the sum of a window as a double. That of numbers of similar size stays in registers."""
-    if high - low > 3 or high < 0 or sums.special[0] + sums.special[1] + sums.special[2] > 0:
-        return sum_of(sums, low, high, scale)
-    totals = sums.totals
-    a = totals[low]
-    b = totals[low + 1] + (a >> 32)
-    c = totals[low + 2] + (b >> 32)
-    head, exponent = totals[low + 3] + (c >> 32), 96
-    a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
-    while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
-        head, c, b, a = head << 32 | c, b, a, 0
-        exponent -= 32
-    if exponent > 0:
-        head, exponent = rounded_to_odd(head, exponent, c, b | a)
-    return scaled(np.float64(head), exponent + 32 * low + scale)
+def _load_key(ring: Ring, slot: int, sums: PaneSums, kinds: int) -> tuple[int, int, int, int, int, int]:
+    """Take the window and the newest pane out of what a key kept.
+
+    Returns
+    -------
+    The number of values in the window, the first chunk and the last one; the newest pane, the number of its
+    values, and the value of a pane of one. Without such a pane it is NEVER.
+    """
+    slots, entries = ring.keys, ring.entries
+    n, low, high = 0, at.N_TOTALS, -1
+    pane, n_of_pane, value_of_pane = at.NEVER, 0, 0
+    if slots[slot, at.LENGTH] > 0:
+        last = slots[slot, at.START] + slots[slot, at.LENGTH] - 1
+        header = last - entries[last, at.VALUE]
+        n, low, high = _add_group(ring, header, sums.window, kinds, 1, low, high)
+        slots[slot, at.LENGTH] -= 1 + entries[last, at.VALUE] + entries[last, at.WORD]
+        if entries[last, at.WORD] > 0:
+            header -= entries[last, at.WORD]
+            pane = entries[header, at.WORD] >> 1
+            if entries[header, at.WORD] & 1 != 0:
+                n_of_pane, value_of_pane = 1, entries[header, at.VALUE]
+            else:
+                n_of_pane, low, high = _add_group(ring, header, sums.others, kinds, 1, low, high)
+                _add_sums(sums.others, sums.window, kinds, -1, low, high)
+    return n, low, high, pane, n_of_pane, value_of_pane
 
 
 @inlined
-def _integer_sum(totals: I64) -> tuple[int, bool]:
-    """Return the sum of integers, and whether it fits into 64 bits."""
-    middle = totals[1] + (totals[0] >> 32)
-    above = totals[2] + (middle >> 32) + (totals[3] << 32)
-    return middle << 32 | totals[0] & _DIGIT, above == -(middle >> 31 & 1)
+def _end_pane(ring: Ring, slot: int, pane: Pane, sums: PaneSums, kinds: int, chunks: Chunks) -> None:
+    """Append the newest pane, if it has values, to the entries of a key: another one follows it."""
+    if pane.n == 0:
+        return
+    length = ring.keys[slot, at.LENGTH]
+    is_one = (kinds == at.NO_VALUES or pane.n == 1) and length < ring.keys[slot, at.CAPACITY]
+    header = ring.keys[slot, at.START] + length if is_one else ring.meta[0]
+    if kinds != at.NO_VALUES and pane.n > 1:
+        _add_sums(sums.others, sums.window, kinds, 1, chunks.low, chunks.high)
+    added = _put_pane(ring, header, pane, sums.others, kinds, chunks)
+    if is_one:
+        ring.keys[slot, at.LENGTH] = length + 1
+    else:
+        _append(ring, slot, added)
+    if kinds != at.NO_VALUES and pane.n > 1:
+        clear_sums(sums.others, chunks.low, chunks.high)
+
+
+@inlined
+def _leave(
+    ring: Ring, slot: int, window: Sums, kinds: int, bound: int, chunks: Chunks
+) -> tuple[int, int, int]:
+    """Remove the panes before `bound` from the window: how many values, the first chunk and the last one."""
+    n_gone, low, high = 0, chunks.low, chunks.high
+    while ring.keys[slot, at.LENGTH] > 0 and ring.entries[ring.keys[slot, at.START], at.WORD] >> 1 < bound:
+        header = ring.keys[slot, at.START]
+        n, low, high = _add_group(ring, header, window, kinds, -1, low, high)
+        n_gone += n
+        _drop(ring, slot, _n_entries(ring.entries, header))
+    return n_gone, low, high
+
+
+@inlined
+def _add_event(
+    ring: Ring, sums: PaneSums, kinds: int, value: int, pane: Pane, chunks: Chunks
+) -> tuple[int, int]:
+    """Add the value of an event; return the first chunk and the last one. `pane` has the event already.
+
+    A value is added to the window only: the newest pane is what the window has beside the others. To add it
+    to both took a tenth more time.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    if pane.n == 2:  # the window has the first one
+        _add_sums(sums.others, sums.window, kinds, -1, chunks.low, chunks.high)
+        add_value(sums.others, pane.value, is_double, kinds == at.SQUARES, 1)
+    return add_within(sums.window, value, is_double, kinds == at.SQUARES, chunks.low, chunks.high)
+
+
+@inlined
+def _store_key(ring: Ring, slot: int, pane: Pane, sums: PaneSums, kinds: int, n: int, chunks: Chunks) -> None:
+    """Keep the newest pane and the window, which has `n` values."""
+    free, n_of_newest, low, high = ring.meta[0], 0, chunks.low, chunks.high
+    if pane.n > 0:
+        if kinds != at.NO_VALUES and pane.n > 1:
+            _add_sums(sums.others, sums.window, kinds, 1, low, high)
+        n_of_newest = _put_pane(ring, free, pane, sums.others, kinds, chunks)
+    if n > 0:
+        n_of_window = _put_group(ring, free + n_of_newest, pane.begin, n, sums.window, kinds, chunks)
+        last = free + n_of_newest + n_of_window
+        ring.entries[last, at.WORD], ring.entries[last, at.VALUE] = n_of_newest, n_of_window
+        _append(ring, slot, n_of_newest + n_of_window + 1)
+    clear_sums(sums.window, low, high)
+    clear_sums(sums.others, low, high)
+
+
+@inlined
+def _has_room(ring: Ring, slot: int) -> bool:
+    """Return whether there is room for what a key takes at most before this is asked again."""
+    needed = MOST_TIMES * ring.keys[slot, at.LENGTH] + MOST_MORE
+    return ring.meta[0] + needed <= ring.entries.shape[0]
+
+
+@inlined
+def _fetch_ahead(ring: Ring, batch: Batch, key: int) -> None:
+    """Fetch what the next keys kept."""
+    slots = ring.keys
+    if key + 2 * AHEAD < batch.slots.shape[0]:
+        prefetch(slots, batch.slots[key + 2 * AHEAD])
+        later = batch.slots[key + AHEAD]
+        prefetch(ring.entries, slots[later, at.START])
+        prefetch(ring.entries, slots[later, at.START] + max(slots[later, at.LENGTH] - 3, 0))
 
 
 @kernel
-def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a case for each function
+def pane_windows(
     ring: Ring, batch: Batch, reads: Reads, sums: PaneSums, functions: I64, out: I64, known: U8, keys: I64
 ) -> None:
     """Write what is computed of the sums of windows that move in steps, and keep their panes.
@@ -258,132 +354,48 @@ def pane_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, and a
         By event, in order; written.
     known : (columns, n) uint8
         1: no NULL; written.
-    keys : (4,) int64
-        The key to go on with, its event to go on with, and room for two numbers. Written: where there is no
-        room in `ring` to go on; the key behind the last if all is done.
+    keys : (2,) int64
+        The key to go on with, its event to go on with. Written: where there is no room in `ring` to go on;
+        the key behind the last if all is done.
     """
     is_double, is_previous = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.PREVIOUS] != 0
-    span, slots, entries = ring.spec[at.SPAN], ring.keys, ring.entries
-    all_counting, all_known = reads.counting.shape[0] == 0, reads.known.shape[0] == 0
-    # A value is added to the window only: the newest pane is what the window has beside the others. To add it
-    # to both took a tenth more time.
-    window, others, bounds = sums.window, sums.others, keys[2:4]
-    kinds = 0  # 1: sums are needed, 2: those of squares, too
-    with_double = False
-    for function in functions:
-        kinds = max(kinds, 0 if function == at.COUNT else 2 if function >= at.VARIANCE else 1)
-        with_double |= function == at.AVG or (is_double and function == at.SUM)
-    scale = SCALE if is_double else 0
-    resumed = keys[1]
-    n_keys = batch.slots.shape[0]
+    span, kinds = ring.spec[at.SPAN], ring.spec[at.SUMMED]
+    results = Results(functions, out, known, is_double, reads_double(functions, is_double))
+    resumed, n_keys = keys[1], batch.slots.shape[0]
     for key in range(keys[0], n_keys):
-        if key + 2 * AHEAD < n_keys:
-            prefetch(slots, batch.slots[key + 2 * AHEAD])
-            later = batch.slots[key + AHEAD]
-            prefetch(entries, slots[later, at.START])
-            prefetch(entries, slots[later, at.START] + max(slots[later, at.LENGTH] - 3, 0))
+        _fetch_ahead(ring, batch, key)
         slot = batch.slots[key]
         place, behind = max(batch.starts[key], resumed), batch.starts[key + 1]
         keys[0], keys[1] = key, place
-        if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
+        if not _has_room(ring, slot):
             return
-        n, low, high = 0, at.N_TOTALS, -1
-        pane, n_of_pane, value_of_pane = at.NEVER, 0, 0
-        if slots[slot, at.LENGTH] > 0:
-            last = slots[slot, at.START] + slots[slot, at.LENGTH] - 1
-            header = last - entries[last, at.VALUE]
-            n, low, high = _add_group(ring, header, window, kinds, 1, low, high)
-            slots[slot, at.LENGTH] -= 1 + entries[last, at.VALUE] + entries[last, at.WORD]
-            if entries[last, at.WORD] > 0:
-                header -= entries[last, at.WORD]
-                pane = entries[header, at.WORD] >> 1
-                if entries[header, at.WORD] & 1 != 0:
-                    n_of_pane, value_of_pane = 1, entries[header, at.VALUE]
-                else:
-                    n_of_pane, low, high = _add_group(ring, header, others, kinds, 1, low, high)
-                    _add_sums(others, window, kinds, -1, low, high)
+        n, low, high, pane, n_of_pane, value = _load_key(ring, slot, sums, kinds)
         while place < behind:
             if batch.time_us[place] != pane:
-                if n_of_pane > 0:
-                    length = slots[slot, at.LENGTH]
-                    is_one = (kinds == 0 or n_of_pane == 1) and length < slots[slot, at.CAPACITY]
-                    header = slots[slot, at.START] + length if is_one else ring.meta[0]
-                    if kinds > 0 and n_of_pane > 1:
-                        _add_sums(others, window, kinds, 1, low, high)
-                    bounds[0], bounds[1] = low, high
-                    added = _put_pane(ring, header, pane, n_of_pane, value_of_pane, others, kinds, bounds)
-                    if is_one:
-                        slots[slot, at.LENGTH] = length + 1
-                    else:
-                        _append(ring, slot, added)
-                    if kinds > 0 and n_of_pane > 1:
-                        clear_sums(others, low, high)
-                    n_of_pane = 0
-                if ring.meta[0] + MOST_TIMES * slots[slot, at.LENGTH] + MOST_MORE > entries.shape[0]:
+                _end_pane(ring, slot, Pane(pane, n_of_pane, value), sums, kinds, Chunks(low, high))
+                n_of_pane = 0
+                if not _has_room(ring, slot):
                     break
                 pane = batch.time_us[place]
-                while (
-                    slots[slot, at.LENGTH] > 0 and entries[slots[slot, at.START], at.WORD] >> 1 < pane - span
-                ):
-                    header = slots[slot, at.START]
-                    n_gone, low, high = _add_group(ring, header, window, kinds, -1, low, high)
-                    n -= n_gone
-                    _drop(ring, slot, _n_entries(entries, header))
+                n_gone, low, high = _leave(ring, slot, sums.window, kinds, pane - span, Chunks(low, high))
+                n -= n_gone
                 if n == 0:
-                    clear_sums(window, low, high)
+                    clear_sums(sums.window, low, high)
                     low, high = at.N_TOTALS, -1
-            is_added = (all_counting or reads.counting[place] != 0) and (all_known or reads.known[place] != 0)
+            is_added = counts(reads, place)
             for half in range(2):
-                if half == is_previous:
-                    if is_added:
-                        n += 1
-                        n_of_pane += 1
-                        slots[slot, at.MARK] = pane
-                        if kinds > 0:
-                            value = reads.values[place]
-                            if n_of_pane == 2:  # the window has the first one
-                                _add_sums(others, window, kinds, -1, low, high)
-                                add_value(others, value_of_pane, is_double, kinds == 2, 1)
-                            chunk = add_value(window, value, is_double, kinds == 2, 1)
-                            if chunk >= 0:
-                                low, high = min(low, chunk), max(high, chunk + 2)
-                            value_of_pane = value
-                else:
-                    double_sum = _total(window, low, high, scale) if with_double and n > 0 else 0.0
-                    for column in range(functions.shape[0]):
-                        function, result, is_known = functions[column], n, n > 0
-                        if function == at.COUNT:
-                            is_known = True
-                        elif function == at.AVG:
-                            result = bits_of(double_sum / max(n, 1))
-                        elif function == at.SUM:
-                            if is_double:
-                                result = bits_of(double_sum)
-                            else:
-                                result, fits = _integer_sum(window.totals)
-                                is_known = is_known and fits
-                        else:
-                            is_known = n > 1
-                            if is_known:
-                                is_root = function == at.STDDEV
-                                result = bits_of(variance_of(window, low, high, scale, n, is_root))
-                        out[column, place] = result
-                        known[column, place] = is_known
+                if half != is_previous:
+                    write_results(results, place, sums.window, n, low, high)
+                elif is_added:
+                    n += 1
+                    n_of_pane += 1
+                    ring.keys[slot, at.MARK] = pane
+                    if kinds != at.NO_VALUES:
+                        newest = Pane(pane, n_of_pane, value)
+                        value = reads.values[place]
+                        low, high = _add_event(ring, sums, kinds, value, newest, Chunks(low, high))
             place += 1
-        free, n_of_newest = ring.meta[0], 0
-        if n_of_pane > 0:
-            if kinds > 0 and n_of_pane > 1:
-                _add_sums(others, window, kinds, 1, low, high)
-            bounds[0], bounds[1] = low, high
-            n_of_newest = _put_pane(ring, free, pane, n_of_pane, value_of_pane, others, kinds, bounds)
-        if n > 0:
-            bounds[0], bounds[1] = low, high
-            n_of_window = _put_group(ring, free + n_of_newest, pane, n, window, kinds, bounds)
-            last = free + n_of_newest + n_of_window
-            entries[last, at.WORD], entries[last, at.VALUE] = n_of_newest, n_of_window
-            _append(ring, slot, n_of_newest + n_of_window + 1)
-        clear_sums(window, low, high)
-        clear_sums(others, low, high)
+        _store_key(ring, slot, Pane(pane, n_of_pane, value), sums, kinds, n, Chunks(low, high))
         if place < behind:
             keys[1] = place
             return

@@ -47,6 +47,33 @@ def _place_of(table: I64, mask: int, values: I64, value: int) -> int:
     return place
 
 
+@inlined
+def _load_values(ring: Ring, frames: Frames, slot: int, table: I64, n: int) -> int:
+    """Write the entries that a key kept and a table of them with room for `n`; return the table's mask."""
+    start, size = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
+    n_places = 4
+    while n_places < 2 * (size + n):
+        n_places *= 2
+    table[:n_places] = -1
+    for entry in range(size):
+        frames.words[entry] = ring.entries[start + entry, at.WORD]
+        frames.values[entry] = ring.entries[start + entry, at.VALUE]
+        frames.own[entry] = 1
+        table[_place_of(table, n_places - 1, frames.values, frames.values[entry])] = entry
+    return n_places - 1
+
+
+@inlined
+def _keep_values(ring: Ring, frames: Frames, slot: int, low: int, size: int, n_distinct: int) -> None:
+    """Keep the latest entry with each value."""
+    target = make_segment(ring, slot, n_distinct)
+    for entry in range(low, size):
+        if frames.own[entry] != 0:
+            ring.entries[target, at.WORD] = frames.words[entry]
+            ring.entries[target, at.VALUE] = frames.values[entry]
+            target += 1
+
+
 @kernel
 def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in `frame_events`
     ring: Ring, batch: Batch, reads: Reads, frames: Frames, table: I64, out: I64, known: U8, keys: I64
@@ -79,17 +106,8 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
     all_known = reads.known.shape[0] == 0
     for key in range(keys[0], keys[1]):
         slot = batch.slots[key]
-        mark, start, size = ring.keys[slot, at.MARK], ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
-        n_places = 4
-        while n_places < 2 * (size + batch.starts[key + 1] - batch.starts[key]):
-            n_places *= 2
-        mask = n_places - 1
-        table[:n_places] = -1
-        for entry in range(size):
-            words[entry] = ring.entries[start + entry, at.WORD]
-            values[entry] = ring.entries[start + entry, at.VALUE]
-            is_latest[entry] = 1
-            table[_place_of(table, mask, values, values[entry])] = entry
+        mark, size = ring.keys[slot, at.MARK], ring.keys[slot, at.LENGTH]
+        mask = _load_values(ring, frames, slot, table, batch.starts[key + 1] - batch.starts[key])
         low, n_distinct = 0, size
         for place in range(batch.starts[key], batch.starts[key + 1]):
             time_us, begin_us = batch.time_us[place], 0
@@ -133,8 +151,4 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
             out[1, place] = is_seen
             known[1, place] = is_known
         ring.keys[slot, at.MARK] = mark
-        target = make_segment(ring, slot, n_distinct)
-        for entry in range(low, size):
-            if is_latest[entry] != 0:
-                ring.entries[target, at.WORD], ring.entries[target, at.VALUE] = words[entry], values[entry]
-                target += 1
+        _keep_values(ring, frames, slot, low, size, n_distinct)

@@ -1,7 +1,7 @@
 """COUNT, SUM and AVG of windows that slide: a sum of each key that goes on from event to event.
 
 The work for a batch does not grow with what its windows hold: an entry is touched when it comes and when it
-leaves. It is for numbers that are finite and of similar size, which have two halves (`prefixes.py`), and for
+leaves. It is for numbers that are finite and of similar size, which have two halves (`halves_of`), and for
 windows of at most `_MOST_ENTRIES`. Of other keys the caller computes all windows anew.
 """
 
@@ -13,7 +13,8 @@ from cep.arrays import I64, U8
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import bit_length, bits_of, halves_of, power_of_two
-from cep.engine.windows.kernels.layout import Batch, Reads, Ring
+from cep.engine.windows.kernels.frames import counts
+from cep.engine.windows.kernels.layout import Batch, Reads, Results, Ring
 from cep.jit.memory import prefetch
 
 # More columns of `Ring.keys`. BASE: where the room of the key begins, before START. UPPER, LOWER: the halves
@@ -65,6 +66,16 @@ def _range_with(value: int, is_double: bool, least: int, greatest: int) -> tuple
 
 
 @inlined
+def _range_of(reads: Reads, first: int, last: int, is_double: bool) -> tuple[int, int]:
+    """Return the least and the greatest exponent of the values of the events from `first` to `last`."""
+    least, greatest = _SPECIAL, 1
+    for place in range(first, last):
+        if counts(reads, place):
+            least, greatest = _range_with(reads.values[place], is_double, least, greatest)
+    return least, greatest
+
+
+@inlined
 def _fits(least: int, greatest: int, most: int) -> bool:
     """Return whether numbers with these exponents are finite and of similar size."""
     return greatest <= _GREATEST and greatest - least <= most
@@ -88,6 +99,27 @@ def _sum_of(ring: Ring, start: int, length: int, is_double: bool, least: int) ->
 
 
 @inlined
+def _leave(
+    ring: Ring, entries: tuple[int, int], total: tuple[int, int], bound: int, least: int, is_summed: bool
+) -> tuple[int, int, int, int]:
+    """Drop the first entries, up to a bound, also from their sum if there is one.
+
+    Returns
+    -------
+    The first entry, the number of entries, the halves of their sum.
+    """
+    is_double = ring.spec[at.IS_DOUBLE] != 0
+    start, length = entries
+    upper, lower = total
+    while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
+        if is_summed:
+            upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
+        start += 1
+        length -= 1
+    return start, length, upper, lower
+
+
+@inlined
 def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int], scale: int) -> None:
     """Write what a key holds: the first entry, the number of entries; the halves of their sum."""
     start, length = entries
@@ -95,14 +127,6 @@ def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int
     ring.keys[slot, at.START], ring.keys[slot, at.LENGTH] = start, length
     ring.keys[slot, UPPER], ring.keys[slot, LOWER] = total
     ring.keys[slot, SCALE] = scale
-
-
-@inlined
-def _counts(reads: Reads, place: int) -> bool:
-    """Return whether the value of an event is an entry."""
-    return (reads.counting.shape[0] == 0 or reads.counting[place] != 0) and (
-        reads.known.shape[0] == 0 or reads.known[place] != 0
-    )
 
 
 @inlined
@@ -131,8 +155,118 @@ def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
     return target
 
 
+@inlined
+def _begin_key(
+    ring: Ring, batch: Batch, reads: Reads, key: int, batch_least: int, batch_greatest: int
+) -> bool:
+    """Let a key have no entries before its first event, and a unit for its numbers; return if there is one.
+
+    Parameters
+    ----------
+    batch_least, batch_greatest : int
+        The least and the greatest exponent of the values of the batch.
+    """
+    slot, first, last = batch.slots[key], batch.starts[key], batch.starts[key + 1]
+    is_double, has_values = ring.spec[at.IS_DOUBLE] != 0, reads.values.shape[0] > 0
+    scale = ring.keys[slot, SCALE]
+    least, greatest = scale & _EXPONENT, scale >> _BITS_OF_EXPONENT
+    bound = batch.time_us[first] - ring.spec[at.SPAN]
+    if ring.spec[at.FRAME] == at.EVENTS:
+        bound = ring.keys[slot, at.MARK] - ring.spec[at.SPAN] + 1
+    entries = (ring.keys[slot, at.START], ring.keys[slot, at.LENGTH])
+    total = (ring.keys[slot, UPPER], ring.keys[slot, LOWER])
+    start, length, upper, lower = _leave(ring, entries, total, bound, least, has_values and scale != 0)
+    if length == 0:  # which does not say that each has left its sum
+        upper, lower, least, greatest = 0, 0, _SPECIAL, 1
+    if scale == 0:
+        ring.keys[slot, BASE] = ring.keys[slot, at.START]
+    if has_values:
+        most = _most_spread(length + last - first)
+        new_least, new_greatest = batch_least, batch_greatest
+        if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+            new_least, new_greatest = _range_of(reads, first, last, is_double)  # of this key only
+        if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
+            # What has left may have been greater or less than all that is there.
+            scale, least, greatest = 0, _SPECIAL, 1
+            for entry in range(start, start + length):
+                value = ring.entries[entry, at.VALUE]
+                least, greatest = _range_with(value, is_double, least, greatest)
+        is_lower = new_least < least
+        least, greatest = min(least, new_least), max(greatest, new_greatest)
+        if length + last - first > _MOST_ENTRIES or not _fits(least, greatest, most):
+            _keep(ring, slot, (start, length), (0, 0), 0)
+            return False
+        if scale == 0 or is_lower:
+            if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
+                least, greatest = min(least, batch_least), max(greatest, batch_greatest)
+            least = _unit(least, greatest, most - 2)  # also with more entries
+            upper, lower = _sum_of(ring, start, length, is_double, least)
+    _keep(ring, slot, (start, length), (upper, lower), max(least, 1) | greatest << _BITS_OF_EXPONENT)
+    return True
+
+
+@inlined
+def _write_results(results: Results, place: int, n: int, upper: int, lower: int, unit: float) -> None:
+    """Write what is computed of the sum of a window: a case for each function."""
+    for column in range(results.functions.shape[0]):
+        function = results.functions[column]
+        results.out[column, place], results.known[column, place] = n, n > 0
+        if function == at.COUNT:
+            results.known[column, place] = 1
+        elif function == at.SUM and not results.is_double:
+            result = upper << _LOW_BITS | lower
+            results.out[column, place] = result
+            results.known[column, place] = n > 0 and upper == result >> _LOW_BITS
+        else:
+            value = np.float64(upper) * power_of_two(_LOW_BITS) * unit + np.float64(lower) * unit
+            if function == at.AVG:
+                value /= np.float64(max(n, 1))
+            results.out[column, place] = bits_of(value)
+
+
+@inlined
+def _slide_key(ring: Ring, batch: Batch, reads: Reads, results: Results, key: int) -> None:
+    """Write the columns of the events of a key, and keep what later events may see; there is room."""
+    span, is_previous = ring.spec[at.SPAN], ring.spec[at.PREVIOUS] != 0
+    is_events, is_double = ring.spec[at.FRAME] == at.EVENTS, results.is_double
+    all_within, has_values = reads.within.shape[0] == 0, reads.values.shape[0] > 0
+    slot = batch.slots[key]
+    start, length, mark = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, at.MARK]
+    upper, lower, scale = ring.keys[slot, UPPER], ring.keys[slot, LOWER], ring.keys[slot, SCALE]
+    least, end = scale & _EXPONENT, start + ring.keys[slot, at.CAPACITY]
+    unit = power_of_two(least - 1075) if is_double else 1.0
+    for place in range(batch.starts[key], batch.starts[key + 1]):
+        time_us = batch.time_us[place]
+        bound = time_us - span
+        if is_events:
+            is_within = all_within or reads.within[place] != 0
+            bound = mark - span + 1
+            mark += is_within
+            if not is_previous:
+                bound = mark - span + 1
+        start, length, upper, lower = _leave(ring, (start, length), (upper, lower), bound, least, has_values)
+        n, total, other = length, upper, lower
+        if counts(reads, place):
+            if start + length == end:
+                start = _make_room(ring, slot, start, length)
+                end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
+            value = reads.values[place] if has_values else 0
+            ring.entries[start + length, at.WORD] = 2 * (mark if is_events else time_us) + 1
+            ring.entries[start + length, at.VALUE] = value
+            length += 1
+            if has_values:
+                upper, lower = _added(upper, lower, value, 1, is_double, least)
+            if not is_events:
+                mark = time_us
+        if not is_previous:
+            n, total, other = length, upper, lower
+        _write_results(results, place, n, total, other, unit)
+    _keep(ring, slot, (start, length), (upper, lower), scale)
+    ring.keys[slot, at.MARK] = mark
+
+
 @kernel
-def slide_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
+def slide_windows(
     ring: Ring, batch: Batch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
 ) -> int:
     """Write counts, sums and averages of windows that slide, and keep what later events may see.
@@ -158,121 +292,25 @@ def slide_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
     -------
     DONE; NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, of different size, or too many.
     """
-    span, is_previous = ring.spec[at.SPAN], ring.spec[at.PREVIOUS] != 0
-    is_events = ring.spec[at.FRAME] == at.EVENTS
-    is_double = ring.spec[at.IS_DOUBLE] != 0
-    all_within, has_values = reads.within.shape[0] == 0, reads.values.shape[0] > 0
-    above = power_of_two(_LOW_BITS)
-    n_keys = batch.slots.shape[0]
-    batch_least, batch_greatest = _SPECIAL, 1
-    if has_values and is_double:
-        for place in range(batch.starts[progress[0]], batch.starts[n_keys]):
-            if _counts(reads, place):
-                batch_least, batch_greatest = _range_with(
-                    reads.values[place], True, batch_least, batch_greatest
-                )
+    is_double, n_keys = ring.spec[at.IS_DOUBLE] != 0, batch.slots.shape[0]
+    results = Results(functions, out, known, is_double, False)
+    least, greatest = _SPECIAL, 1
+    if is_double and reads.values.shape[0] > 0:
+        least, greatest = _range_of(reads, batch.starts[progress[0]], batch.starts[n_keys], True)
     for key in range(progress[0], n_keys):
         if key + 2 * _AHEAD < n_keys:
             prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
             soon = batch.slots[key + _AHEAD]
             prefetch(ring.entries, ring.keys[soon, at.START])
             prefetch(ring.entries, ring.keys[soon, at.START] + ring.keys[soon, at.LENGTH])
-        slot = batch.slots[key]
-        start, length, mark = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, at.MARK]
-        upper, lower, scale = ring.keys[slot, UPPER], ring.keys[slot, LOWER], ring.keys[slot, SCALE]
-        least, greatest = scale & _EXPONENT, scale >> _BITS_OF_EXPONENT
-        bound = mark - span + 1 if is_events else batch.time_us[batch.starts[key]] - span
-        while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
-            if has_values and scale != 0:
-                upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
-            start += 1
-            length -= 1
-        if length == 0:  # which does not say that each has left its sum
-            upper, lower, least, greatest = 0, 0, _SPECIAL, 1
-        if scale == 0:
-            ring.keys[slot, BASE] = ring.keys[slot, at.START]
-        n_new = batch.starts[key + 1] - batch.starts[key]
-        most = _most_spread(length + n_new)
-        is_other = has_values and length + n_new > _MOST_ENTRIES
-        if has_values:
-            new_least, new_greatest = batch_least, batch_greatest
-            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
-                new_least, new_greatest = _SPECIAL, 1  # those of this key only
-                for place in range(batch.starts[key], batch.starts[key + 1]):
-                    if _counts(reads, place):
-                        new_least, new_greatest = _range_with(
-                            reads.values[place], is_double, new_least, new_greatest
-                        )
-            if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
-                # What has left may have been greater or less than all that is there.
-                scale, least, greatest = 0, _SPECIAL, 1
-                for entry in range(start, start + length):
-                    value = ring.entries[entry, at.VALUE]
-                    least, greatest = _range_with(value, is_double, least, greatest)
-            is_lower = new_least < least
-            least, greatest = min(least, new_least), max(greatest, new_greatest)
-            is_other |= not _fits(least, greatest, most)
-            if not is_other and (scale == 0 or is_lower):
-                if _fits(min(least, batch_least), max(greatest, batch_greatest), most):
-                    least, greatest = min(least, batch_least), max(greatest, batch_greatest)
-                least = _unit(least, greatest, most - 2)  # also with more entries
-                upper, lower = _sum_of(ring, start, length, is_double, least)
         progress[0] = key
-        if is_other:
-            _keep(ring, slot, (start, length), (0, 0), 0)
+        if not _begin_key(ring, batch, reads, key, least, greatest):
             return OTHER_NUMBERS
-        scale = max(least, 1) | greatest << _BITS_OF_EXPONENT
-        _keep(ring, slot, (start, length), (upper, lower), scale)
-        progress[1] = 2 * (length + n_new) + 2
+        n_new = batch.starts[key + 1] - batch.starts[key]
+        progress[1] = 2 * (ring.keys[batch.slots[key], at.LENGTH] + n_new) + 2
         if ring.meta[0] + progress[1] > ring.entries.shape[0]:
             return NO_ROOM
-        unit = power_of_two(least - 1075) if is_double else 1.0
-        end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
-        for place in range(batch.starts[key], batch.starts[key + 1]):
-            time_us = batch.time_us[place]
-            bound = time_us - span
-            if is_events:
-                is_within = all_within or reads.within[place] != 0
-                bound = mark - span + 1
-                mark += is_within
-                if not is_previous:
-                    bound = mark - span + 1
-            while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
-                if has_values:
-                    upper, lower = _added(upper, lower, ring.entries[start, at.VALUE], -1, is_double, least)
-                start += 1
-                length -= 1
-            n, total, other = length, upper, lower
-            if _counts(reads, place):
-                if start + length == end:
-                    start = _make_room(ring, slot, start, length)
-                    end = ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
-                value = reads.values[place] if has_values else 0
-                ring.entries[start + length, at.WORD] = 2 * (mark if is_events else time_us) + 1
-                ring.entries[start + length, at.VALUE] = value
-                length += 1
-                if has_values:
-                    upper, lower = _added(upper, lower, value, 1, is_double, least)
-                if not is_events:
-                    mark = time_us
-            if not is_previous:
-                n, total, other = length, upper, lower
-            for column in range(functions.shape[0]):
-                function = functions[column]
-                out[column, place], known[column, place] = n, n > 0
-                if function == at.COUNT:
-                    known[column, place] = 1
-                elif function == at.SUM and not is_double:
-                    result = total << _LOW_BITS | other
-                    out[column, place] = result
-                    known[column, place] = n > 0 and total == result >> _LOW_BITS
-                else:
-                    sum_of_all = np.float64(total) * above * unit + np.float64(other) * unit
-                    if function == at.AVG:
-                        sum_of_all /= np.float64(max(n, 1))
-                    out[column, place] = bits_of(sum_of_all)
-        _keep(ring, slot, (start, length), (upper, lower), scale)
-        ring.keys[slot, at.MARK] = mark
+        _slide_key(ring, batch, reads, results, key)
     progress[0] = n_keys
     return DONE
 
@@ -288,19 +326,14 @@ def slide_to(ring: Ring, bound: int) -> None:
     bound : int
         The least time that stays.
     """
-    is_double = ring.spec[at.IS_DOUBLE] != 0
     for slot in range(ring.keys.shape[0]):
         if slot + _AHEAD < ring.keys.shape[0]:
             prefetch(ring.entries, ring.keys[slot + _AHEAD, at.START])
         start, length, scale = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH], ring.keys[slot, SCALE]
         upper, lower = ring.keys[slot, UPPER], ring.keys[slot, LOWER]
-        while length > 0 and ring.entries[start, at.WORD] >> 1 < bound:
-            if scale != 0:
-                upper, lower = _added(
-                    upper, lower, ring.entries[start, at.VALUE], -1, is_double, scale & _EXPONENT
-                )
-            start += 1
-            length -= 1
+        start, length, upper, lower = _leave(
+            ring, (start, length), (upper, lower), bound, scale & _EXPONENT, scale != 0
+        )
         _keep(ring, slot, (start, length), (upper, lower), scale)
 
 

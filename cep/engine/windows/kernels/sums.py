@@ -16,13 +16,14 @@ from cep.engine.windows.kernels.exact import (
     carry_over,
     digits_of,
     is_special,
+    rounded_to_odd,
     scaled,
     spread,
     spread_of_four,
     total,
 )
 from cep.engine.windows.kernels.frames import make_segment
-from cep.engine.windows.kernels.layout import Batch, Frames, Ring, Sums
+from cep.engine.windows.kernels.layout import Batch, Frames, Results, Ring, Sums
 
 NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
 """Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
@@ -190,10 +191,29 @@ def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
 
 
 @inlined
+def _double_sum(sums: Sums, low: int, high: int, scale: int) -> float:
+    """Return the sum as a double, as `sum_of`. That of numbers of similar size stays in registers."""
+    if high - low > 3 or high < 0 or sums.special[0] + sums.special[1] + sums.special[2] > 0:
+        return sum_of(sums, low, high, scale)
+    totals = sums.totals
+    a = totals[low]
+    b = totals[low + 1] + (a >> 32)
+    c = totals[low + 2] + (b >> 32)
+    head, exponent = totals[low + 3] + (c >> 32), 96
+    a, b, c = a & _DIGIT, b & _DIGIT, c & _DIGIT
+    while exponent > 0 and -0x8000_0000 <= head < 0x8000_0000:
+        head, c, b, a = head << 32 | c, b, a, 0
+        exponent -= 32
+    if exponent > 0:
+        head, exponent = rounded_to_odd(head, exponent, c, b | a)
+    return scaled(np.float64(head), exponent + 32 * low + scale)
+
+
+@inlined
 def _integer_sum(totals: I64) -> tuple[int, bool]:
     """Return the sum of integers, and whether it fits into 64 bits."""
     middle = totals[1] + (totals[0] >> 32)
-    above = totals[2] + (middle >> 32)
+    above = totals[2] + (middle >> 32) + (totals[3] << 32)
     return middle << 32 | totals[0] & _DIGIT, above == -(middle >> 31 & 1)
 
 
@@ -241,8 +261,101 @@ def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bo
     return root_of(value, exponent) if is_root else scaled(value, exponent)
 
 
+@inlined
+def reads_double(functions: I64, is_double: bool) -> bool:
+    """Return whether some function needs the sum as a double.
+
+    Parameters
+    ----------
+    functions : (columns,) int64
+        What each column is.
+    is_double : bool
+        Whether the values are doubles.
+    """
+    found = False
+    for function in functions:
+        found |= function == at.AVG or (is_double and function == at.SUM)
+    return found
+
+
+@inlined
+def write_results(results: Results, place: int, sums: Sums, n: int, low: int, high: int) -> None:
+    """Write what is computed of the sums of a window: a case for each function.
+
+    Parameters
+    ----------
+    results : Results
+        The columns; written at `place`.
+    place : int
+        The event.
+    sums : Sums
+        The sums of its window.
+    n : int
+        The number of values.
+    low, high : int
+        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+    """
+    scale = SCALE if results.is_double else 0
+    double_sum = _double_sum(sums, low, high, scale) if results.with_double and n > 0 else 0.0
+    for column in range(results.functions.shape[0]):
+        function, result, is_known = results.functions[column], n, n > 0
+        if function == at.COUNT:
+            is_known = True
+        elif function == at.AVG:
+            result = bits_of(double_sum / max(n, 1))
+        elif function == at.SUM and results.is_double:
+            result = bits_of(double_sum)
+        elif function == at.SUM:
+            result, fits = _integer_sum(sums.totals)
+            is_known = is_known and fits
+        else:
+            is_known = n > 1
+            if is_known:
+                result = bits_of(variance_of(sums, low, high, scale, n, function == at.STDDEV))
+        results.out[column, place] = result
+        results.known[column, place] = is_known
+
+
+@inlined
+def add_within(
+    sums: Sums, value: int, is_double: bool, with_squares: bool, low: int, high: int
+) -> tuple[int, int]:
+    """Add a value; return the first chunk and the last one.
+
+    Parameters
+    ----------
+    sums : Sums
+        The sums of a key.
+    value : int
+        The cell.
+    is_double : bool
+        Whether the cell has the bits of a double.
+    with_squares : bool
+        Whether sums of squares are needed.
+    low, high : int
+        The first chunk and the last one so far.
+    """
+    chunk = add_value(sums, value, is_double, with_squares, 1)
+    if chunk >= 0:
+        return min(low, chunk), max(high, chunk + 2)
+    return low, high
+
+
+@inlined
+def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: int) -> int:
+    """Remove the values of the entries from `begin` on that are before `first`; return how many."""
+    is_double, summed = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.SUMMED]
+    n = 0
+    for entry in range(begin, first):
+        is_known = frames.words[entry] & 1
+        n += is_known
+        if summed != at.NO_VALUES and is_known != 0:
+            add_value(sums, frames.values[entry], is_double, summed == at.SQUARES, -1)
+    return n
+
+
 @kernel
-def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
+def sum_windows(
     ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
     """Write what is computed of the sums of windows.
@@ -271,12 +384,8 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
     The key to go on with: for this one there is no room in `ring`.
     """
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
-    with_totals = with_squares = with_double = False
-    for function in functions:
-        with_totals |= function != at.COUNT
-        with_squares |= function >= at.VARIANCE
-        with_double |= function == at.AVG or (is_double and function == at.SUM)
-    scale = SCALE if is_double else 0
+    with_totals, with_squares = ring.spec[at.SUMMED] != at.NO_VALUES, ring.spec[at.SUMMED] == at.SQUARES
+    results = Results(functions, out, known, is_double, reads_double(functions, is_double))
     block = batch.starts[keys[0]]
     for key in range(keys[1], keys[2]):
         if keeps_sums and ring.meta[0] + 2 * MOST_KEPT > ring.entries.shape[0]:
@@ -294,43 +403,19 @@ def sum_windows(  # noqa: C901, PLR0912, PLR0915 - a case for each function
                 clear_sums(sums, low, high)
                 n, low, high = 0, at.N_TOTALS, -1
                 begin = end = first
-            while begin < first:
-                if frames.words[begin] & 1 != 0:
-                    n -= 1
-                    if with_totals:
-                        add_value(sums, frames.values[begin], is_double, with_squares, -1)
-                begin += 1
+            n -= _remove_values(ring, frames, sums, begin, first)
+            begin = max(begin, first)
             while end < last:
+                is_known = frames.words[end] & 1
                 if keeps_sums and end == base:
                     n, low, high = load_sums(ring, batch.slots[key], sums)
-                elif frames.words[end] & 1 != 0:
-                    n += 1
-                    if with_totals:
-                        chunk = add_value(sums, frames.values[end], is_double, with_squares, 1)
-                        if chunk >= 0:
-                            low, high = min(low, chunk), max(high, chunk + 2)
-                end += 1
-            if place == behind:
-                break
-            double_sum = sum_of(sums, low, high, scale) if with_double and n > 0 else 0.0
-            for column in range(functions.shape[0]):
-                function, result, is_known = functions[column], n, n > 0
-                if function == at.COUNT:
-                    is_known = True
-                elif function == at.AVG:
-                    result = bits_of(double_sum / max(n, 1))
-                elif function == at.SUM:
-                    if is_double:
-                        result = bits_of(double_sum)
-                    else:
-                        result, fits = _integer_sum(sums.totals)
-                        is_known = is_known and fits
                 else:
-                    is_known = n > 1
-                    if is_known:
-                        result = bits_of(variance_of(sums, low, high, scale, n, function == at.STDDEV))
-                out[column, place] = result
-                known[column, place] = is_known
+                    n += is_known
+                    if with_totals and is_known != 0:
+                        low, high = add_within(sums, frames.values[end], is_double, with_squares, low, high)
+                end += 1
+            if place < behind:
+                write_results(results, place, sums, n, low, high)
         if keeps_sums:
             store_sums(ring, batch.slots[key], sums, n, low, high)
         clear_sums(sums, low, high)
