@@ -229,7 +229,7 @@ def operand(
 
 
 @inlined
-def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912 - a case for each kind of instruction
+def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each kind
     """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
