@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cep.diagnostics.diagnostic import suggestion
 from cep.errors import InputError, RuleError, Source
-from cep.language.clauses.sources import stream_names
+from cep.language.ast import stream_names
 from cep.language.front_ends import RULE_TEXT, read_rules
 from cep.rulebook import STREAMS_FILE
 from cep.write_errors import writing

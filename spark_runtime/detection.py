@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from cep.errors import InputError, RuleError, Source
 from cep.language import ast
-from cep.language.clauses.sources import stream_names
+from cep.language.ast import stream_names
 from cep.language.front_ends import read_rules
 from cep.rule_set import Corrections, RuleSet
 from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_rulebook

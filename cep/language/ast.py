@@ -5,7 +5,7 @@ Equality ignores places: two trees are equal when they say the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
@@ -499,3 +499,18 @@ class Rule:
     where: Expression | None = None
     having: Expression | None = None
     is_view: bool = False
+
+
+def stream_names(rules: Iterable[Rule]) -> list[str]:
+    """Return the streams that `rules` name in FROM, each once; the names of rules among them are left out."""
+    rules = tuple(rules)
+    known = {rule.name.text for rule in rules}
+    return list(
+        dict.fromkeys(
+            name.text
+            for rule in rules
+            for number, name in enumerate(rule.streams)
+            if number not in rule.matches
+            and not (rule.matches and number > rule.matches[0] and name.text in known)
+        )
+    )

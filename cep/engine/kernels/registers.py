@@ -31,7 +31,7 @@ def mix(value: np.uint64) -> np.uint64:
 
 @inlined
 def less_f(a: float, b: float) -> bool:
-    """Spark's order of doubles: NaN is the greatest."""
+    """Return whether `a` is less in Spark's order of doubles: NaN is the greatest."""
     if np.isnan(a):
         return False
     return np.isnan(b) or a < b
@@ -39,7 +39,7 @@ def less_f(a: float, b: float) -> bool:
 
 @inlined
 def equal_f(a: float, b: float) -> bool:
-    """Spark's equality of doubles: NaN equals NaN."""
+    """Return whether two doubles are equal for Spark: NaN equals NaN."""
     return a == b or (np.isnan(a) and np.isnan(b))
 
 

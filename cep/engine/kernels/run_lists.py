@@ -9,7 +9,7 @@ from cep.engine.kernels.compiled import inlined, kernel
 
 @inlined
 def allocate(runs: I64, meta: I64) -> int:
-    """Take a run from the free list; the caller made sure that there is one."""
+    """Return a run, taken from the free list; the caller made sure that there is one."""
     run = meta[at.FREE]
     meta[at.FREE] = runs[run, at.NEXT]
     meta[at.N_FREE] -= 1

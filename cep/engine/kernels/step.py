@@ -74,6 +74,10 @@ def reach_limit(
     """End the wait of `run` in `state`, whose count of events is reached: a match, a timeout, or nothing.
 
     The caller removes `run`.
+
+    Returns
+    -------
+    The run before the next one, `reported` and `prune_before`, as they are then.
     """
     if pool.rule[at.place_of(state) + at.STATE_CLOSES] != 0:
         return complete(pool, event.slot, previous, run, event.time_us, reported, prune_before)
@@ -238,7 +242,12 @@ def offer_to_run(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int]:
-    """Offer the event to `run`, the run behind `previous`: it takes it, ignores it, or ends."""
+    """Offer the event to `run`, the run behind `previous`: it takes it, ignores it, or ends.
+
+    Returns
+    -------
+    The run before the next one, `reported` and `prune_before`, as they are then.
+    """
     rule, runs = pool.rule, pool.runs
     early = timed and event.time_us < runs[run, rule[at.CLOCK] + at.LAST_US] + rule[place + at.STATE_LOW]
     waits, goes_on = not is_forbidden(pool, event, place, run), False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from cep.language import ast
 from cep.language.cursor import Cursor
 
@@ -32,18 +30,3 @@ def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]
             names.append(cursor.name("the name of a stream"))
         if not cursor.accept_sign(","):
             return tuple(names), tuple(marked)
-
-
-def stream_names(rules: Iterable[ast.Rule]) -> list[str]:
-    """Return the streams that `rules` name in FROM, each once; the names of rules among them are left out."""
-    rules = tuple(rules)
-    known = {rule.name.text for rule in rules}
-    return list(
-        dict.fromkeys(
-            name.text
-            for rule in rules
-            for number, name in enumerate(rule.streams)
-            if number not in rule.matches
-            and not (rule.matches and number > rule.matches[0] and name.text in known)
-        )
-    )

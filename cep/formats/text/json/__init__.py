@@ -1,1 +1,33 @@
-"""JSON lines: what a line means, and many lines at once as columns."""
+"""JSON lines: what a line means, and many lines at once as columns.
+
+These parameters mean the same in every kernel. Docstrings of kernels describe only others.
+
+Parameters
+----------
+data : (n,) uint8
+    The bytes of the lines, and a few more.
+at : int
+    A place in `data`.
+end : int
+    The place after the line.
+names : Names
+    The names of the columns.
+name : int
+    One of `names`, by its number.
+columns : Columns
+    The values of the lines.
+column : int
+    A row of the arrays of `columns`.
+row : int
+    The event.
+is_list : (MAX_SKIPPED_NESTING + 1,) uint8
+    Whether each of what is open is a list.
+value : int
+    The digits before the point as a number.
+is_below, is_date : bool
+    Whether there is a minus before the number. Whether the time is a day only.
+texts : (columns, room) uint8
+    The texts of columns.
+to : int
+    A place in a row of `texts`.
+"""

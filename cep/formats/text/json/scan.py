@@ -400,7 +400,7 @@ def fraction(data: U8, at: int, value: int) -> tuple[int, int, int]:
 
 
 @inlined
-def high_word(a: Any, b: Any) -> Any:
+def high_word(a: np.uint64, b: np.uint64) -> np.uint64:
     """Return the upper 64 bits of the product of two uint64."""
     low_half = np.uint64(0xFFFFFFFF)
     half = np.uint64(32)

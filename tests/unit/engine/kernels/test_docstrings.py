@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import cep
 from cep.engine import kernels
-from cep.engine.windows import kernels as context_kernels
+from cep.formats.text import json
 
 DECORATORS = {"kernel", "inlined", "outlined"}
 ITEMS = {"I32": "int32", "I64": "int64", "U64": "uint64", "U8": "uint8"}
@@ -59,27 +60,65 @@ def functions(source: str) -> list[ast.FunctionDef]:
     ]
 
 
+def returns_something(function: ast.FunctionDef) -> bool:
+    """Return whether a kernel has a result."""
+    return function.returns is None or ast.unparse(function.returns) != "None"
+
+
+def says_result(docstring: str) -> bool:
+    """Return whether the first paragraph of a docstring, or a section of it, says what is returned."""
+    first = docstring.partition("\n\n")[0]
+    return re.search(r"\breturns?\b", first, re.IGNORECASE) is not None or "Returns\n-------\n" in docstring
+
+
+SHARED = described(kernels.__doc__ or "")
+OF_JSON = described(json.__doc__ or "")
+ROOT = Path(str(cep.__file__)).parent
 PUBLIC = [
-    pytest.param(function, id=f"{path.stem}.{function.name}")
-    for room in (kernels, context_kernels)
-    for path in sorted(Path(str(room.__file__)).parent.rglob("*.py"))
+    pytest.param(function, shared, id=f"{path.stem}.{function.name}")
+    for path in sorted(ROOT.rglob("*.py"))
+    for shared in [
+        SHARED
+        if path.is_relative_to(ROOT / "engine/kernels")
+        else OF_JSON
+        if path.is_relative_to(ROOT / "formats/text/json")
+        else {}
+    ]
     for function in functions(path.read_text())
 ]
-SHARED = described(kernels.__doc__ or "")
 
 
 def test_all_kernels_are_looked_at() -> None:
-    assert len(PUBLIC) > 90
+    assert len(PUBLIC) > 200
     assert {"pool", "event", "rule", "runs", "slot", "fan_out"} <= SHARED.keys()
 
 
-@pytest.mark.parametrize("function", PUBLIC)
-def test_every_parameter_is_described(function: ast.FunctionDef) -> None:
-    assert problems(function, SHARED) == []
+@pytest.mark.parametrize(("function", "shared"), PUBLIC)
+def test_every_parameter_is_described(function: ast.FunctionDef, shared: Described) -> None:
+    assert problems(function, shared) == []
 
 
-@pytest.mark.parametrize("function", PUBLIC)
-def test_at_most_eight_parameters(function: ast.FunctionDef) -> None:
+@pytest.mark.parametrize(("function", "shared"), PUBLIC)
+def test_what_is_returned_is_said(function: ast.FunctionDef, shared: Described) -> None:
+    assert not returns_something(function) or says_result(ast.get_docstring(function) or "")
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_said"),
+    [
+        ("Return the sum.", True),
+        ("Add a value; return\nhow many.", True),
+        ("Take a run.\n\nIt returns.", False),
+        ("Sort.\n\nReturns\n-------\nThe number.", True),
+        ("Sort.", False),
+    ],
+)
+def test_a_result_that_is_not_said_is_found(docstring: str, is_said: bool) -> None:
+    assert says_result(docstring) == is_said
+
+
+@pytest.mark.parametrize(("function", "shared"), PUBLIC)
+def test_at_most_eight_parameters(function: ast.FunctionDef, shared: Described) -> None:
     assert len(function.args.args) <= 8
 
 
