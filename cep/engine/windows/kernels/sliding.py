@@ -296,7 +296,7 @@ def slide_windows(
     results = Results(functions, out, known, is_double, False)
     least, greatest = _SPECIAL, 1
     if is_double and reads.values.shape[0] > 0:
-        least, greatest = _range_of(reads, batch.starts[progress[0]], batch.starts[n_keys], True)
+        least, greatest = _range_of(reads, batch.starts[progress[0]], int(batch.starts[n_keys]), True)
     for key in range(progress[0], n_keys):
         if key + 2 * _AHEAD < n_keys:
             prefetch(ring.keys, batch.slots[key + 2 * _AHEAD])
