@@ -536,7 +536,7 @@ FAULTS = (
     ),
     Fault(
         "the square of a sum of two words lacks a product",
-        "cep/jit/wide.py",
+        "cep/jit/instructions.py",
         "place = 64 * (number + other) + (other > number)",
         "place = 64 * (number + other)",
         only="windowed values",
