@@ -83,7 +83,7 @@ def install_lowest(python: Path) -> None:
     pip(python, UV)
     command = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     command += ["--resolution", "lowest-direct", "-r", str(PROJECT), "--extra", "all", "--extra", "dev"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"})
 
 
 def tried(what: str, python: Path, tests: tuple[str, ...]) -> bool:
