@@ -16,6 +16,7 @@ from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.chosen import N_ROOM, extreme_windows, percentile_windows, window_places
 from cep.engine.windows.kernels.frames import frame_events
 from cep.engine.windows.kernels.layout import Batch, Frames, Reads, Ring, Sums
+from cep.engine.windows.kernels.prefixes import MOST_OF_HALVES, spread_by_prefixes, sum_by_prefixes
 from cep.engine.windows.kernels.sets import set_windows
 from cep.engine.windows.kernels.storage import (
     gather_marks,
@@ -248,6 +249,9 @@ class WindowRing:
             of_panes = {at.SUMS: at.PANE_SUMS, at.EXTREMES: at.PANE_EXTREMES, at.LAST: firsts}
             kept = of_panes.get(kept, kept)
         self._counts_entries = self.kinds == {Kept.COUNTS} and kept == at.WHOLE
+        self._adds_up = Family.PLACES not in families and (
+            kept == at.WHOLE or (kept == at.SUMS and Kept.SQUARES not in self.kinds)
+        )
         self.spec = np.zeros(at.N_SPEC, np.int64)
         # When a whole window begins is given. The values of a hopping one are those at its last instant.
         self._is_given = self.window.is_whole and not is_sliding(self.window)
@@ -376,6 +380,34 @@ class WindowRing:
         functions = np.array([self.columns[number].function.value.number for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]
         first, behind = keys.tolist()
+        n_entries, n_events = (
+            room.frames.ends[behind - first - 1, 1],
+            batch.starts[behind] - batch.starts[first],
+        )
+        if self._adds_up and n_entries < _MANY_KEPT * n_events:
+            of_keys = batch._replace(starts=batch.starts[first : behind + 1], slots=batch.slots[first:behind])
+            if self.spec[at.KEPT] == at.SUMS:
+                self._make_room((behind - first) * MOST_OF_HALVES)
+            n_sums = int((functions < at.VARIANCE).sum())
+            if n_sums and sum_by_prefixes(
+                self._ring(),
+                of_keys,
+                room.frames,
+                room.sums,
+                functions[:n_sums],
+                of_sums[:n_sums],
+                of_known[:n_sums],
+                room.more(room.n_entries + 1, 2),
+            ):
+                functions, of_sums, of_known = functions[n_sums:], of_sums[n_sums:], of_known[n_sums:]
+            if len(functions) and functions[0] >= at.VARIANCE:
+                prefixes = room.more(room.n_entries + 1, 5)
+                if spread_by_prefixes(
+                    self._ring(), of_keys, room.frames, functions, of_sums, of_known, prefixes
+                ):
+                    return
+            if not len(functions):
+                return
         done = first
         while True:
             part = np.array([first, done, behind], np.int64)
@@ -530,6 +562,9 @@ class WindowRing:
 
 _SPARSE = 4
 """Where rows that were given to keys are so many times more than entries, the entries are moved together."""
+
+_MANY_KEPT = 4
+"""With so many entries for each new event, sums of all prefixes cost more than they save."""
 
 _ROOM_OF_SUMS = 4 * (at.N_TOTALS + at.N_SQUARES) + 4096
 _FIRST_US, _LAST_US = -62_000_000_000_000_000, 253_400_000_000_000_000

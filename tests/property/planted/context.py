@@ -7,7 +7,7 @@ from tests.property.planted.fault import Fault
 _ENGINE = "cep/engine"
 _WINDOWS = f"{_ENGINE}/windows/kernels"
 _FRAMES, _SUMS = f"{_WINDOWS}/frames.py", f"{_WINDOWS}/sums.py"
-_SETS, _CHOSEN = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py"
+_SETS, _CHOSEN, _PREFIXES = f"{_WINDOWS}/sets.py", f"{_WINDOWS}/chosen.py", f"{_WINDOWS}/prefixes.py"
 _PANES, _SLIDING = f"{_WINDOWS}/panes.py", f"{_WINDOWS}/sliding.py"
 _ENDS = f"{_ENGINE}/window_rules/ends.py"
 _PACKING = "cep/engine/kernels/columns/packing.py"
@@ -49,6 +49,13 @@ FAULTS = (
         _FRAMES,
         "before if is_previous else size",
         "size",
+        only="windowed values",
+    ),
+    Fault(
+        "a value that left the window stays in the sum",
+        _PREFIXES,
+        "upper = halves.prefixes[last, 0] - halves.prefixes[first, 0] + (lower >> halves.low_bits)",
+        "upper = halves.prefixes[last, 0] + (lower >> halves.low_bits)",
         only="windowed values",
     ),
     Fault(

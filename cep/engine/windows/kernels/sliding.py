@@ -1,7 +1,7 @@
 """COUNT, SUM and AVG of windows that slide: a sum of each key that goes on from event to event.
 
 The work for a batch does not grow with what its windows hold: an entry is touched when it comes and when it
-leaves. It is for numbers that are finite and of similar size, which have two halves (`halves_of`), and for
+leaves. It is for numbers that are finite and of similar size, which have two halves (`prefixes.py`), and for
 windows of at most `_MOST_ENTRIES`. Of other keys the caller computes all windows anew.
 """
 
