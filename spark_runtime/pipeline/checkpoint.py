@@ -117,7 +117,7 @@ def open_checkpoint(
                 found = None
             for part in ("query", "files", "plan", NOTES):
                 files.remove(part)
-        run = _new_name() if found is None else found["run"]
+        run = new_name() if found is None else found["run"]
         found = {"format": _FORMAT, "sources": given, "run": run, "key_groups": n_groups}
         files.write(_RULES, rules.to_json())
         files.write("pipeline.json", json.dumps(found))
@@ -139,14 +139,15 @@ def open_checkpoint(
     return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
 
 
-def renamed(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint under a name that no sink knows."""
-    found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": _new_name()}
+def renamed(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """Return a checkpoint under a name that no sink has rows of."""
+    found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": name}
     checkpoint.files.write("pipeline.json", json.dumps(found))
-    return replace(checkpoint, run_id=found["run"])
+    return replace(checkpoint, run_id=name)
 
 
-def _new_name() -> str:
+def new_name() -> str:
+    """Return a name for a run that no sink knows."""
     return uuid.uuid4().hex[:8]
 
 

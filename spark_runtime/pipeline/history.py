@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cep.errors import StateError
-from spark_runtime.pipeline.checkpoint import Checkpoint, planned, renamed
+from spark_runtime.pipeline.checkpoint import Checkpoint, new_name, planned, renamed
 from spark_runtime.pipeline.delivering import NamedSink
 from spark_runtime.sinks.protocol import Mark, RevocableSink
 
@@ -46,8 +46,8 @@ class History:
             return
         last = self._last_planned()
         knows = f"its last micro-batch is {last}" if last >= 0 else "it has no micro-batch yet"
-        has = "; ".join(f"{mark.place} has micro-batch {mark.number}" for mark in unknown)
-        if all(mark.number <= last for mark in unknown):
+        has = "; ".join(_said(mark) for mark in unknown)
+        if all(mark.number <= last and not mark.is_continued for mark in unknown):
             has += ", of another run"
         raise StateError(
             "E0849",
@@ -62,17 +62,17 @@ class History:
         """
         if not self._unknown():
             return self.checkpoint
-        run, begin = self.checkpoint.run_id, self.done + 1
+        run, begin, by = self.checkpoint.run_id, self.done + 1, new_name()
         for sink in (item.sink for item in self.sinks):
             mark = sink.last(run)
-            if mark is None or mark.number < begin:
-                continue
-            said = f"{mark.place}: micro-batches {begin} to {mark.number} are "
             if isinstance(sink, RevocableSink):
-                sink.take_back(run, self.done)
-                said += "removed, and "
-            say(f"{said}written again")
-        return renamed(self.checkpoint)
+                sink.take_back(run, self.done, by)
+            if mark is not None and mark.is_continued:
+                say(f"{mark.place}: what another run wrote after micro-batch {self.done} is removed")
+            elif mark is not None and mark.number >= begin:
+                removed = "removed, and " if isinstance(sink, RevocableSink) else ""
+                say(f"{mark.place}: micro-batches {begin} to {mark.number} are {removed}written again")
+        return renamed(self.checkpoint, by)
 
     def _last_planned(self) -> int:
         names = (name.removesuffix(".json") for name in self.checkpoint.files.names("plan"))
@@ -85,7 +85,13 @@ class History:
         return [mark for mark in marks if mark is not None and self._is_foreign(mark, last)]
 
     def _is_foreign(self, mark: Mark, last: int) -> bool:
-        if mark.number > last:
+        if mark.number > last or mark.is_continued:
             return True
         plan = planned(self.checkpoint, mark.number) if mark.plan else None
         return plan is not None and bool(plan.identity) and plan.identity != mark.plan
+
+
+def _said(mark: Mark) -> str:
+    if mark.is_continued:
+        return f"{mark.place} has what another run wrote that continued an older copy"
+    return f"{mark.place} has micro-batch {mark.number}"

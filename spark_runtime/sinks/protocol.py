@@ -70,11 +70,14 @@ class Mark:
         Of the micro-batch.
     plan
         `Batch.plan`; empty: the sink does not know it.
+    is_continued
+        Whether another run has continued from an older checkpoint of this stream (`RevocableSink`).
     """
 
     place: str
     number: int
     plan: str = ""
+    is_continued: bool = False
 
     def is_of(self, batch: Batch) -> bool:
         """Return whether a micro-batch that is to be written is there already.
@@ -295,8 +298,12 @@ class RefusingSink(Protocol):
 class RevocableSink(Protocol):
     """A sink that can take micro-batches back."""
 
-    def take_back(self, run: str, after: int) -> None:
-        """Remove the micro-batches of a stream with numbers beyond `after`. On the driver, after `last`."""
+    def take_back(self, run: str, after: int, by: str) -> None:
+        """Remove the micro-batches of a stream with numbers beyond `after`. On the driver, after `last`.
+
+        The run `by` continues from there, so from now on `last` says that `run` is continued. What other runs
+        have written after `after` in its place goes, too. StateError (E0849): they continued earlier.
+        """
         ...
 
 

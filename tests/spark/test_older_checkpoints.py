@@ -26,18 +26,21 @@ RULE = "RULE r FROM s PARTITION BY k PATTERN a DEFINE a AS id >= 0 MEASURES a.id
 N = 20
 
 
+FOLDERS = ("json", "csv")
+
+
 class Place:
     """A pipeline over files of 20 events, and its sinks: a file of Spark's, two of the workers', a table."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.copy = folder, folder / "copy"
+    def __init__(self, folder: Path, sinks: tuple[str, ...] = (*FOLDERS, "delta")) -> None:
+        self.folder, self.copy, self.sinks = folder, folder / "copy", sinks
         (folder / "rules.cep").write_text(RULE)
         (folder / "streams.yaml").write_text(STREAMS)
         (folder / "in").mkdir()
         self.write()
 
     def write(self, *more: str) -> None:
-        sinks = [f"  - {{format: {name}, path: {name}}}" for name in ("json", "csv", "delta")]
+        sinks = [f"  - {{format: {name}, path: {name}}}" for name in self.sinks]
         lines = ["rules: [rules.cep]", "source: {stream: s, format: json, path: in}", "sinks:", *sinks]
         lines += ["dead_letter: {format: json, path: dead}", "checkpoint: checkpoint", *more]
         (self.folder / "p.yaml").write_text("\n".join(lines) + "\n")
@@ -120,6 +123,35 @@ def test_it_is_refused_and_accepted_files_have_each_row_once(
     assert {i for i, n in found.items() if n > 1} == set(range(N - 1, N * (n_more + 1) - 1))
     place.run(accept=True)  # the word is harmless where nothing is to be accepted
     assert place.in_json() == ids
+
+
+def test_the_same_copy_put_back_once_more_is_refused_and_files_have_each_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = Place(tmp_path, FOLDERS)  # no other sink keeps what the first run wrote after the copy
+    place.feed(0)
+    place.run()
+    place.keep()
+    place.feed(1)
+    place.run()
+    later = tmp_path / "later"
+    shutil.copytree(tmp_path / "checkpoint", later)
+    for more in (2, 3):
+        place.put_back()
+        place.feed(more)
+        place.refusal()
+        place.run(accept=True)
+    place.put_back()
+    assert "has what another run wrote that continued an older copy" in place.refusal()
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.copytree(later, tmp_path / "checkpoint")
+    with pytest.raises(StateError, match="no longer has the micro-batches"):
+        place.run(accept=True)
+    place.put_back()
+    place.write("at_end: finish")
+    place.run(accept=True)
+    assert place.in_json() == place.in_csv() == list(range(4 * N))
+    assert place.dead() == [f"bad {number}" for number in range(4)]
 
 
 def test_two_copies_that_go_on_side_by_side_do_not_take_each_others_micro_batches(

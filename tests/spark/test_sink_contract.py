@@ -253,9 +253,9 @@ def tell_what_they_have(
 ) -> None:
     """Try what sinks in one place tell of the micro-batches that they have, each in a new process."""
 
-    def put(number: int, plan: str, ids: list[int]) -> None:
+    def put(number: int, plan: str, ids: list[int], of: str = run) -> None:
         with closing(open_sink()) as sink:
-            batch = Batch(run, number, plan)
+            batch = Batch(of, number, plan)
             sink.begin(batch)
             write(spark, sink, kind, batch, ids)
             sink.commit(batch)
@@ -284,10 +284,19 @@ def tell_what_they_have(
     assert last() == (3, B1)
     with closing(open_sink()) as sink:
         if isinstance(sink, RevocableSink):
-            sink.take_back(run, 2)
-            assert last() == (2, A1)
-            sink.take_back(run, -1)
-            assert last() is None
+            sink.take_back(run, 2, "c")
+            mark = sink.last(run)
+            assert mark == Mark(mark.place if mark else "", 2, A1, is_continued=True)
+            put(3, B1, [3], "c")
+            with pytest.raises(StateError, match="no longer has the micro-batches 3 to 3") as caught:
+                sink.take_back(run, 3, "d")
+            assert (caught.value.code, last("c")) == ("E0849", (3, B1))
+            sink.take_back(run, -1, "d")  # what was written by the run that had continued it goes, too
+            for of in (run, "c"):
+                mark = sink.last(of)
+                assert mark is not None
+                assert (mark.number, mark.is_continued) == (-1, True)
+            assert sink.last("d") is None
             return
     assert refusal(2, A1) == "E0849"
 
@@ -320,8 +329,9 @@ def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp
         write(spark, sink, DEAD, Batch(RUN, number, "a1"), [number])
         sink.commit(Batch(RUN, number, "a1"))
     assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 10)
-    sink.take_back(RUN, 8)
-    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 0)
+    sink.take_back(RUN, 8, "c")
+    assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 8, is_continued=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [f"batch={RUN}-0"]
 
 
 @EACH

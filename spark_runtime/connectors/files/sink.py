@@ -8,14 +8,16 @@ Executors read this: it imports nothing of the compiler.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
+from cep.errors import StateError
 from cep.write_errors import writing
 from spark_runtime.connectors.files.writers import FileWriter
 from spark_runtime.sinks.owner import WRITTEN_BY, Owner, plan_of, text_of
@@ -28,6 +30,18 @@ if TYPE_CHECKING:
 def folder_of(path: str, batch: Batch) -> str:
     """Return where the files of a micro-batch are."""
     return f"{path}/batch={batch.name}"
+
+
+_NOTE = ".continued-{}"
+"""The file in a folder that says of a run that another one has continued it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Continued:
+    """After which micro-batch of a run another run has continued, and which one."""
+
+    after: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +75,33 @@ class _Written:
 
     def last(self, run: str) -> Mark | None:
         """Return the last micro-batch of a stream."""
-        numbers = self._numbers(run)
+        numbers, continued = self._numbers(run), self._continued(run)
+        if continued is not None:
+            return replace(self.mark(run, max([continued.after, *numbers])), is_continued=True)
         return self.mark(run, max(numbers)) if numbers else None
 
-    def take_back(self, run: str, after: int) -> None:
-        """Remove the micro-batches of a stream with numbers beyond `after`."""
+    def take_back(self, run: str, after: int, by: str) -> None:
+        """Remove the micro-batches of a stream after one, and all of runs that continued it before."""
+        continued = self._continued(run)
+        if continued is not None and after > continued.after:
+            raise StateError(
+                "E0849",
+                f"folder `{self.path}` no longer has the micro-batches {continued.after + 1} to {after} of "
+                "this stream: they were removed when an older copy of its checkpoint was accepted",
+                "put the latest copy back, or start a new stream: another checkpoint, another folder",
+            )
+        # First the note: after a crash the checkpoint is refused again.
+        self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
+        if continued is not None:
+            self.take_back(continued.by, after, by)
         later = [number for number in self._numbers(run) if number > after]
         for number in sorted(later, reverse=True):  # a crash in between leaves no gap
             self._files.remove(f"batch={Batch(run, number).name}")
+
+    def _continued(self, run: str) -> _Continued | None:
+        """Return from where another run has continued a stream; None: no other has."""
+        text = self._files.read(_NOTE.format(run))
+        return _Continued(**json.loads(text)) if text else None
 
     def _numbers(self, run: str) -> list[int]:
         before = f"batch={run}-"
@@ -109,10 +142,10 @@ class FolderSink:
         """Return the last micro-batch of a stream that has rows."""
         return self._written.last(run)
 
-    def take_back(self, run: str, after: int) -> None:
+    def take_back(self, run: str, after: int, by: str) -> None:
         """Remove the folders of later micro-batches."""
         with writing(self.path):
-            self._written.take_back(run, after)
+            self._written.take_back(run, after, by)
 
     def begin(self, batch: Batch) -> None:
         """Remove what was left of the micro-batch."""
@@ -193,9 +226,9 @@ class FolderSinkOfSpark:
         """Return the last micro-batch of a stream that has rows."""
         return self._written.last(run)
 
-    def take_back(self, run: str, after: int) -> None:
+    def take_back(self, run: str, after: int, by: str) -> None:
         """Remove the folders of later micro-batches."""
-        self._written.take_back(run, after)
+        self._written.take_back(run, after, by)
 
     def begin(self, batch: Batch) -> None:
         """Look whether the micro-batch is there; Spark replaces the folder as it writes."""
