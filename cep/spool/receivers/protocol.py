@@ -54,6 +54,9 @@ class ServerReceiver(Generic[S]):
     now_us: Callable[[], int]
     say: Callable[[str], None] = lambda text: None
 
+    def __post_init__(self) -> None:
+        """Prepare what the receiver keeps. Without this one the constructor would call no other."""
+
 
 class Receiver(Protocol):
     """Takes messages of one protocol.
