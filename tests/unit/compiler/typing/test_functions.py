@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,7 +16,6 @@ from cep.schema.arrow_types import ARROW_TYPES
 from tests.function_calls import CLOSE, EXACT, Shape, call, constant
 from tests.oracle.expressions import evaluate as evaluate_slowly
 
-ROOT = Path(__file__).parents[4]
 B, N, D, T = Type.BOOLEAN, Type.BIGINT, Type.DOUBLE, Type.STRING
 OPERATORS: tuple[Shape, ...] = (
     *[(sign, B, (N, N)) for sign in ("=", "<>", "<", "<=", ">", ">=")],
@@ -78,16 +75,6 @@ def test_engine_and_oracle_compute_each_function(name: str) -> None:
         found = evaluate(expression, Batch(table)).to_arrow().to_pylist()
         expected = [evaluate_slowly(expression, row, {}) for row in table.to_pylist()]
         assert all(map(is_same, found, expected)), (shape, found, expected)
-
-
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.isidentifier()])
-def test_spark_has_a_line_for_each_function(name: str) -> None:
-    plan = "".join(
-        (ROOT / "spark_runtime/dataflow" / file).read_text() for file in ("predicates.py", "functions.py")
-    )
-    of_dates = re.search(r"DATE_PARTS = \((.*?)\)", (ROOT / "cep/program/opcodes.py").read_text(), re.DOTALL)
-    assert of_dates is not None
-    assert f'"{name}"' in plan + of_dates[1]
 
 
 def test_every_name_of_a_function_leads_to_the_table() -> None:
