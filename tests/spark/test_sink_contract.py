@@ -47,6 +47,7 @@ from spark_runtime.sinks.protocol import (
     WorkerSink,
 )
 from spark_runtime.sinks.registry import SINKS, SinkContext, SinkSpec, sink_names
+from spark_runtime.storage.checkpoint_files import LocalFiles
 from spark_runtime.wire.output import DEAD, LATE, MATCH, Matches, carried, carried_schema, late_kind
 from spark_runtime.wire.plan import IDENTITY_DIGITS
 from tests.sample_plugin.sample_kv.sqlite_sink import SqliteSpec
@@ -318,6 +319,29 @@ def test_a_folder_that_spark_writes_tells_what_it_has(spark: SparkSession, tmp_p
         return sink
 
     tell_what_they_have(spark, open_sink, MATCH)
+
+
+def test_a_crash_while_micro_batches_are_taken_back_leaves_none_of_the_run_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FilesSpec(str(tmp_path / "out"), ParquetWriter()).open(OUTPUTS[DEAD], CONTEXT)
+    assert isinstance(sink, RevocableSink)
+
+    def put(run: str, number: int) -> None:
+        batch = Batch(run, number, A1)
+        sink.begin(batch)
+        write(None, sink, DEAD, batch, [number])
+        sink.commit(batch)
+
+    put(RUN, 2)
+    sink.take_back(RUN, 2, "c")
+    put("c", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFiles, "remove", lambda files, name: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises((OSError, InputError)):
+            sink.take_back(RUN, 2, "d")
+    sink.take_back(RUN, 2, "e")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [f"batch={RUN}-2"]
 
 
 def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp_path: Path) -> None:

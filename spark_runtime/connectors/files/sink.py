@@ -90,10 +90,10 @@ class _Written:
                 "this stream: they were removed when an older copy of its checkpoint was accepted",
                 "put the latest copy back, or start a new stream: another checkpoint, another folder",
             )
-        # First the note: after a crash the checkpoint is refused again.
-        self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
-        if continued is not None:
+        if continued is not None:  # before its name is replaced: after a crash nothing else would lead to it
             self.take_back(continued.by, after, by)
+        # The note before the removal: after a crash the checkpoint is refused again.
+        self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
         later = [number for number in self._numbers(run) if number > after]
         for number in sorted(later, reverse=True):  # a crash in between leaves no gap
             self._files.remove(f"batch={Batch(run, number).name}")
