@@ -9,7 +9,7 @@ from cep.diagnostics.limits import Problems
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Reporter:
     """Adds the problems of the text `source` to the `problems` found so far."""
 
     source: Source

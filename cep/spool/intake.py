@@ -13,7 +13,7 @@ from enum import Enum
 from cep.errors import CepError, InputError
 from cep.spool.counts import SpoolCounts
 from cep.spool.folder import write_whole
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 from cep.spool.writer import DiskFailedError, SegmentWriter
 
 MAX_GROUP_BYTES = 32 << 20
@@ -105,7 +105,7 @@ class Intake:
         self._show = show
         self._stop = stop
         self._changed = threading.Condition()
-        self._waiting: list[tuple[Batch, Told]] = []
+        self._waiting: list[tuple[ReceivedBatch, Told]] = []
         self._waiting_bytes = 0  # with those that are being written
         self._is_writing = self._is_closing = False
         self._room_at = float("-inf")  # when the disk may have room again
@@ -117,7 +117,7 @@ class Intake:
     # ------------------------------------------------------------ of receivers
 
     def offer(
-        self, batch: Batch, told: Told = lambda outcome: None, *, is_again: bool = False
+        self, batch: ReceivedBatch, told: Told = lambda outcome: None, *, is_again: bool = False
     ) -> Outcome | None:
         """Take a batch; None: `told` will be called. Else what became of it, and `told` is not called.
 
@@ -212,7 +212,7 @@ class Intake:
                 self._write(group)
             self._tend()
 
-    def _next_group(self) -> list[tuple[Batch, Told]]:
+    def _next_group(self) -> list[tuple[ReceivedBatch, Told]]:
         n_bytes, n = 0, 0
         for batch, _ in self._waiting:
             n_bytes += batch.n_bytes
@@ -222,7 +222,7 @@ class Intake:
         group, self._waiting = self._waiting[:n], self._waiting[n:]
         return group
 
-    def _write(self, group: list[tuple[Batch, Told]]) -> None:
+    def _write(self, group: list[tuple[ReceivedBatch, Told]]) -> None:
         outcome = self._written([batch for batch, _ in group])
         n = sum(len(batch) for batch, _ in group)
         with self._changed:
@@ -239,7 +239,7 @@ class Intake:
             self._is_writing = False
             self._changed.notify_all()
 
-    def _written(self, batches: list[Batch]) -> Outcome:
+    def _written(self, batches: list[ReceivedBatch]) -> Outcome:
         if self.error is not None:
             return Outcome.FAILED
         removes = self._room.at_limit is AtLimit.REMOVE_OLDEST

@@ -51,7 +51,7 @@ Texts = Sequence[str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReceivedBatch:
     """Messages that were taken together, in their order.
 
     Parameters
@@ -87,7 +87,7 @@ class Block(NamedTuple):
     n: int
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def joined(batches: Sequence[ReceivedBatch]) -> ReceivedBatch:
     """Return several batches as one."""
     if len(batches) == 1:
         return batches[0]
@@ -99,10 +99,10 @@ def joined(batches: Sequence[Batch]) -> Batch:
             texts += batch.columns.get(name) or [None] * len(batch)
         columns[name] = texts
     values = [value for batch in batches for value in batch.values]
-    return Batch(values, np.concatenate([batch.received_us for batch in batches]), columns)
+    return ReceivedBatch(values, np.concatenate([batch.received_us for batch in batches]), columns)
 
 
-def cut(batch: Batch) -> Iterator[Batch]:
+def cut(batch: ReceivedBatch) -> Iterator[ReceivedBatch]:
     """Yield a batch in parts that are blocks of a bounded size."""
     start, n_bytes = 0, 0
     for at, value in enumerate(batch.values):
@@ -113,10 +113,10 @@ def cut(batch: Batch) -> Iterator[Batch]:
     yield batch if start == 0 else part_of(batch, start, len(batch))
 
 
-def part_of(batch: Batch, start: int, stop: int) -> Batch:
+def part_of(batch: ReceivedBatch, start: int, stop: int) -> ReceivedBatch:
     """Return the messages from `start` up to `stop`."""
     columns = {name: texts[start:stop] for name, texts in batch.columns.items()}
-    return Batch(batch.values[start:stop], batch.received_us[start:stop], columns)
+    return ReceivedBatch(batch.values[start:stop], batch.received_us[start:stop], columns)
 
 
 # ------------------------------------------------------------ writing
@@ -127,7 +127,7 @@ def segment_header(first: int) -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, 0, first)
 
 
-def block_of(batch: Batch, segment: int, first: int) -> bytes:
+def block_of(batch: ReceivedBatch, segment: int, first: int) -> bytes:
     """Return the block of some messages, the first of which has the number `first`."""
     n = len(batch)
     parts: list[Any] = [
@@ -203,21 +203,21 @@ def sound_end(data: Any, segment: int, n_bytes: int) -> tuple[int, int]:
     return end, following
 
 
-def batch_of(data: Any, block: Block, names: Sequence[str] | None = None) -> Batch:
+def batch_of(data: Any, block: Block, names: Sequence[str] | None = None) -> ReceivedBatch:
     """Return the messages of a block, with the columns that it has of `names`; None: with all of them."""
     n, at = block.n, block.start + BLOCK_HEADER_BYTES
     if n == 1:  # many such blocks come from one sender that waits for each answer
         at_us, length = _ONE.unpack_from(data, at)
         end = at + _ONE.size + length
         columns = {} if names == [] else _columns(data, n, end, names)
-        return Batch([data[end - length : end]], np.array((at_us,), np.int64), columns)
+        return ReceivedBatch([data[end - length : end]], np.array((at_us,), np.int64), columns)
     received_us = np.frombuffer(data, "<i8", n, at).astype(np.int64)
     at += 8 * n
     lengths = np.frombuffer(data, "<u4", n, at)
     at += 4 * n
     ends = [at, *(at + np.cumsum(lengths, dtype=np.int64)).tolist()]
     values = [data[begin:stop] for begin, stop in pairwise(ends)]
-    return Batch(values, received_us, {} if names == [] else _columns(data, n, ends[-1], names))
+    return ReceivedBatch(values, received_us, {} if names == [] else _columns(data, n, ends[-1], names))
 
 
 def _columns(data: Any, n: int, at: int, names: Sequence[str] | None) -> dict[str, Texts]:

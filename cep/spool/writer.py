@@ -30,7 +30,7 @@ from cep.spool.folder import (
 )
 from cep.spool.segments import (
     HEADER_BYTES,
-    Batch,
+    ReceivedBatch,
     block_of,
     check_header,
     cut,
@@ -197,7 +197,7 @@ class SegmentWriter:
         """The number of the next message."""
         return self._end.number
 
-    def append(self, batches: Sequence[Batch]) -> None:
+    def append(self, batches: Sequence[ReceivedBatch]) -> None:
         """Write messages; they are on disk when it returns.
 
         Raises

@@ -29,7 +29,7 @@ from spark_runtime.wire.output import (
     LATE,
     MATCH,
     OUTPUT_SCHEMA,
-    Found,
+    CallResults,
     Matches,
     carried,
     carried_schema,
@@ -58,7 +58,7 @@ class Call:
         self.chain = chain
         self.rules = chain.rules
         self.counts = Counts()
-        self.found = Found(Matches(carried_schema(self.rules.match_schema)))
+        self.found = CallResults(Matches(carried_schema(self.rules.match_schema)))
         self._delivery = delivery
         self._by_own_events = by_own_events
         self._of_matchers = MatcherCounts(chain)

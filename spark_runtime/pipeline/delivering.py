@@ -26,11 +26,11 @@ from spark_runtime.pipeline.checkpoint import NOTES
 from spark_runtime.sinks.delivery import Delivery
 from spark_runtime.sinks.protocol import (
     AnySink,
-    Batch,
     BatchRows,
     Collected,
     DriverSink,
     Guarantee,
+    MicroBatch,
     Output,
     Rows,
     TableSink,
@@ -126,11 +126,11 @@ class Delivering:
         output
             What the operator gives (`OUTPUT_SCHEMA`); each action computes it anew.
         number, plan
-            Of the micro-batch (`Batch`).
+            Of the micro-batch.
         count
             Adds the counts of the operator's calls together.
         """
-        batch = Batch(self.flow.delivery.run, number, plan)
+        batch = MicroBatch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)
         sinks = [item for item in self.sinks if item.name not in has_it]
         framed = [item.sink for item in sinks if isinstance(item.sink, DriverSink)]
@@ -171,7 +171,7 @@ class Delivering:
         return _Found(self.flow, output.sparkSession, pa.table(counts, schema))
 
     def _write_one(
-        self, sink: TableSink | DriverSink, batch: Batch, n_rows: int, found: _Found, output: DataFrame
+        self, sink: TableSink | DriverSink, batch: MicroBatch, n_rows: int, found: _Found, output: DataFrame
     ) -> None:
         wanted = sink.output
         if isinstance(sink, TableSink):

@@ -11,8 +11,8 @@ from pyspark import TaskContext
 
 from cep.settings.file_mode import PRIVATE, FileMode
 from cep.spool.new_files import umask
-from spark_runtime.sinks.protocol import Batch, Output, Rows, WorkerSink
-from spark_runtime.wire.output import MATCH, Found
+from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
+from spark_runtime.wire.output import MATCH, CallResults
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
 """Where Spark tells tasks the number of their micro-batch."""
@@ -39,7 +39,7 @@ class Delivery:
     run: str | None = None
     file_mode: FileMode = PRIVATE
 
-    def deliver(self, found: Found, part: str) -> None:
+    def deliver(self, found: CallResults, part: str) -> None:
         """Write what one call of the operator found. `part` names the call. In a worker."""
         for sink in self.sinks:
             rows = _rows_of(sink.output, found)
@@ -47,18 +47,18 @@ class Delivery:
                 with umask(self.file_mode.umask):  # somebody else may have started this process
                     sink.write_part(self._batch_of_task(), part, rows)
 
-    def _batch_of_task(self) -> Batch:
+    def _batch_of_task(self) -> MicroBatch:
         """Return the micro-batch that the running task belongs to."""
         if self.run is None:
-            return Batch(None, 0)
+            return MicroBatch(None, 0)
         context = TaskContext.get()
         assert context is not None
         told = context.getLocalProperty(_BATCH_PROPERTY)
         assert told is not None  # in the folder of another micro-batch the rows would be lost
-        return Batch(self.run, int(told))
+        return MicroBatch(self.run, int(told))
 
 
-def _rows_of(output: Output, found: Found) -> Rows:
+def _rows_of(output: Output, found: CallResults) -> Rows:
     """Return what a sink gets of what a call found."""
     if output.kind == MATCH:
         return Rows(output, found.matches)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cep.program.program import EVENT_NUMBER
 from cep.rule_set import KIND, RETRACT, REVISION
 from spark_runtime.sinks.json_rows import json_rows, value_texts
-from spark_runtime.sinks.protocol import Batch, Collected
+from spark_runtime.sinks.protocol import Collected, MicroBatch
 from spark_runtime.wire.output import MATCH
 
 _ORDER = ("match_end", "match_id", REVISION, EVENT_NUMBER)
@@ -41,7 +41,7 @@ class Message:
     text: str
 
 
-def messages(batch: Batch, rows: Collected) -> list[Message]:
+def messages(batch: MicroBatch, rows: Collected) -> list[Message]:
     """Return the rows of a micro-batch; a micro-batch that comes again gives the same ones."""
     return list(_of_matches(rows) if rows.rows.output.kind == MATCH else _of_texts(batch, rows))
 
@@ -69,7 +69,7 @@ def _of_matches(rows: Collected) -> Iterator[Message]:
         yield Message(key, document, kind == RETRACT, text)
 
 
-def _of_texts(batch: Batch, rows: Collected) -> Iterator[Message]:
+def _of_texts(batch: MicroBatch, rows: Collected) -> Iterator[Message]:
     """Yield late events or dead letters. Equal ones are told apart by their number, whichever comes first."""
     seen: Counter[str] = Counter()
     for text in sorted(rows.lines()):

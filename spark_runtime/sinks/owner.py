@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cep.errors import InputError
-from spark_runtime.sinks.protocol import Batch
+from spark_runtime.sinks.protocol import MicroBatch
 
 WRITTEN_BY = "_written_by"  # has no ending: other programs may read all of `batch=*/*.json`
 
@@ -67,7 +67,7 @@ class Owner:
         )
 
 
-def text_of(batch: Batch, path: str, kind: str, owner: Owner | None) -> str:
+def text_of(batch: MicroBatch, path: str, kind: str, owner: Owner | None) -> str:
     """Return what the folder of a micro-batch says."""
     if batch.run is not None:
         return json.dumps({"run": batch.run, "micro_batch": batch.number, "plan": batch.plan})

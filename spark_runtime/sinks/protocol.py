@@ -35,7 +35,7 @@ class Guarantee(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """A micro-batch.
 
     Parameters
@@ -69,7 +69,7 @@ class Mark:
     number
         Of the micro-batch.
     plan
-        `Batch.plan`; empty: the sink does not know it.
+        `MicroBatch.plan`; empty: the sink does not know it.
     is_continued
         Whether another run has continued from an older checkpoint of this stream (`RevocableSink`).
     """
@@ -79,7 +79,7 @@ class Mark:
     plan: str = ""
     is_continued: bool = False
 
-    def is_of(self, batch: Batch) -> bool:
+    def is_of(self, batch: MicroBatch) -> bool:
         """Return whether a micro-batch that is to be written is there already.
 
         Raises
@@ -182,11 +182,11 @@ class Sink(Protocol):
         """
         ...
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Get ready for a micro-batch; forget what an interrupted one left under its name. On the driver."""
         ...
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Show what was written of a micro-batch, instead of what its name had before. On the driver.
 
         The checkpoint says so after this has returned. Called for a micro-batch without rows, too.
@@ -202,7 +202,7 @@ class Sink(Protocol):
 class WorkerSink(Sink, Protocol):
     """A sink that is written in the workers, to which it travels: it holds no connection."""
 
-    def write_part(self, batch: Batch, part: str, rows: Rows) -> None:
+    def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
         """Write some rows of a micro-batch, at least one.
 
         `part` names them within the micro-batch. A task that fails is tried again: what was written under the
@@ -252,7 +252,7 @@ class Collected:
 class TableSink(Sink, Protocol):
     """A sink that is written on the driver from Arrow tables: a transaction, or requests."""
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
         ...
 
@@ -274,7 +274,7 @@ class DriverSink(Sink, Protocol):
         """Whether it may look at the rows of the next micro-batch; they are kept for it only then."""
         ...
 
-    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+    def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Write all rows of a micro-batch. Called once between `begin` and `commit`, also without rows."""
         ...
 

@@ -88,7 +88,7 @@ class Matches:
 
 
 @dataclass(slots=True)
-class Found:
+class CallResults:
     """What a call of the operator found: matches, late events by stream, dead letters as JSON."""
 
     matches: Matches

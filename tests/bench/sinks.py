@@ -26,7 +26,7 @@ import yaml
 from cep.settings.settings import Settings
 from spark_runtime import run_pipeline, session
 from spark_runtime.pipeline.delivering import Delivering
-from spark_runtime.sinks.protocol import Batch, Guarantee, Output, Rows, WorkerSink
+from spark_runtime.sinks.protocol import Guarantee, MicroBatch, Output, Rows, WorkerSink
 from spark_runtime.sinks.registry import ALL_KINDS, SINKS, SinkContext
 from tests.bench.figures import Figure, Target, report
 from tests.servers.kafka_broker import running_broker
@@ -63,13 +63,13 @@ class NoOp:
     def check(self) -> None:
         """Do nothing."""
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Do nothing."""
 
-    def write_part(self, batch: Batch, part: str, rows: Rows) -> None:
+    def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
         """Do nothing."""
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Do nothing."""
 
     def close(self) -> None:

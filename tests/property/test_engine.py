@@ -17,7 +17,7 @@ from cep.compiler import ir
 from cep.compiler.compile import compile_rules
 from cep.engine.matching.matcher import Matcher
 from cep.engine.prepare.columns import whole
-from cep.engine.prepare.predicates import Batch, evaluate, prepare
+from cep.engine.prepare.predicates import Vectors, evaluate, prepare
 from cep.expression import Expression
 from tests.oracle import TooManyRunsError, find_matches
 from tests.oracle.expressions import evaluate as evaluate_one
@@ -197,7 +197,7 @@ def test_late_events_are_handed_back_and_change_nothing(data: st.DataObject) -> 
 def test_an_expression_has_the_same_value_over_columns_and_over_single_events(
     expression: Expression, events: Sequence[dict[str, Any]], stream: Any
 ) -> None:
-    batch = Batch(stream_table(stream, events))
+    batch = Vectors(stream_table(stream, events))
     by_column = evaluate(expression, batch).to_arrow().to_pylist()
     by_event = [evaluate_one(expression, event, {}) for event in events]
     assert [canonical(value) for value in by_column] == [canonical(value) for value in by_event]
@@ -210,8 +210,8 @@ def test_texts_that_come_as_dictionaries_give_the_same_values(
 ) -> None:
     # Copies make each text frequent, so a value that depends only on the text is computed once for each text.
     table = pa.concat_tables([stream_table(stream, events)] * COPIES)
-    coded = Batch(coded_texts(table))
-    expected = evaluate(expression, Batch(table)).to_arrow().to_pylist()
+    coded = Vectors(coded_texts(table))
+    expected = evaluate(expression, Vectors(table)).to_arrow().to_pylist()
     found = evaluate(expression, coded).to_arrow().to_pylist()
     assert [canonical(value) for value in found] == [canonical(value) for value in expected]
 

@@ -15,14 +15,14 @@ from typing import Any
 from cep.spool.folder import segment_path, segments
 from cep.spool.intake import Intake, Room
 from cep.spool.receivers.protocol import Receiver
-from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, joined
+from cep.spool.segments import HEADER_BYTES, ReceivedBatch, batch_of, blocks, joined
 from cep.spool.writer import Limits, writer_at
 from tests.e2e.spool_kills import Spool, stored
 
 NOW_US = 1_714_500_000_000_000
 
 
-def batch(folder: Path) -> Batch:
+def batch(folder: Path) -> ReceivedBatch:
     """Return all that a spool has."""
     found = []
     for segment in segments(folder):

@@ -17,7 +17,7 @@ from spark_runtime.connectors.kafka.log import KafkaLog
 from spark_runtime.connectors.kafka.sink_settings import TopicSpec
 from spark_runtime.connectors.message_logs.reading import MessageReading
 from spark_runtime.connectors.message_logs.source import MessageSource
-from spark_runtime.sinks.protocol import Batch
+from spark_runtime.sinks.protocol import MicroBatch
 from spark_runtime.wire.output import DEAD
 from tests.kills.ticks import write_rules
 from tests.servers.certificates import Authority, made_authority
@@ -94,7 +94,7 @@ def test_a_sink_writes_over_tls_with_a_password(
     broker.allow_transactions()
     monkeypatch.setenv(SECRET, PASSWORD)
     connection = Connection(broker.tls_address, tuple(options(authority.certificate).items()))
-    sink, batch = TopicSpec(connection, topic, "").open(OUTPUTS[DEAD], CONTEXT), Batch("access", 0)
+    sink, batch = TopicSpec(connection, topic, "").open(OUTPUTS[DEAD], CONTEXT), MicroBatch("access", 0)
     sink.check()
     sink.begin(batch)
     write(None, sink, DEAD, batch, [1, 2])

@@ -13,7 +13,7 @@ from cep.errors import CepError, InputError
 from cep.rule_set import KIND, REVISION
 from spark_runtime.connectors.kafka.connection import Connection
 from spark_runtime.connectors.kafka.sink_settings import TopicSpec
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Rows, TableSink
+from spark_runtime.sinks.protocol import Collected, Guarantee, MicroBatch, Rows, TableSink
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.kafka_broker import PASSWORD, USER, Broker
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, tell_what_they_have, write
@@ -40,7 +40,7 @@ def test_what_was_committed_is_there(spark: SparkSession, broker: Broker, kind: 
     assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
-        batch = Batch(topic, number)
+        batch = MicroBatch(topic, number)
         sink.begin(batch)
         write(spark, sink, kind, batch, ids)
         sink.commit(batch)
@@ -54,7 +54,7 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
     spark: SparkSession, broker: Broker, is_written: bool, is_committed: bool
 ) -> None:
     topic = broker.topic()
-    sink, batch = opened(broker, MATCH, topic), Batch(topic, 1)
+    sink, batch = opened(broker, MATCH, topic), MicroBatch(topic, 1)
     sink.begin(batch)
     if is_written:
         write(spark, sink, MATCH, batch, [1, 2, 3])
@@ -62,9 +62,9 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
         sink.commit(batch)
     again = opened(broker, MATCH, topic)  # in a new process
     for number, ids in ((1, [3, 2, 1]), (2, [4])):
-        again.begin(Batch(topic, number))
-        write(spark, again, MATCH, Batch(topic, number), ids)
-        again.commit(Batch(topic, number))
+        again.begin(MicroBatch(topic, number))
+        write(spark, again, MATCH, MicroBatch(topic, number), ids)
+        again.commit(MicroBatch(topic, number))
     assert there(broker, MATCH, topic) == [1, 2, 3, 4]
 
 
@@ -74,16 +74,16 @@ def test_a_micro_batch_that_is_begun_again_in_one_process_is_there_once(
     topic = broker.topic()
     sink = opened(broker, DEAD, topic)
     for _ in range(2):
-        sink.begin(Batch(topic, 0))
-        write(spark, sink, DEAD, Batch(topic, 0), [1, 2])
-    sink.commit(Batch(topic, 0))
+        sink.begin(MicroBatch(topic, 0))
+        write(spark, sink, DEAD, MicroBatch(topic, 0), [1, 2])
+    sink.commit(MicroBatch(topic, 0))
     assert there(broker, DEAD, topic) == [1, 2]
 
 
 def test_a_run_that_was_taken_for_dead_can_write_no_more(spark: SparkSession, broker: Broker) -> None:
     topic = broker.topic()
     zombie, sink = opened(broker, MATCH, topic), opened(broker, MATCH, topic)
-    batch = Batch(topic, 0)
+    batch = MicroBatch(topic, 0)
     zombie.begin(batch)
     write(spark, zombie, MATCH, batch, [1])
     sink.begin(batch)
@@ -105,7 +105,7 @@ def test_streams_and_outputs_do_not_meet_in_one_topic(spark: SparkSession, broke
     topic = broker.topic()
     for run, kind, ids in (("a", LATE, [1]), ("b", LATE, [2]), ("a", MATCH, [3])):
         sink = opened(broker, kind, topic)
-        batch = Batch(f"{topic}-{run}", 0)
+        batch = MicroBatch(f"{topic}-{run}", 0)
         sink.begin(batch)
         write(spark, sink, kind, batch, ids)
         sink.commit(batch)
@@ -116,9 +116,9 @@ def test_each_batch_writes_what_it_finds(spark: SparkSession, broker: Broker) ->
     topic = broker.topic()
     for _ in range(2):
         sink = opened(broker, MATCH, topic)
-        sink.begin(Batch(None, 0))
-        write(spark, sink, MATCH, Batch(None, 0), [1])
-        sink.commit(Batch(None, 0))
+        sink.begin(MicroBatch(None, 0))
+        write(spark, sink, MATCH, MicroBatch(None, 0), [1])
+        sink.commit(MicroBatch(None, 0))
     assert there(broker, MATCH, topic) == [1, 1]
 
 
@@ -134,9 +134,9 @@ def test_messages_are_the_lines_of_a_json_sink_under_a_key(spark: SparkSession, 
     ):
         topic = broker.topic()
         sink = opened(broker, kind, topic, key)
-        sink.begin(Batch(topic, 0))
-        write(spark, sink, kind, Batch(topic, 0), [7])
-        sink.commit(Batch(topic, 0))
+        sink.begin(MicroBatch(topic, 0))
+        write(spark, sink, kind, MicroBatch(topic, 0), [7])
+        sink.commit(MicroBatch(topic, 0))
         (message,) = broker.messages(topic)
         found[kind, key] = message.key(), json.loads(message.value())
     assert {name: key for name, (key, _) in found.items()} == {
@@ -173,7 +173,7 @@ def test_a_match_that_is_withdrawn_is_a_tombstone_behind_its_message(broker: Bro
         sink = TopicSpec(Connection(broker.address), topic, "", has_tombstones).open(output, CONTEXT)
         rows = [("b", 2, 2, "match"), ("a", 1, 1, "retract"), ("b", 2, 1, "retract")]
         for number, written in enumerate(([("a", 1, 0, "match"), ("b", 2, 0, "match")], rows)):
-            batch = Batch(topic, number)
+            batch = MicroBatch(topic, number)
             sink.begin(batch)
             table = pa.table(list(zip(*written, strict=True)), schema=output.schema)
             sink.write_rows(batch, Collected(len(written), Rows(output, [table]), lambda texts: pa.table({})))

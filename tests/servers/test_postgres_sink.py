@@ -16,7 +16,7 @@ from spark_runtime.connectors.postgres.sink import PostgresSink
 from spark_runtime.connectors.postgres.sink_settings import PostgresSpec
 from spark_runtime.connectors.postgres.statements import Target, type_of
 from spark_runtime.connectors.postgres.values import csv_parts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output, Rows, TableSink
+from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output, Rows, TableSink
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.gate import gate_to
 from tests.servers.postgres_server import PASSWORD, USER, PostgresServer
@@ -67,7 +67,7 @@ def test_what_was_committed_is_there(postgres: PostgresServer, database: str, ki
     assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
-        batch = Batch("run", number)
+        batch = MicroBatch("run", number)
         sink.begin(batch)
         write(None, sink, kind, batch, ids)
         sink.commit(batch)
@@ -85,7 +85,7 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
     is_written: bool,
     is_committed: bool,
 ) -> None:
-    sink, batch = opened(postgres, database, OUTPUTS[kind]), Batch("run", 1)
+    sink, batch = opened(postgres, database, OUTPUTS[kind]), MicroBatch("run", 1)
     sink.begin(batch)
     if is_written:
         write(None, sink, kind, batch, [1, 2, 3])
@@ -94,9 +94,9 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
     sink.close()  # as the end of its process does
     again = opened(postgres, database, OUTPUTS[kind])
     for number, ids in ((1, [3, 2, 1]), (2, [4])):
-        again.begin(Batch("run", number))
-        write(None, again, kind, Batch("run", number), ids)
-        again.commit(Batch("run", number))
+        again.begin(MicroBatch("run", number))
+        write(None, again, kind, MicroBatch("run", number), ids)
+        again.commit(MicroBatch("run", number))
     assert there(postgres, database, kind) == [1, 2, 3, 4]
 
 
@@ -105,18 +105,18 @@ def test_a_micro_batch_that_is_begun_again_in_one_process_is_there_once(
 ) -> None:
     sink = opened(postgres, database, OUTPUTS[DEAD])
     for _ in range(2):
-        sink.begin(Batch("run", 0))
-        write(None, sink, DEAD, Batch("run", 0), [1, 2])
-    sink.commit(Batch("run", 0))
+        sink.begin(MicroBatch("run", 0))
+        write(None, sink, DEAD, MicroBatch("run", 0), [1, 2])
+    sink.commit(MicroBatch("run", 0))
     assert there(postgres, database, DEAD) == [1, 2]
 
 
 def test_a_run_that_was_taken_for_dead_writes_nothing_twice(postgres: PostgresServer, database: str) -> None:
     zombie, sink = (opened(postgres, database, OUTPUTS[DEAD]) for _ in range(2))
     for writer in (sink, zombie):
-        writer.begin(Batch("run", 0))
-        write(None, writer, DEAD, Batch("run", 0), [1])
-        writer.commit(Batch("run", 0))
+        writer.begin(MicroBatch("run", 0))
+        write(None, writer, DEAD, MicroBatch("run", 0), [1])
+        writer.commit(MicroBatch("run", 0))
     assert there(postgres, database, DEAD) == [1]
 
 
@@ -139,7 +139,7 @@ def test_a_ledger_of_an_earlier_version_gets_its_column_of_plans(
 
 
 def test_a_ledger_of_another_user_notes_numbers_alone(postgres: PostgresServer, database: str) -> None:
-    output, batch = OUTPUTS[DEAD], Batch("run", 2, "a1")
+    output, batch = OUTPUTS[DEAD], MicroBatch("run", 2, "a1")
     table = opened(postgres, database, output)
     postgres.run(
         database,
@@ -164,9 +164,9 @@ def test_a_ledger_of_another_user_notes_numbers_alone(postgres: PostgresServer, 
 def test_streams_and_outputs_do_not_meet_in_one_ledger(postgres: PostgresServer, database: str) -> None:
     for run, kind, ids in (("a", LATE, [1]), ("b", LATE, [2]), ("a", MATCH, [3])):
         sink = opened(postgres, database, OUTPUTS[kind], "found")
-        sink.begin(Batch(run, 0))
-        write(None, sink, kind, Batch(run, 0), ids)
-        sink.commit(Batch(run, 0))
+        sink.begin(MicroBatch(run, 0))
+        write(None, sink, kind, MicroBatch(run, 0), ids)
+        sink.commit(MicroBatch(run, 0))
     assert there(postgres, database, LATE) == [1, 2]
     assert there(postgres, database, MATCH) == [3]
     # A stream has one row in the ledger, however long it runs.
@@ -179,9 +179,9 @@ def test_a_batch_that_is_run_again_adds_no_match_twice(
 ) -> None:
     for _ in range(2):
         sink = opened(postgres, database, OUTPUTS[MATCH], is_current=is_current)
-        sink.begin(Batch(None, 0))
-        write(None, sink, MATCH, Batch(None, 0), [1, 2])
-        sink.commit(Batch(None, 0))
+        sink.begin(MicroBatch(None, 0))
+        write(None, sink, MATCH, MicroBatch(None, 0), [1, 2])
+        sink.commit(MicroBatch(None, 0))
     assert there(postgres, database, MATCH) == [1, 2]
 
 
@@ -210,9 +210,9 @@ def rows_of(output: Output, rows: list[tuple[int, int, str]]) -> Collected:
 
 def put(sink: TableSink, *batches: list[tuple[int, int, str]]) -> None:
     for number, rows in enumerate(batches):
-        sink.begin(Batch("run", number))
-        sink.write_rows(Batch("run", number), rows_of(sink.output, rows))
-        sink.commit(Batch("run", number))
+        sink.begin(MicroBatch("run", number))
+        sink.write_rows(MicroBatch("run", number), rows_of(sink.output, rows))
+        sink.commit(MicroBatch("run", number))
     sink.close()
 
 
@@ -243,9 +243,9 @@ def test_a_column_of_yours_stays_when_a_match_comes_again(postgres: PostgresServ
     from tests.spark.test_sink_contract import collected
 
     for run in ("a", "b"):
-        sink.begin(Batch(run, 0))
-        sink.write_rows(Batch(run, 0), collected(MATCH, [1]))
-        sink.commit(Batch(run, 0))
+        sink.begin(MicroBatch(run, 0))
+        sink.write_rows(MicroBatch(run, 0), collected(MATCH, [1]))
+        sink.commit(MicroBatch(run, 0))
         postgres.run(database, "UPDATE found SET seen_by = coalesce(seen_by, '') || 'x'")
     assert postgres.run(database, "SELECT id, seen_by FROM found") == [(1, "xx")]
 
@@ -335,9 +335,9 @@ def test_wider_columns_and_a_table_without_an_index_do(postgres: PostgresServer,
         "match_id text, match_start timestamptz, match_end timestamptz)",
     )
     sink = opened(postgres, database, OUTPUTS[MATCH])
-    sink.begin(Batch("run", 0))
-    write(None, sink, MATCH, Batch("run", 0), [1])
-    sink.commit(Batch("run", 0))
+    sink.begin(MicroBatch("run", 0))
+    write(None, sink, MATCH, MicroBatch("run", 0), [1])
+    sink.commit(MicroBatch("run", 0))
     assert postgres.run(database, "SELECT id, note FROM found") == [(1, "n")]
 
 
@@ -406,16 +406,16 @@ def test_a_server_that_is_started_anew_between_two_micro_batches_is_written(
 ) -> None:
     with gate_to(postgres.port) as gate:
         sink = opened(replace(postgres, port=gate.port), database, OUTPUTS[DEAD])
-        sink.begin(Batch("run", 0))
-        write(None, sink, DEAD, Batch("run", 0), [1])
-        sink.commit(Batch("run", 0))
+        sink.begin(MicroBatch("run", 0))
+        write(None, sink, DEAD, MicroBatch("run", 0), [1])
+        sink.commit(MicroBatch("run", 0))
         gate.shut()
         with pytest.raises(InputError, match="E0860"):
-            sink.begin(Batch("run", 1))
+            sink.begin(MicroBatch("run", 1))
         gate.open()
-        sink.begin(Batch("run", 1))
-        write(None, sink, DEAD, Batch("run", 1), [2])
+        sink.begin(MicroBatch("run", 1))
+        write(None, sink, DEAD, MicroBatch("run", 1), [2])
         gate.shut()
         with pytest.raises(InputError, match="E0860"):
-            sink.commit(Batch("run", 1))
+            sink.commit(MicroBatch("run", 1))
     assert there(postgres, database, DEAD) == [1]

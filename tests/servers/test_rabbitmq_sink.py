@@ -13,7 +13,7 @@ import pytest
 from cep.errors import InputError
 from spark_runtime.connectors.rabbitmq.connection import Address
 from spark_runtime.connectors.rabbitmq.sink_settings import RabbitSpec
-from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
+from spark_runtime.sinks.protocol import Guarantee, MicroBatch, TableSink
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.servers.gate import gate_to
 from tests.servers.rabbitmq_server import Rabbit
@@ -32,9 +32,9 @@ def opened(rabbit: Rabbit, kind: str, queue: str, exchange: str = "", **more: An
 def put(sink: TableSink, kind: str, *batches: list[int]) -> None:
     with closing(sink):
         for number, ids in enumerate(batches):
-            sink.begin(Batch("run", number))
-            sink.write_rows(Batch("run", number), collected(kind, ids))
-            sink.commit(Batch("run", number))
+            sink.begin(MicroBatch("run", number))
+            sink.write_rows(MicroBatch("run", number), collected(kind, ids))
+            sink.commit(MicroBatch("run", number))
 
 
 def messages(rabbit: Rabbit, queue: str) -> list[tuple[Any, Any]]:
@@ -147,15 +147,15 @@ def test_who_may_not_write_is_told(rabbit: Rabbit) -> None:
 def test_a_broker_that_is_started_anew_between_two_micro_batches_is_written(rabbit: Rabbit) -> None:
     queue = rabbit.queue()
     with gate_to(rabbit.port) as gate, closing(opened(rabbit, MATCH, queue, port=gate.port)) as sink:
-        sink.begin(Batch("run", 0))
-        sink.write_rows(Batch("run", 0), collected(MATCH, [1]))
+        sink.begin(MicroBatch("run", 0))
+        sink.write_rows(MicroBatch("run", 0), collected(MATCH, [1]))
         gate.shut()
         with pytest.raises(InputError, match="E0876"):
-            sink.begin(Batch("run", 1))
+            sink.begin(MicroBatch("run", 1))
         gate.open()
-        sink.begin(Batch("run", 1))
-        sink.write_rows(Batch("run", 1), collected(MATCH, [2]))
+        sink.begin(MicroBatch("run", 1))
+        sink.write_rows(MicroBatch("run", 1), collected(MATCH, [2]))
         gate.shut()
         with pytest.raises(InputError, match="E0876"):
-            sink.write_rows(Batch("run", 1), collected(MATCH, [3]))
+            sink.write_rows(MicroBatch("run", 1), collected(MATCH, [3]))
     assert [row["id"] for _, row in messages(rabbit, queue)] == [1, 2]

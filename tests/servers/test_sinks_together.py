@@ -23,7 +23,7 @@ from scenarios.servers.web import Reply, Request, WebServer, running_web_server
 from spark_runtime import run_pipeline
 from spark_runtime.connectors.postgres.sink import PostgresSink
 from spark_runtime.pipeline.progress import Summary
-from spark_runtime.sinks.protocol import Batch
+from spark_runtime.sinks.protocol import MicroBatch
 from tests.kills.points import OF_SINKS
 from tests.kills.runs import Kill, killed
 from tests.servers.gate import gate_to
@@ -215,7 +215,7 @@ def test_a_webhook_that_is_slow_and_then_down_gives_the_others_nothing_twice(
             ]
         )
 
-        def shutting(self: PostgresSink, batch: Batch) -> None:
+        def shutting(self: PostgresSink, batch: MicroBatch) -> None:
             commit(self, batch)
             if batch.number == 2:
                 gate.shut()

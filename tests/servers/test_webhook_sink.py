@@ -23,7 +23,15 @@ from spark_runtime.connectors.webhook.sending import Clock, Sending
 from spark_runtime.connectors.webhook.settings import WebhookSpec
 from spark_runtime.connectors.webhook.sink import WebhookSink
 from spark_runtime.sinks.owner import Owner
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output, RefusingSink, Rows, TableSink
+from spark_runtime.sinks.protocol import (
+    Collected,
+    Guarantee,
+    MicroBatch,
+    Output,
+    RefusingSink,
+    Rows,
+    TableSink,
+)
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.left_out import require
 from tests.servers.gate import gate_to
@@ -66,7 +74,7 @@ def sink_to(web: WebServer, refused: Path | None = None, **more: object) -> Webh
 
 
 def post(sink: TableSink, rows: Collected, number: int = 0) -> None:
-    batch = Batch("run", number)
+    batch = MicroBatch("run", number)
     with closing(sink):
         sink.check()
         sink.begin(batch)
@@ -186,10 +194,10 @@ def test_a_server_that_comes_back_is_written_on(web: WebServer) -> None:
         sending = Sending(endpoint, JsonBody(False), n_parallel=1, clock=Clock(lambda: clock.now_s, wait))
         sink = WebhookSink(OUTPUTS[MATCH], sending)
         sink.check()
-        sink.begin(Batch("run", 0))
-        sink.write_rows(Batch("run", 0), collected(MATCH, [1, 2]))
+        sink.begin(MicroBatch("run", 0))
+        sink.write_rows(MicroBatch("run", 0), collected(MATCH, [1, 2]))
         gate.shut()
-        sink.write_rows(Batch("run", 0), collected(MATCH, [3, 4]))
+        sink.write_rows(MicroBatch("run", 0), collected(MATCH, [3, 4]))
         sink.close()
     assert sorted(row["id"] for row in web.rows) == [1, 2, 3, 4]
     assert len(clock.waits) == 5
@@ -226,7 +234,7 @@ def test_refused_rows_of_a_batch_are_not_replaced_by_those_of_another_pipeline(
 
     def send(pipeline: str, ids: list[int]) -> None:
         owner = Owner(f"{tmp_path}/{pipeline}", {"s": ("json", f"{tmp_path}/in")})
-        sink, batch = spec.open(OUTPUTS[MATCH], replace(CONTEXT, owner=owner)), Batch(None, 0)
+        sink, batch = spec.open(OUTPUTS[MATCH], replace(CONTEXT, owner=owner)), MicroBatch(None, 0)
         with closing(sink):
             sink.check()
             sink.begin(batch)

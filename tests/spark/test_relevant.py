@@ -11,7 +11,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import SparkSession
 
 from cep.compiler.compile import check_sources
-from cep.engine.prepare.predicates import Batch, evaluate
+from cep.engine.prepare.predicates import Vectors, evaluate
 from cep.errors import Source
 from cep.expression import Call, Column, Expression, Literal, Type
 from cep.rule_set import RuleSet
@@ -233,7 +233,7 @@ def truths(spark: SparkSession, rows: pa.Table, conditions: list[SparkColumn]) -
 
 
 def truth(predicate: Expression, rows: pa.Table) -> list[bool]:
-    return [value is True for value in evaluate(predicate, Batch(rows)).to_arrow().to_pylist()]
+    return [value is True for value in evaluate(predicate, Vectors(rows)).to_arrow().to_pylist()]
 
 
 @pytest.mark.parametrize("seed", range(2))

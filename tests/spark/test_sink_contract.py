@@ -34,12 +34,12 @@ from spark_runtime.connectors.files.writers import CsvWriter, JsonWriter, Parque
 from spark_runtime.dataflow.schema import spark_schema
 from spark_runtime.sinks.protocol import (
     AnySink,
-    Batch,
     BatchRows,
     Collected,
     DriverSink,
     Guarantee,
     Mark,
+    MicroBatch,
     Output,
     RevocableSink,
     Rows,
@@ -120,7 +120,7 @@ def typed(output: Output, texts: Sequence[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, output.schema)
 
 
-def write(spark: SparkSession | None, sink: AnySink, kind: str, batch: Batch, ids: list[int]) -> None:
+def write(spark: SparkSession | None, sink: AnySink, kind: str, batch: MicroBatch, ids: list[int]) -> None:
     """Write the rows of a micro-batch, in two parts if it is done in workers. A table needs no Spark."""
     if isinstance(sink, WorkerSink):
         there: WorkerSink = pickle.loads(pickle.dumps(sink))
@@ -216,7 +216,7 @@ def test_what_was_committed_is_there(spark: SparkSession, tmp_path: Path, name: 
     sink, read = opened(name, kind, tmp_path / "out")
     assert sum(isinstance(sink, kind) for kind in (WorkerSink, TableSink, DriverSink)) == 1
     for number, ids in enumerate(([1, 2, 3], [], [4])):
-        batch = Batch(RUN, number)
+        batch = MicroBatch(RUN, number)
         sink.begin(batch)
         write(spark, sink, kind, batch, ids)
         sink.commit(batch)
@@ -231,7 +231,7 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_as_the_guarantee_
     spark: SparkSession, tmp_path: Path, name: str, kind: str, is_written: bool, is_committed: bool
 ) -> None:
     sink, read = opened(name, kind, tmp_path / "out")
-    batch = Batch(RUN, 1)
+    batch = MicroBatch(RUN, 1)
     sink.begin(batch)
     if is_written:
         write(spark, sink, kind, batch, [1, 2, 3])
@@ -256,7 +256,7 @@ def tell_what_they_have(
 
     def put(number: int, plan: str, ids: list[int], of: str = run) -> None:
         with closing(open_sink()) as sink:
-            batch = Batch(of, number, plan)
+            batch = MicroBatch(of, number, plan)
             sink.begin(batch)
             write(spark, sink, kind, batch, ids)
             sink.commit(batch)
@@ -328,7 +328,7 @@ def test_a_crash_while_micro_batches_are_taken_back_leaves_none_of_the_run_befor
     assert isinstance(sink, RevocableSink)
 
     def put(run: str, number: int) -> None:
-        batch = Batch(run, number, A1)
+        batch = MicroBatch(run, number, A1)
         sink.begin(batch)
         write(None, sink, DEAD, batch, [number])
         sink.commit(batch)
@@ -349,9 +349,9 @@ def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp
     assert isinstance(sink, FolderSinkOfSpark)
     assert sink.last(RUN) is None
     for number in (0, 10, 9):
-        sink.begin(Batch(RUN, number, "a1"))
-        write(spark, sink, DEAD, Batch(RUN, number, "a1"), [number])
-        sink.commit(Batch(RUN, number, "a1"))
+        sink.begin(MicroBatch(RUN, number, "a1"))
+        write(spark, sink, DEAD, MicroBatch(RUN, number, "a1"), [number])
+        sink.commit(MicroBatch(RUN, number, "a1"))
     assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 10)
     sink.take_back(RUN, 8, "c")
     assert sink.last(RUN) == Mark(f"folder `file://{tmp_path}/out`", 8, is_continued=True)
@@ -364,9 +364,9 @@ def test_micro_batches_of_other_streams_do_not_meet(
 ) -> None:
     sink, read = opened(name, kind, tmp_path / "out")
     for run, ids in (("a", [1]), ("b", [2])):
-        sink.begin(Batch(run, 0))
-        write(spark, sink, kind, Batch(run, 0), ids)
-        sink.commit(Batch(run, 0))
+        sink.begin(MicroBatch(run, 0))
+        write(spark, sink, kind, MicroBatch(run, 0), ids)
+        sink.commit(MicroBatch(run, 0))
     assert read() == [1, 2]
 
 
@@ -374,7 +374,7 @@ def test_micro_batches_of_other_streams_do_not_meet(
 def test_rows_of_a_task_that_failed_do_not_count(tmp_path: Path, name: str) -> None:
     sink, read = opened(name, DEAD, tmp_path / "out")
     assert isinstance(sink, FolderSink)
-    batch = Batch(RUN, 0)
+    batch = MicroBatch(RUN, 0)
     sink.begin(batch)
     sink.write_part(batch, "0", found(DEAD, [1, 2]))
     sink.write_part(batch, "0", found(DEAD, [1, 2, 3]))  # the second attempt
@@ -421,7 +421,7 @@ def test_csv_that_spark_writes_has_the_fields_that_workers_write(spark: SparkSes
         )
         for name, is_local in (("ours", True), ("of spark", False))
     }
-    batch = Batch(RUN, 0)
+    batch = MicroBatch(RUN, 0)
     frame = spark.createDataFrame(table.to_pylist(), spark_schema(schema)).coalesce(1)
     found = {}
     for name, sink in sinks.items():

@@ -27,7 +27,7 @@ from cep.compiler.analysis.window_rules import typed_window_rule
 from cep.compiler.pattern_shape import variable_places
 from cep.diagnostics.diagnostic import in_order
 from cep.diagnostics.limits import Problems, TooManyErrorsError
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Diagnostic
 from cep.language import ast
 from cep.program.match_stream import MatchStream
@@ -57,7 +57,7 @@ def analyze(
         for number in match_streams.in_reading_order(rules):
             rule = rules[number]
             n_before = len(problems)
-            report = Report(rule.source, problems)
+            report = Reporter(rule.source, problems)
             if rule.is_view:
                 partitioning = view_partitioning(rule, streams, report)
                 found = typed_view(rule, partitioning, streams, columns, report)
@@ -85,7 +85,7 @@ def _typed_rule(
     partitioning: Partitioning,
     streams: Mapping[str, Stream],
     columns: Sequence[str],
-    report: Report,
+    report: Reporter,
     n_before: int,
 ) -> ir.Rule | None:
     if not is_sound(rule, report):
@@ -127,7 +127,7 @@ def _typed_window_rule(
     partitioning: Partitioning,
     streams: Mapping[str, Stream],
     columns: Sequence[str],
-    report: Report,
+    report: Reporter,
     n_before: int,
 ) -> ir.Rule | None:
     names = _names(rule, partitioning, streams, report)
@@ -158,7 +158,7 @@ def _typed_window_rule(
 
 
 def _names(
-    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
+    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> Names:
     """Return what the names in `rule` stand for, those of tables among them."""
     joins = resolve_joins(rule, partitioning, streams, report)
@@ -166,7 +166,7 @@ def _names(
     return replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)
 
 
-def _check_unique(rule: ast.Rule, first: ast.Rule, report: Report) -> None:
+def _check_unique(rule: ast.Rule, first: ast.Rule, report: Reporter) -> None:
     if first is not rule:
         line = first.source.text.count("\n", 0, first.name.span.start) + 1
         report(

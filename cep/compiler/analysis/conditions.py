@@ -9,14 +9,14 @@ from cep.compiler.analysis.names import Names
 from cep.compiler.pattern_shape import opening_absences, summary
 from cep.compiler.typing.expression_size import MAX_EXPRESSION, written_out
 from cep.compiler.typing.inference import Inference
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Expression, Literal, Type, is_local
 from cep.language import ast
 
 _ANY_EVENT = Literal(True, Type.BOOLEAN)
 
 
-def type_conditions(names: Names, report: Report) -> tuple[ir.Variable, ...]:
+def type_conditions(names: Names, report: Reporter) -> tuple[ir.Variable, ...]:
     """Return the variables of the rule with their conditions, and after them those of UNTIL."""
     stream_of, role_of = names.partitioning.stream_of, names.partitioning.role_of
     predicates: dict[str, Expression | None] = {}
@@ -28,7 +28,7 @@ def type_conditions(names: Names, report: Report) -> tuple[ir.Variable, ...]:
     return (*variables, *_until_variables(names, report))
 
 
-def _predicate(condition: ast.Expression, subject: str, names: Names, report: Report) -> Expression | None:
+def _predicate(condition: ast.Expression, subject: str, names: Names, report: Reporter) -> Expression | None:
     if not is_of_bounded_size(condition, names, report):
         return None
     inference = Inference(names.scope(subject), report.add)
@@ -56,7 +56,7 @@ def _predicate(condition: ast.Expression, subject: str, names: Names, report: Re
     return predicate
 
 
-def _until_variables(names: Names, report: Report) -> Iterator[ir.Variable]:
+def _until_variables(names: Names, report: Reporter) -> Iterator[ir.Variable]:
     """Type the conditions of UNTIL. An event that may close a loop is of the stream of its first step."""
     for loop, name in names.untils.items():
         taken = summary(loop.body).taken
@@ -80,7 +80,7 @@ def _until_variables(names: Names, report: Report) -> Iterator[ir.Variable]:
                 )
 
 
-def is_of_bounded_size(expression: ast.Expression, names: Names, report: Report) -> bool:
+def is_of_bounded_size(expression: ast.Expression, names: Names, report: Reporter) -> bool:
     """Return whether `expression` stays small when nothing in it is left short; report it if not."""
     if written_out(expression, names.let_sizes) <= MAX_EXPRESSION:
         return True

@@ -9,7 +9,7 @@ from cep.compiler.analysis.names import Names
 from cep.compiler.pattern_shape import summary
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.inference import Inference
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.expression import Call, Expression
 from cep.language import ast
@@ -19,7 +19,7 @@ _EVENT = ""
 """The subject of a value that belongs to an event: a name that no text can have."""
 
 
-def type_distincts(names: Names, report: Report) -> dict[ast.Repetition, Expression]:
+def type_distincts(names: Names, report: Reporter) -> dict[ast.Repetition, Expression]:
     """Return the value of DISTINCT BY of each loop that has one."""
     pattern = names.rule.pattern
     n_steps = Counter(node.variable.text for node in ast.walk(pattern) if isinstance(node, ast.Step))
@@ -46,7 +46,7 @@ def type_distincts(names: Names, report: Report) -> dict[ast.Repetition, Express
     return found
 
 
-def _refuse(report: Report, place: Span, label: str, instead: str) -> None:
+def _refuse(report: Reporter, place: Span, label: str, instead: str) -> None:
     report("E0319", "DISTINCT BY cannot be here", place, label, instead)
 
 
@@ -60,7 +60,7 @@ def _inside_loops(pattern: ast.Pattern, *, inside: bool) -> Iterator[int]:
         yield from _inside_loops(child, inside=inside or repeats)
 
 
-def _value(loop: ast.Repetition, names: Names, report: Report) -> Expression | None:
+def _value(loop: ast.Repetition, names: Names, report: Reporter) -> Expression | None:
     """Return the value of an event of `loop`: of several streams that of its own."""
     assert loop.distinct is not None
     column = ast.Column(None, loop.distinct, loop.distinct.span)

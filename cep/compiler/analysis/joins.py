@@ -9,14 +9,14 @@ from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.pattern_shape import variable_names
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Column, Joined, walk
 from cep.language import ast
 from cep.schema.stream import Field, Role, Stream, TableKind, TableSettings, qualified
 
 
 def resolve_joins(
-    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
+    rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> dict[str, RuleJoin | None]:
     """Return the joins of `rule` by table; None: what is wrong with one was reported."""
     found: dict[str, RuleJoin | None] = {}
@@ -48,7 +48,7 @@ def resolve_joins(
     return found
 
 
-def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Report) -> None:
+def warn_of_unread(rule: ast.Rule, typed: ir.Rule, report: Reporter) -> None:
     """Warn of tables of which the rule reads no column."""
     parts = (part for expression in typed.expressions for part in walk(expression))
     read = {part.table for part in parts if isinstance(part, Joined)}
@@ -69,7 +69,7 @@ def _key_of(join: ast.Join, typed: ir.Rule) -> str:
     return table.table.key[0]
 
 
-def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Report) -> Stream | None:
+def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Reporter) -> Stream | None:
     """Return the table called `name`, or None: reported."""
     table = streams.get(name.text)
     if table is None:
@@ -97,7 +97,7 @@ class _Join:
     """One JOIN of a rule."""
 
     def __init__(
-        self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Report, *, is_view: bool
+        self, join: ast.Join, table: Stream, partitioning: Partitioning, report: Reporter, *, is_view: bool
     ) -> None:
         assert table.table is not None
         self.is_view = is_view

@@ -10,13 +10,13 @@ from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.expression_size import written_out
 from cep.compiler.typing.inference import Inference
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Expression
 from cep.language import ast
 from cep.schema.stream import Stream
 
 
-def with_lets(names: Names, report: Report) -> Names:
+def with_lets(names: Names, report: Reporter) -> Names:
     """Return `names` with the values of LET, typed; each may read the ones before it."""
     found: dict[tuple[str, str], Expression | None] = {}  # None: its problems were reported
     sizes: dict[str, int] = {}
@@ -60,7 +60,7 @@ def with_lets(names: Names, report: Report) -> Names:
 _EVENT = ""
 
 
-def _stream_of(let: ast.Let, names: Names, report: Report) -> Stream | None:
+def _stream_of(let: ast.Let, names: Names, report: Reporter) -> Stream | None:
     streams = {stream.name: stream for stream in names.partitioning.streams}
     if let.stream is None:
         if len(names.rule.streams) == 1:
@@ -85,7 +85,7 @@ def _stream_of(let: ast.Let, names: Names, report: Report) -> Stream | None:
     return streams[let.stream.text]
 
 
-def _is_free(let: ast.Let, stream: Stream, names: Names, report: Report) -> bool:
+def _is_free(let: ast.Let, stream: Stream, names: Names, report: Reporter) -> bool:
     """Return whether the name of `let` is no column, variable or subset; report it if not."""
     name = let.name.text
     what = ""

@@ -9,7 +9,7 @@ from cep.compiler import ir
 from cep.compiler.aggregates import is_list
 from cep.compiler.analysis.partitioning import Partitioning
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Aggregate, Type
 from cep.language import ast
 from cep.program.match_stream import MatchStream, match_stream
@@ -64,7 +64,7 @@ class MatchStreams:
             waiting = [at for at in waiting if at not in ready]
         return ordered
 
-    def known_to(self, rule: ast.Rule, report: Report) -> Known:
+    def known_to(self, rule: ast.Rule, report: Reporter) -> Known:
         """Return what `rule` can name in FROM; say what is wrong with the names of rules in it."""
         reported = frozenset(
             name.text
@@ -82,7 +82,7 @@ class MatchStreams:
         """Let rules read the matches of `rule`, which is right."""
         self.made[rule.name] = stream_of_matches(rule, partitioning.key_types)
 
-    def _is_refused(self, rule: ast.Rule, number: int, name: ast.Name, report: Report) -> bool:
+    def _is_refused(self, rule: ast.Rule, number: int, name: ast.Name, report: Reporter) -> bool:
         """Say what is wrong with a name in FROM that is, or should be, the name of a rule."""
         is_rule, is_stream = name.text in self.rules, name.text in self.streams
         if not _may_be_rule(rule, number):
@@ -136,7 +136,7 @@ class MatchStreams:
             return False
         return True
 
-    def _report_cycle(self, rule: ast.Rule, name: ast.Name, report: Report) -> None:
+    def _report_cycle(self, rule: ast.Rule, name: ast.Name, report: Reporter) -> None:
         """Say once, at the first rule of a cycle, that it reads its own matches."""
         cycle = self.cycles[rule.name.text]
         order = list(self.rules)

@@ -21,7 +21,7 @@ from cep.compiler.pattern_shape import (
 from cep.compiler.typing.checker import Scope
 from cep.compiler.typing.joins import RuleJoin
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Expression
 from cep.language import ast
 from cep.schema.stream import Stream
@@ -88,7 +88,7 @@ class Names:
         )
 
 
-def resolve_names(rule: ast.Rule, partitioning: Partitioning, report: Report) -> Names:
+def resolve_names(rule: ast.Rule, partitioning: Partitioning, report: Reporter) -> Names:
     """Return what the names in `rule` stand for; its pattern is sound."""
     variables, taken = tuple(variable_names(rule.pattern)), summary(rule.pattern).taken
     subsets = _subsets(rule, variables, taken, report)
@@ -105,7 +105,7 @@ def resolve_names(rule: ast.Rule, partitioning: Partitioning, report: Report) ->
 
 
 def _definitions(
-    rule: ast.Rule, variables: tuple[str, ...], subsets: Mapping[str, object], report: Report
+    rule: ast.Rule, variables: tuple[str, ...], subsets: Mapping[str, object], report: Reporter
 ) -> dict[str, ast.Definition]:
     definitions: dict[str, ast.Definition] = {}
     for definition in rule.definitions:
@@ -143,7 +143,7 @@ def _untils(rule: ast.Rule, variables: tuple[str, ...]) -> dict[ast.Repetition, 
 
 
 def _subsets(
-    rule: ast.Rule, variables: tuple[str, ...], taken: tuple[str, ...], report: Report
+    rule: ast.Rule, variables: tuple[str, ...], taken: tuple[str, ...], report: Reporter
 ) -> dict[str, tuple[str, ...]]:
     subsets: dict[str, tuple[str, ...]] = {}
     for subset in rule.subsets:
@@ -196,7 +196,7 @@ def _wrong_member(
     return "not a variable of the pattern", did_you_mean(name, taken, "variables")
 
 
-def resolve_skip(names: Names, report: Report) -> ir.Skip | None:
+def resolve_skip(names: Names, report: Reporter) -> ir.Skip | None:
     """Return the skip clause of the rule, or None where it has none; a clause that gets stuck is reported."""
     written = names.rule.skip
     if written is None:

@@ -13,7 +13,7 @@ from cep.compiler.analysis.partitioning import Partitioning
 from cep.compiler.analysis.patterns.time_limits import has_limits
 from cep.compiler.typing.checker import too_long
 from cep.compiler.typing.inference import Inference
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Aggregate, Expression, Type
 from cep.language import ast
 from cep.program.match_stream import MatchStream
@@ -51,7 +51,7 @@ def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
 def type_measures(
     names: Names,
     columns: Sequence[str],
-    report: Report,
+    report: Reporter,
     typed: Callable[[ast.Expression], Expression | None] | None = None,
 ) -> tuple[ir.Measure, ...]:
     """Return the measures of the rule, typed; `columns` are those that every match has.
@@ -75,7 +75,7 @@ def type_measures(
     return tuple(measures)
 
 
-def _check_name(name: ast.Name, taken: Mapping[str, str], report: Report) -> None:
+def _check_name(name: ast.Name, taken: Mapping[str, str], report: Reporter) -> None:
     if name.text.casefold() in taken:
         label = taken[name.text.casefold()]
         help_text = "give it another name; upper and lower case are not told apart here"
@@ -86,7 +86,7 @@ def _check_name(name: ast.Name, taken: Mapping[str, str], report: Report) -> Non
     report("E0304", f"the measure's name `{name.text}` is taken", name.span, label, help_text)
 
 
-def read_report(rule: ast.Rule, report: Report) -> ir.Report:
+def read_report(rule: ast.Rule, report: Reporter) -> ir.Report:
     """Return what the clauses of `rule` say of its reports."""
     written = rule.report
     if written.timeout is not None:
@@ -105,7 +105,7 @@ def read_report(rule: ast.Rule, report: Report) -> ir.Report:
     )
 
 
-def _check_timeout(rule: ast.Rule, timeout: ast.Timeout, report: Report) -> None:
+def _check_timeout(rule: ast.Rule, timeout: ast.Timeout, report: Reporter) -> None:
     if not has_limits(rule):
         report(
             "E0331",
@@ -124,7 +124,7 @@ def _check_timeout(rule: ast.Rule, timeout: ast.Timeout, report: Report) -> None
         )
 
 
-def _suppression_us(rule: ast.Rule, report: Report) -> int:
+def _suppression_us(rule: ast.Rule, report: Reporter) -> int:
     suppression = rule.report.suppression
     if suppression is None:
         return 0
@@ -141,7 +141,7 @@ def _suppression_us(rule: ast.Rule, report: Report) -> int:
     return suppression.length_us
 
 
-def _check_limit(limit: ast.RunLimit, report: Report) -> None:
+def _check_limit(limit: ast.RunLimit, report: Reporter) -> None:
     if limit.n_runs == 0:
         report(
             "E0333",
@@ -202,7 +202,7 @@ class Outputs:
         return cls(_streams_together(rules, {name for rule in rules for name in rules_read(rule)}))
 
     def check(
-        self, rule: ast.Rule, partitioning: Partitioning, measures: Iterable[ir.Measure], report: Report
+        self, rule: ast.Rule, partitioning: Partitioning, measures: Iterable[ir.Measure], report: Reporter
     ) -> None:
         """Report what keeps the key and the `measures` of `rule` from being columns beside the others."""
         streams = self.together[rule.streams[0].text]
@@ -238,7 +238,7 @@ class Outputs:
         name: ast.Name,
         rule: ast.Rule,
         kind: Type | None,
-        report: Report,
+        report: Reporter,
         *,
         is_measured: bool,
     ) -> None:
@@ -270,7 +270,7 @@ class Outputs:
                 )
                 return
 
-    def _check_measure(self, place: _Place, name: ast.Name, measured: _Measured, report: Report) -> None:
+    def _check_measure(self, place: _Place, name: ast.Name, measured: _Measured, report: Reporter) -> None:
         of_place = self.measures.setdefault(place, [])
         of_place.append(measured)
         known = of_place[0]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.expression import Type
 from cep.language import ast
@@ -35,7 +35,7 @@ def read_partitioning(
     variables: Mapping[str, Span],
     streams: Mapping[str, Stream],
     match_columns: Sequence[str],
-    report: Report,
+    report: Reporter,
     reported: Collection[str] = (),
 ) -> Partitioning:
     """Return what the clauses of `rule` say of its streams and key; `variables` are those of its pattern.
@@ -53,7 +53,7 @@ class _Reader:
         variables: Mapping[str, Span],
         streams: Mapping[str, Stream],
         match_columns: Sequence[str],
-        report: Report,
+        report: Reporter,
         reported: Collection[str],
     ) -> None:
         self.rule = rule

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cep.compiler.typing.joins import RuleJoin
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.expression import Call, Expression, Joined, Literal, Type
 from cep.language import ast
 
@@ -96,7 +96,7 @@ def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Pres
     return Presence(any_of(ways), shown)
 
 
-def check_outer(rule: ast.Rule, report: Report) -> None:
+def check_outer(rule: ast.Rule, report: Reporter) -> None:
     """Report outer joins that would give two rows of one key: by a column that may be NULL."""
     outer = [join for join in rule.joins if join.kind in ast.OUTER]
     base = rule.streams[0].text

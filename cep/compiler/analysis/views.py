@@ -26,7 +26,7 @@ from cep.compiler.typing.inference import Inference
 from cep.compiler.typing.joins import RuleJoin
 from cep.compiler.typing.previous import PREVIOUS
 from cep.diagnostics.diagnostic import did_you_mean
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Diagnostic, Span
 from cep.expression import Aggregate, Call, Column, Expression, Joined, Literal, Type, rebuild
 from cep.language import ast
@@ -40,7 +40,7 @@ _CHANGE = "change"
 """The variable of the event."""
 
 
-def view_partitioning(rule: ast.Rule, streams: Mapping[str, Stream], report: Report) -> Partitioning:
+def view_partitioning(rule: ast.Rule, streams: Mapping[str, Stream], report: Reporter) -> Partitioning:
     """Return the table of FROM and the key of a view; without a table if something is wrong: reported."""
     table = _table(rule, streams, report)
     key = tuple(part.name.text for part in rule.key)
@@ -60,7 +60,7 @@ def view_partitioning(rule: ast.Rule, streams: Mapping[str, Stream], report: Rep
     return Partitioning((table,), key, key_types=types)
 
 
-def _table(rule: ast.Rule, streams: Mapping[str, Stream], report: Report) -> Stream | None:
+def _table(rule: ast.Rule, streams: Mapping[str, Stream], report: Reporter) -> Stream | None:
     first, *more = rule.streams
     table = streams.get(first.text)
     tables = [stream.name for stream in streams.values() if stream.table is not None]
@@ -109,7 +109,7 @@ def typed_view(
     partitioning: Partitioning,
     streams: Mapping[str, Stream],
     columns: Sequence[str],
-    report: Report,
+    report: Reporter,
 ) -> ir.Rule | None:
     """Return the view as a rule, or None: reported.
 

@@ -16,7 +16,7 @@ from cep.compiler.empty_windows import is_untrue_of_nothing
 from cep.compiler.typing.checker import Scope, too_long
 from cep.compiler.typing.window_rules import WindowRuleInference
 from cep.compiler.typing.windows import is_zone
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.expression import Expression, Frame, Window
 from cep.language import ast
@@ -40,7 +40,7 @@ class TypedWindowRule:
 
 
 def typed_window_rule(
-    names: Names, streams: Mapping[str, Stream], columns: Sequence[str], report: Report
+    names: Names, streams: Mapping[str, Stream], columns: Sequence[str], report: Reporter
 ) -> TypedWindowRule | None:
     """Return what WINDOW, WHERE, HAVING and MEASURES say, or None: reported."""
     rule, partitioning = names.rule, names.partitioning
@@ -62,7 +62,9 @@ def typed_window_rule(
     return TypedWindowRule(ir.Windowing(window, where, having, table, table_key), measures)
 
 
-def _inference(names: Names, window: Window, where: Expression | None, report: Report) -> WindowRuleInference:
+def _inference(
+    names: Names, window: Window, where: Expression | None, report: Reporter
+) -> WindowRuleInference:
     streams = {stream.name: stream for stream in names.partitioning.streams}
     first = names.partitioning.streams[0]
     scope = Scope(
@@ -80,7 +82,7 @@ def _inference(names: Names, window: Window, where: Expression | None, report: R
     return WindowRuleInference(scope, report.add, streams, window, where)
 
 
-def _window(written: ast.Windowing, report: Report) -> Window | None:
+def _window(written: ast.Windowing, report: Reporter) -> Window | None:
     """Return the window, or None: reported."""
     lengths = (written.length_us, written.every_us, written.most_us)
     given = [length_us for length_us in lengths if length_us is not None]
@@ -111,7 +113,7 @@ def _window(written: ast.Windowing, report: Report) -> Window | None:
     return replace(window, zone="" if zone is None else zone.text)
 
 
-def _hopping(window: Window, span: Span, report: Report) -> Window | None:
+def _hopping(window: Window, span: Span, report: Reporter) -> Window | None:
     if window.length > MOST_WINDOWS * window.every_us:
         report(
             "E0247",
@@ -133,7 +135,7 @@ def _hopping(window: Window, span: Span, report: Report) -> Window | None:
 
 
 def _table_of_keys(
-    written: ast.Windowing, partitioning: Partitioning, streams: Mapping[str, Stream], report: Report
+    written: ast.Windowing, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> tuple[Stream | None, tuple[str, ...]]:
     """Return the table after FOR EACH, and its key in the order of the rule's key.
 
@@ -205,7 +207,7 @@ def _table_of_keys(
     return table, order
 
 
-def _warn_of_having(having: Expression, table: Stream, span: Span, report: Report) -> None:
+def _warn_of_having(having: Expression, table: Stream, span: Span, report: Reporter) -> None:
     if is_untrue_of_nothing(having):
         report(
             "W0516",

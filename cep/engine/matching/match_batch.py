@@ -20,7 +20,7 @@ from cep.engine.kernels.layout import (
 )
 from cep.engine.order.ordering import hash_column, is_sorted, order_by_time
 from cep.engine.prepare.columns import whole
-from cep.engine.prepare.predicates import Batch, evaluate
+from cep.engine.prepare.predicates import Vectors, evaluate
 from cep.engine.state.event_lists import KeptEvents, Nodes, Taken
 from cep.engine.state.strings import StringPool
 from cep.expression import Aggregate, Column, RegisterRef, Type, walk
@@ -128,7 +128,7 @@ def _table(
     }
     if program.has_timeouts:
         columns[OUTCOME] = pc.if_else(pa.array(part[:, MATCH_TIMED_OUT] != 0), TIMEOUT, MATCH)
-    batch = Batch(_register_table(rule, part, strings))
+    batch = Vectors(_register_table(rule, part, strings))
     for name, expression in rule.measures:
         if not is_list(expression):
             columns[name] = evaluate(expression, batch).to_arrow()

@@ -94,7 +94,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
 
 
 def column_name(node: Column | RegisterRef | RoleTest) -> str:
-    """Return the name of the column of a `Batch` that has the values of `node`."""
+    """Return the name of the column of a `Vectors` that has the values of `node`."""
     match node:
         case Column(name=name):
             return name
@@ -106,7 +106,7 @@ def column_name(node: Column | RegisterRef | RoleTest) -> str:
             assert_never(node)
 
 
-class Batch:
+class Vectors:
     """Columns of one table as vectors, converted once each.
 
     Texts may be dictionaries (`columns.is_coded`). A call that depends on nothing else is then computed
@@ -145,7 +145,7 @@ class Batch:
         return self._codes[name]
 
 
-def evaluate(expression: Expression, batch: Batch) -> Vector:
+def evaluate(expression: Expression, batch: Vectors) -> Vector:
     """Return the value of `expression` for every row of `batch`; it must hold no `Aggregate`."""
     if batch.coded and isinstance(expression, Call):
         by_text = _by_text(expression, batch)
@@ -178,7 +178,7 @@ def evaluate(expression: Expression, batch: Batch) -> Vector:
             assert_never(expression)
 
 
-def _by_text(call: Call, batch: Batch) -> Vector | None:
+def _by_text(call: Call, batch: Vectors) -> Vector | None:
     """Return the value of a call that depends on one coded column only, computed for each text of it."""
     names = {column_name(part) for part in walk(call) if isinstance(part, Column | RegisterRef | RoleTest)}
     if len(names) != 1 or not names <= batch.coded:
@@ -188,7 +188,7 @@ def _by_text(call: Call, batch: Batch) -> Vector | None:
     if len(texts) * _FEW > batch.n_rows:
         return None
     with_null = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
-    found = evaluate(call, Batch(pa.table({name: with_null})))
+    found = evaluate(call, Vectors(pa.table({name: with_null})))
     codes = batch.codes(name)
     known = all_rows(batch.n_rows) if is_all(found.known) else found.known[codes]
     is_text = call.type in (Type.STRING, Type.OPAQUE)
@@ -405,13 +405,13 @@ def prepare(program: Program, table: pa.Table, stream: Stream | None = None) -> 
 def prepare_rows(program: Program, table: pa.Table, stream: Stream) -> tuple[pa.Table, I64]:
     """Return what `prepare` does, and the row in `table` of each row's event; these never fall."""
     if program.is_plain:
-        return _prepared(program, stream, Batch(table), program.key, None)
+        return _prepared(program, stream, Vectors(table), program.key, None)
     placed = place_events(program, plain_table(table), stream)
-    return _prepared(program, stream, Batch(placed.table), (), placed.rows)
+    return _prepared(program, stream, Vectors(placed.table), (), placed.rows)
 
 
 def _prepared(
-    program: Program, stream: Stream, batch: Batch, key: tuple[str, ...], events: I64 | None
+    program: Program, stream: Stream, batch: Vectors, key: tuple[str, ...], events: I64 | None
 ) -> tuple[pa.Table, I64]:
     """Prepare rows; those with a NULL in `key` are left out. `events[i]` says which event row i is of."""
     time = Column(program.column_of(stream, stream.event_time), Type.TIMESTAMP)
@@ -467,7 +467,7 @@ BLOCK_ROWS = 1 << 15
 """Predicates are evaluated for so many rows at a time: what they share stays in the cache."""
 
 
-def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Batch) -> npt.NDArray[np.int64]:
+def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Vectors) -> npt.NDArray[np.int64]:
     """Return one array per word: bit b of a row is set where predicate b of the word is TRUE."""
     bits = np.zeros((len(words), batch.n_rows), np.int64)
     numbers: dict[Expression, int] = {}
@@ -475,7 +475,7 @@ def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Batch) -> 
     parts = [(part, _arguments(part, numbers)) for part in numbers]
     truths = np.empty((MAX_BITS, min(BLOCK_ROWS, batch.n_rows)), np.bool_)
     for start in range(0, batch.n_rows, BLOCK_ROWS):
-        block = batch if batch.n_rows <= BLOCK_ROWS else Batch(batch.table.slice(start, BLOCK_ROWS))
+        block = batch if batch.n_rows <= BLOCK_ROWS else Vectors(batch.table.slice(start, BLOCK_ROWS))
         known = _truths(parts, block)
         for word, of_word in enumerate(places):
             assert len(of_word) <= MAX_BITS
@@ -503,7 +503,7 @@ def _arguments(predicate: Expression, numbers: dict[Expression, int]) -> tuple[i
     return tuple(numbers[arg] for arg in predicate.args) if _connects(predicate) else ()
 
 
-def _truths(parts: list[tuple[Expression, tuple[int, ...]]], batch: Batch) -> list[Mask]:
+def _truths(parts: list[tuple[Expression, tuple[int, ...]]], batch: Vectors) -> list[Mask]:
     """Return for which rows each part is TRUE. Of AND and OR it is enough to know where the arguments are."""
     truths: list[Mask] = []
     for part, args in parts:

@@ -29,7 +29,7 @@ from cep.engine.kernels.layout import (
 from cep.engine.order.column_cells import arrow_of, cells_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import whole
-from cep.engine.prepare.predicates import Batch, evaluate, is_all
+from cep.engine.prepare.predicates import Vectors, evaluate, is_all
 from cep.engine.prepare.versions import is_keyed
 from cep.engine.state.packing import Packed, packed
 from cep.engine.state.runs import new_matches
@@ -553,7 +553,7 @@ def _chosen(
         for column in of
         if column.name in read
     }
-    vector = evaluate(having, Batch(pa.table({"#": pa.nulls(n), **arrays})))
+    vector = evaluate(having, Vectors(pa.table({"#": pa.nulls(n), **arrays})))
     holds = vector.values if is_all(vector.known) else vector.values & vector.known
     return np.flatnonzero(holds)
 

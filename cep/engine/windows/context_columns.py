@@ -18,7 +18,7 @@ from cep.engine.kernels.columns.order import clear_bit, rows_with
 from cep.engine.order.column_cells import ColumnCells, arrow_of
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
-from cep.engine.prepare.predicates import Batch, column_name, evaluate, is_all
+from cep.engine.prepare.predicates import Vectors, column_name, evaluate, is_all
 from cep.engine.state.sections import TableSection, WindowSection, damaged
 from cep.engine.state.strings import Cells
 from cep.engine.tables.tables import GivenTable, Tables
@@ -86,7 +86,7 @@ class Context:
                 values, known = found[column.name]
                 table = table.append_column(column.name, arrow_of(values, known, column.type, cells.strings))
         for name, expression in program.computed:
-            table = table.append_column(name, evaluate(expression, Batch(table)).to_arrow())
+            table = table.append_column(name, evaluate(expression, Vectors(table)).to_arrow())
         return _refined(program.refined, table)
 
     def expire(self, watermark_us: int) -> None:
@@ -154,7 +154,7 @@ def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) 
         return events
     events = tables.extend(events, order)
     for name, expression in joins.derived:
-        events = events.append_column(name, evaluate(expression, Batch(events)).to_arrow())
+        events = events.append_column(name, evaluate(expression, Vectors(events)).to_arrow())
     return _refined(joins.refined, events)
 
 
@@ -189,7 +189,7 @@ def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) ->
     """Return `table` with the bits of predicates cleared where the rest of them does not hold."""
     if not refined:
         return table
-    batch = Batch(table)
+    batch = Vectors(table)
     words: dict[int, I64] = {}
     room = np.empty(table.num_rows + 1, np.int64)
     for word, bit, rest in refined:
@@ -198,7 +198,7 @@ def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) ->
         rows = room[: rows_with(words[word], _mask(bit), room)]
         names = _columns_of(rest)
         if names and len(rows) * _SPARSE < len(words[word]):
-            holds = _holds(rest, Batch(table.select(names).take(pa.array(rows))))
+            holds = _holds(rest, Vectors(table.select(names).take(pa.array(rows))))
             words[word][rows[~holds]] &= ~_mask(bit)
         else:
             holds = _holds(rest, batch)
@@ -209,7 +209,7 @@ def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) ->
     return table
 
 
-def _holds(predicate: Expression, batch: Batch) -> Mask:
+def _holds(predicate: Expression, batch: Vectors) -> Mask:
     """Return for which rows a predicate is TRUE."""
     vector = evaluate(predicate, batch)
     found: Mask = vector.values if is_all(vector.known) else vector.values & vector.known

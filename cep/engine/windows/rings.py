@@ -15,7 +15,7 @@ from cep.engine.state.packing import Packed, packed
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.chosen import N_ROOM, extreme_windows, percentile_windows, window_places
 from cep.engine.windows.kernels.frames import frame_events
-from cep.engine.windows.kernels.layout import Batch, Frames, Reads, Ring, Sums
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Reads, Ring, Sums
 from cep.engine.windows.kernels.prefixes import MOST_OF_HALVES, spread_by_prefixes, sum_by_prefixes
 from cep.engine.windows.kernels.sets import set_windows
 from cep.engine.windows.kernels.storage import (
@@ -72,7 +72,7 @@ def empty_sums() -> Sums:
     )
 
 
-def in_panes(window: Window, batch: Batch) -> Batch:
+def in_panes(window: Window, batch: KeyedBatch) -> KeyedBatch:
     """Return a batch whose events have the times at which their panes begin, if the window moves in steps.
 
     The window of such an event is as long as written: from the begin of a pane to the begin of another one.
@@ -273,7 +273,9 @@ class WindowRing:
 
     # ------------------------------------------------------------ events
 
-    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+    def compute(
+        self, batch: KeyedBatch, table: OrderedTable, room: Room
+    ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to what is kept.
 
         Parameters
@@ -302,12 +304,12 @@ class WindowRing:
             found[column.name] = table.by_row(out[row], known[row])
         return found
 
-    def _sizes(self, batch: Batch) -> I64:
+    def _sizes(self, batch: KeyedBatch) -> I64:
         """Return (keys,) int64: how many entries a batch and what its keys kept have, up to each key."""
         return np.cumsum(np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1)
 
     def _compute_next(
-        self, batch: Batch, reads: Reads, room: Room, ends: I64, first: int, out: I64, known: U8
+        self, batch: KeyedBatch, reads: Reads, room: Room, ends: I64, first: int, out: I64, known: U8
     ) -> int:
         """Compute the columns of some keys, from `first` on; return the next one. `ends`: see `_sizes`."""
         done = int(ends[first - 1]) if first else 0
@@ -341,7 +343,7 @@ class WindowRing:
         return Ring(self.spec, self._keys, self._entries, self._meta)
 
     def _compute_block(
-        self, batch: Batch, reads: Reads, room: Room, first: int, behind: int, out: I64, known: U8
+        self, batch: KeyedBatch, reads: Reads, room: Room, first: int, behind: int, out: I64, known: U8
     ) -> None:
         frames, keys = room.frames, np.array([first, behind], np.int64)
         if self.is_set:
@@ -374,7 +376,7 @@ class WindowRing:
                     percentile_windows(self._ring(), batch, frames, places, part, *to, keys)
 
     def _compute_sums(
-        self, batch: Batch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
+        self, batch: KeyedBatch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
     ) -> None:
         # They come first: COUNT, SUM and AVG, then what is computed of squares.
         functions = np.array([self.columns[number].function.value.number for number in numbers], np.int64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cep.arrays import I64, Mask
 from cep.engine.windows.kernels import layout as at
-from cep.engine.windows.kernels.layout import Batch
+from cep.engine.windows.kernels.layout import KeyedBatch
 from cep.engine.windows.kernels.panes import MOST_MORE, MOST_TIMES, PaneSums, are_panes, pane_windows
 from cep.engine.windows.kernels.sliding import (
     DONE,
@@ -41,7 +41,9 @@ class SlidingRing(WindowRing):
         self._functions = np.array([column.function.value.number for column in self.columns], np.int64)
         self._set_keys(np.zeros((0, SLIDING_WIDTH), np.int64))
 
-    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+    def compute(
+        self, batch: KeyedBatch, table: OrderedTable, room: Room
+    ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to what is kept."""
         reads = self._reads(table)
         shape = len(self.columns), len(batch.time_us)
@@ -93,7 +95,9 @@ class PaneRing(WindowRing):
         self._functions = np.array([column.function.value.number for column in self.columns], np.int64)
         self._sums = PaneSums(empty_sums(), empty_sums())
 
-    def compute(self, batch: Batch, table: OrderedTable, room: Room) -> dict[str, tuple[I64, Mask | None]]:
+    def compute(
+        self, batch: KeyedBatch, table: OrderedTable, room: Room
+    ) -> dict[str, tuple[I64, Mask | None]]:
         """Return the columns by row of the table, and add the events to what is kept."""
         reads = self._reads(table)
         batch = in_panes(self.window, batch)

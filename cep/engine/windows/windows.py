@@ -18,7 +18,7 @@ from cep.engine.kernels.columns.order import count_keys
 from cep.engine.order.ordering import OrderedEvents
 from cep.engine.prepare.columns import lent
 from cep.engine.state.strings import Cells
-from cep.engine.windows.kernels.layout import Batch
+from cep.engine.windows.kernels.layout import KeyedBatch
 from cep.engine.windows.rings import OrderedTable, Room, StoredRing, is_sliding
 from cep.engine.windows.running import ring_of
 from cep.program.window_functions import Family
@@ -82,7 +82,7 @@ class Windows:
         self.set_slots(n_slots)
         starts = np.zeros(len(slots) + 1, np.int64)
         count_keys(lent(order.codes), starts)
-        batch = Batch(
+        batch = KeyedBatch(
             time_us=lent(order.time_us),
             begins_us=np.zeros(0, np.int64) if begins_us is None else begins_us,
             starts=starts,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from cep.arrays import I64, Mask
 from cep.errors import InputError
 from cep.expression import Type
-from cep.formats.payloads.avro_columns import Column, Path, read_columns
+from cep.formats.payloads.avro_columns import Path, WantedField, read_columns
 from cep.formats.payloads.avro_schema import (
     Collection,
     Node,
@@ -33,7 +33,7 @@ from cep.formats.payloads.avro_schema import (
     read_schema,
     word_for,
 )
-from cep.formats.payloads.columns import Base64Records, Found, events_of, misfit, missing
+from cep.formats.payloads.columns import Base64Records, FieldValues, events_of, misfit, missing
 from cep.formats.payloads.registry import PayloadType, read_file
 from cep.formats.payloads.schemas import (
     CONFLUENT,
@@ -248,7 +248,7 @@ class _Plan:
     schema: Record
     stream: Stream
     places: Mapping[str, Path | None]
-    defaults: Mapping[str, Found]
+    defaults: Mapping[str, FieldValues]
 
 
 @lru_cache(maxsize=256)
@@ -263,7 +263,7 @@ def _plan(written: str, wanted: str, stream: Stream, what: str) -> _Plan:
     schema = read_schema(written, what)
     reader = read_schema(wanted, "the reader's schema") if wanted else None
     places: dict[str, Path | None] = {}
-    defaults: dict[str, Found] = {}
+    defaults: dict[str, FieldValues] = {}
     for field in stream.fields:
         place = field.place
         nodes = at_place(schema, place)
@@ -299,7 +299,7 @@ def _written_place(schema: Record, reader: Record, place: Path) -> Path:
     return tuple(found)
 
 
-def _default(reader: Record, field: Field) -> Found | None:
+def _default(reader: Record, field: Field) -> FieldValues | None:
     """Return the value of a column in messages that lack it; None: the reader's schema says none."""
     parents = [reader] if len(field.place) == 1 else at_place(reader, field.place[:-1])
     for parent in parents:
@@ -310,7 +310,7 @@ def _default(reader: Record, field: Field) -> Found | None:
     return None
 
 
-def _constant(value: Any, node: Node, field: Field) -> Found | None:
+def _constant(value: Any, node: Node, field: Field) -> FieldValues | None:
     """Return a default as a column of one row."""
     if isinstance(node, Union):
         # By the specification the default is of the first branch; newer writers take any.
@@ -320,14 +320,16 @@ def _constant(value: Any, node: Node, field: Field) -> Found | None:
     try:
         if field.type is Type.OPAQUE and value is not None:
             text = opaque_text(value, field.column_type, is_json=True)
-            return Found(pa.array([text], pa.string()), is_typed=True)
+            return FieldValues(pa.array([text], pa.string()), is_typed=True)
         if not isinstance(node, Value) or (node.kind == "null") is not (value is None):
             return None
         plain = pa.array([value], pa.string() if node.kind in ("string", "enum") else None)
         kind = {"int": pa.int32(), "long": pa.int64()}.get(node.kind)
         if kind is not None:
             plain = plain.cast(kind).view(node.arrow)
-        return Found(plain if kind is not None else plain.cast(node.arrow), fits=fits(node.arrow, field))
+        return FieldValues(
+            plain if kind is not None else plain.cast(node.arrow), fits=fits(node.arrow, field)
+        )
     except (ValueError, pa.ArrowException):
         return None
 
@@ -346,7 +348,7 @@ def _read(plan: _Plan, bodies: Lines, records: Sequence[bytes]) -> Decoded:
     columns, refused = read_columns(plan.schema, bodies, wanted)
     for row in np.flatnonzero(bodies.ends == bodies.starts).tolist():
         refused[row] = EMPTY
-    found: dict[str, Sequence[Found]] = {}
+    found: dict[str, Sequence[FieldValues]] = {}
     for field in plan.stream.fields:
         place = plan.places[field.name]
         if place is not None:
@@ -356,29 +358,29 @@ def _read(plan: _Plan, bodies: Lines, records: Sequence[bytes]) -> Decoded:
     return events_of(plan.stream, found, refused, records)
 
 
-def _found(column: Column, field: Field, n: int) -> Found:
+def _found(column: WantedField, field: Field, n: int) -> FieldValues:
     node = column.node
     if field.element:
         return _element(column, field, n)
     if not isinstance(node, Value):
         return _opaque(column.values, node, field, n)
-    return Found(column.values, fits=fits(node.arrow, field))
+    return FieldValues(column.values, fits=fits(node.arrow, field))
 
 
-def _element(column: Column, field: Field, n: int) -> Found:
+def _element(column: WantedField, field: Field, n: int) -> FieldValues:
     """Return a value inside each array."""
     nodes = inside([column.node], field)
     fitting = next((node for node in nodes if _fits(node, field)), None)
     if fitting is None:
         texts = [None if value is None else "" for value in column.values]
-        return Found(pa.array(texts, pa.string()), fits=False)
+        return FieldValues(pa.array(texts, pa.string()), fits=False)
     values = [python_element(value, field.element) for value in column.values]
     if not isinstance(fitting, Value):
         return _opaque(values, fitting, field, n)
     bad = {row: repr(value) for row, value in enumerate(values) if not _is_of(value, fitting.arrow)}
     for row in bad:
         values[row] = None
-    return Found(pa.array(values, fitting.arrow), bad=bad)
+    return FieldValues(pa.array(values, fitting.arrow), bad=bad)
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:
@@ -390,7 +392,7 @@ def _is_of(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> Found:
+def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> FieldValues:
     """Return whole values as JSON text."""
     texts: list[str | None] = [None] * n
     bad: dict[int, str] = {}
@@ -402,9 +404,9 @@ def _opaque(values: Sequence[Any], node: Node, field: Field, n: int) -> Found:
             texts[row] = opaque_text(value, field.column_type) if is_of_type else ""
         except ValueError:
             bad[row] = repr(value)
-    return Found(pa.array(texts, pa.string()), fits=is_of_type, is_typed=True, bad=bad)
+    return FieldValues(pa.array(texts, pa.string()), fits=is_of_type, is_typed=True, bad=bad)
 
 
-def _repeated(found: Found, n: int) -> Found:
+def _repeated(found: FieldValues, n: int) -> FieldValues:
     values = found.values.take(pa.array(np.zeros(n, np.int64)))
-    return Found(values, found.fits, found.is_typed)
+    return FieldValues(values, found.fits, found.is_typed)

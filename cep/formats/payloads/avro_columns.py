@@ -51,7 +51,7 @@ _ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class WantedField:
     """What was read for one type at one place.
 
     Parameters
@@ -67,7 +67,7 @@ class Column:
 
 def read_columns(
     schema: Record, records: Lines, wanted: Mapping[Path, bool]
-) -> tuple[dict[Path, list[Column]], dict[int, str]]:
+) -> tuple[dict[Path, list[WantedField]], dict[int, str]]:
     """Return the columns at the wanted places, and the messages that are no record of the schema.
 
     Parameters
@@ -122,17 +122,17 @@ class _Cursors:
             self.reasons[row] = text
         self.is_bad[chosen] = True
 
-    def found(self) -> dict[Path, list[Column]]:
+    def found(self) -> dict[Path, list[WantedField]]:
         """Return all columns."""
-        columns: dict[Path, list[Column]] = {}
+        columns: dict[Path, list[WantedField]] = {}
         for (path, kind), (starts, lengths, valid) in self.texts.items():
             columns.setdefault(path, []).append(
-                Column(kind, self._of_bytes(path, kind, starts, lengths, valid))
+                WantedField(kind, self._of_bytes(path, kind, starts, lengths, valid))
             )
         for (path, kind), (values, valid) in self.numbers.items():
-            columns.setdefault(path, []).append(Column(kind, _of_numbers(kind, values, valid)))
+            columns.setdefault(path, []).append(WantedField(kind, _of_numbers(kind, values, valid)))
         for (path, node), objects in self.objects.items():
-            columns.setdefault(path, []).append(Column(node, objects))
+            columns.setdefault(path, []).append(WantedField(node, objects))
         return columns
 
     def _of_bytes(self, path: Path, kind: Value, starts: I64, lengths: I64, valid: Mask) -> pa.Array:

@@ -46,7 +46,7 @@ class Base64Records(Sequence[bytes]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FieldValues:
     """What messages have for a column, or some of them: other branches of a union give others.
 
     Parameters
@@ -68,7 +68,10 @@ class Found:
 
 
 def events_of(
-    stream: Stream, found: Mapping[str, Sequence[Found]], refused: Mapping[int, str], records: Sequence[bytes]
+    stream: Stream,
+    found: Mapping[str, Sequence[FieldValues]],
+    refused: Mapping[int, str],
+    records: Sequence[bytes],
 ) -> Decoded:
     """Return the events of messages, by the columns that were found in them.
 
@@ -106,7 +109,7 @@ def _schema_with_codes(stream: Stream, columns: Sequence[pa.Array]) -> pa.Schema
     return pa.schema([pa.field(f.name, column.type) for f, column in zip(schema, columns, strict=True)])
 
 
-def _column(field: Field, found: Sequence[Found], n: int) -> tuple[pa.Array, Mask]:
+def _column(field: Field, found: Sequence[FieldValues], n: int) -> tuple[pa.Array, Mask]:
     nothing = np.zeros(n, bool)
     if not found:
         return pa.nulls(n, ARROW_TYPES[field.type]), nothing
@@ -117,7 +120,7 @@ def _column(field: Field, found: Sequence[Found], n: int) -> tuple[pa.Array, Mas
     return values, bad
 
 
-def _typed(field: Field, found: Found, nothing: Mask) -> tuple[pa.Array, Mask]:
+def _typed(field: Field, found: FieldValues, nothing: Mask) -> tuple[pa.Array, Mask]:
     if not found.fits:
         values = pa.nulls(len(nothing), ARROW_TYPES[field.type])
         return values, pc.is_valid(found.values).to_numpy(zero_copy_only=False)
@@ -128,7 +131,7 @@ def _typed(field: Field, found: Found, nothing: Mask) -> tuple[pa.Array, Mask]:
     return values, bad
 
 
-def _shown(found: Sequence[Found], row: int) -> str:
+def _shown(found: Sequence[FieldValues], row: int) -> str:
     told = [item.bad[row] for item in found if row in item.bad]
     told += [json_value(item.values[row]) for item in found if item.values[row].is_valid]
     return told[0] if told else "null"

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from cep.arrays import I64
 from cep.errors import InputError
 from cep.expression import Type
-from cep.formats.payloads.columns import Base64Records, Found, events_of, misfit, missing
+from cep.formats.payloads.columns import Base64Records, FieldValues, events_of, misfit, missing
 from cep.formats.payloads.protobuf_columns import FEWEST, Columns
 from cep.formats.payloads.protobuf_types import (
     TIMESTAMP,
@@ -171,7 +171,7 @@ class ProtobufReader:
         """See `RecordReader.decode`. Raises InputError if the registry does not answer."""
         form = self.protobuf
         refused: dict[int, str] = {}
-        found: dict[str, Sequence[Found]] = {}
+        found: dict[str, Sequence[FieldValues]] = {}
         if not form.is_framed:
             kind = message_of(form.descriptor, form.message, form.what)
             fields = fields_of(kind, self.stream, form.what)
@@ -281,13 +281,13 @@ def _columns(
     records: Lines,
     refused: dict[int, str],
     rows: Sequence[int],
-) -> dict[str, Sequence[Found]]:
+) -> dict[str, Sequence[FieldValues]]:
     """Return the columns of messages of one type; adds to `refused` by `rows` the ones that are none."""
     if len(records) < FEWEST or not all(place.is_plain for place in fields.values()):
         return _parsed(kind, fields, records.objects(), refused, rows)
     parts = {column: _leaves(kind, place) for column, place in fields.items()}
     columns = Columns(kind, records, [path for leaves in parts.values() for path, _ in leaves])
-    found: dict[str, Sequence[Found]] = {
+    found: dict[str, Sequence[FieldValues]] = {
         column.name: [of_columns(columns, parts[column], fields[column], column)] for column in fields
     }
     left = np.flatnonzero(columns.left).tolist()
@@ -318,7 +318,7 @@ def of_columns(
     leaves: Sequence[tuple[tuple[str, ...], FieldDescriptor]],
     place: ProtoField,
     column: Field,
-) -> Found:
+) -> FieldValues:
     """Return what was found for a column of the stream; NULL for messages that are left."""
     path, part = leaves[0]
     there = ~columns.left
@@ -332,21 +332,21 @@ def of_columns(
     if len(leaves) > 1:
         known = np.flatnonzero(there)
         seconds, nanos = (_numbers(columns, path)[known] for path, _ in leaves)
-        return Found(_times(known, seconds, nanos, columns.n, bad), bad=bad)
+        return FieldValues(_times(known, seconds, nanos, columns.n, bad), bad=bad)
     if (pa.types.is_string(place.arrow) and part.enum_type is None) or pa.types.is_binary(place.arrow):
         if scalar is None:
             starts, lengths = columns.starts, np.zeros(columns.n, np.int64)
         else:
             starts, lengths = scalar.starts, scalar.lengths
         values = columns.block.bytes_column(starts, lengths, there)
-        return Found(values.view(pa.string()) if pa.types.is_string(place.arrow) else values)
+        return FieldValues(values.view(pa.string()) if pa.types.is_string(place.arrow) else values)
     numbers_of = _numbers(columns, path)
     if part.enum_type is None or column.type is Type.BIGINT:
         kind = pa.int32() if part.enum_type is not None else place.arrow
-        return Found(pa.array(numbers_of, kind, mask=mask))
+        return FieldValues(pa.array(numbers_of, kind, mask=mask))
     numbers_found, which = np.unique(numbers_of, return_inverse=True)
     names = [_symbol(part, number) for number in numbers_found.tolist()]
-    return Found(pa.array(names, pa.string()).take(pa.array(which, mask=mask)))
+    return FieldValues(pa.array(names, pa.string()).take(pa.array(which, mask=mask)))
 
 
 def _numbers(columns: Columns, path: tuple[str, ...]) -> Any:
@@ -367,7 +367,7 @@ def _parsed(
     values: Sequence[bytes],
     refused: dict[int, str],
     rows: Sequence[int],
-) -> dict[str, Sequence[Found]]:
+) -> dict[str, Sequence[FieldValues]]:
     """Return what `_columns` returns, by protobuf's own parser."""
     parse: Callable[[bytes], Any] = message_class(kind).FromString
     try:
@@ -383,14 +383,14 @@ def _parsed(
     return {column.name: [_found(messages, place, column)] for column, place in fields.items()}
 
 
-def _found(messages: Sequence[Any], place: ProtoField, column: Field) -> Found:
+def _found(messages: Sequence[Any], place: ProtoField, column: Field) -> FieldValues:
     inside: Sequence[Any] = messages
     for name in place.place[:-1]:
         inside = [m.__getattribute__(name) if m is not None and m.HasField(name) else None for m in inside]
     name = place.place[-1]
     kind = next((message.DESCRIPTOR for message in inside if message is not None), None)
     if kind is None:
-        return Found(pa.nulls(len(inside), place.arrow))
+        return FieldValues(pa.nulls(len(inside), place.arrow))
     part: FieldDescriptor = kind.fields_by_name[name]
     if column.element:
         return _element(inside, part, place, column)
@@ -402,7 +402,7 @@ def _found(messages: Sequence[Any], place: ProtoField, column: Field) -> Found:
     if inner is not None:
         values = [None if value is None else value.value for value in values]
         part = inner
-    return Found(_array(values, part, place, column, bad), bad=bad)
+    return FieldValues(_array(values, part, place, column, bad), bad=bad)
 
 
 def _values(messages: Sequence[Any], part: FieldDescriptor) -> list[Any]:
@@ -453,7 +453,7 @@ def _times(rows: I64, seconds: I64, nanos: I64, n: int, bad: dict[int, str]) -> 
     return pa.array(times, mask=is_null).view(pa.timestamp("us", "UTC"))
 
 
-def _element(messages: Sequence[Any], part: FieldDescriptor, place: ProtoField, column: Field) -> Found:
+def _element(messages: Sequence[Any], part: FieldDescriptor, place: ProtoField, column: Field) -> FieldValues:
     """Return a value inside each list."""
     bad: dict[int, str] = {}
     values: list[Any] = [None] * len(messages)
@@ -468,10 +468,10 @@ def _element(messages: Sequence[Any], part: FieldDescriptor, place: ProtoField, 
         except (ValueError, OverflowError, pa.ArrowException) as error:
             values[row], bad[row] = None, str(error)
     is_text = column.type is Type.OPAQUE
-    return Found(pa.array(values, pa.string() if is_text else place.arrow), is_typed=is_text, bad=bad)
+    return FieldValues(pa.array(values, pa.string() if is_text else place.arrow), is_typed=is_text, bad=bad)
 
 
-def _whole(messages: Sequence[Any], part: FieldDescriptor, column: Field) -> Found:
+def _whole(messages: Sequence[Any], part: FieldDescriptor, column: Field) -> FieldValues:
     """Return repeated fields, maps and messages as JSON text."""
     texts: list[str | None] = [None] * len(messages)
     bad: dict[int, str] = {}
@@ -482,7 +482,7 @@ def _whole(messages: Sequence[Any], part: FieldDescriptor, column: Field) -> Fou
             texts[row] = opaque_text(_plain_field(message, part), column.column_type)
         except (ValueError, OverflowError):
             bad[row] = " ".join(str(getattr(message, part.name)).split())
-    return Found(pa.array(texts, pa.string()), is_typed=True, bad=bad)
+    return FieldValues(pa.array(texts, pa.string()), is_typed=True, bad=bad)
 
 
 def _plain_field(message: Any, part: FieldDescriptor) -> Any:
@@ -514,10 +514,10 @@ def _plain(value: Any, part: FieldDescriptor) -> Any:
 
 
 def _together(
-    parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[Found]]]], stream: Stream, n: int
-) -> dict[str, Sequence[Found]]:
+    parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[FieldValues]]]], stream: Stream, n: int
+) -> dict[str, Sequence[FieldValues]]:
     """Return the columns of all messages from those of each type."""
-    found: dict[str, Sequence[Found]] = {}
+    found: dict[str, Sequence[FieldValues]] = {}
     for column in stream.fields:
         placed = []
         for rows, columns in parts:
@@ -526,6 +526,6 @@ def _together(
                 at[list(rows)] = np.arange(len(rows))
                 bad = {rows[row]: shown for row, shown in item.bad.items()}
                 values = item.values.take(pa.array(at, mask=at < 0))
-                placed.append(Found(values, item.fits, item.is_typed, bad))
+                placed.append(FieldValues(values, item.fits, item.is_typed, bad))
         found[column.name] = placed
     return found

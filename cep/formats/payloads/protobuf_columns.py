@@ -39,7 +39,7 @@ _STEPS = 64  # in addition to some for each field: of repeated fields, or in ano
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class WantedField:
     """A scalar field of all messages.
 
     Parameters
@@ -120,7 +120,7 @@ class Columns:
         self.block = Block(records.data)
         self.starts = records.starts
         self.wanted = frozenset(wanted)
-        self.scalars: dict[Path, Column] = {}
+        self.scalars: dict[Path, WantedField] = {}
         self.messages: dict[Path, Mask] = {}
         self.left = np.zeros(self.n, bool)
         self._oneofs: dict[tuple[Path | None, str], I64] = {}
@@ -263,13 +263,13 @@ class Columns:
             case _:
                 return numbers.view(np.int64)
 
-    def _column(self, place: Path, part: FieldDescriptor, values: npt.NDArray[Any] | None) -> Column:
+    def _column(self, place: Path, part: FieldDescriptor, values: npt.NDArray[Any] | None) -> WantedField:
         if place not in self.scalars:
             of_numbers = None if values is None else np.zeros(self.n, values.dtype)
             is_text = values is None
             starts = self.starts.copy() if is_text else self.starts
             lengths = np.zeros(self.n if is_text else 0, np.int64)
-            self.scalars[place] = Column(part, np.zeros(self.n, bool), of_numbers, starts, lengths)
+            self.scalars[place] = WantedField(part, np.zeros(self.n, bool), of_numbers, starts, lengths)
         return self.scalars[place]
 
     def _note_oneof(self, part: FieldDescriptor, path: Path | None, rows: I64) -> None:

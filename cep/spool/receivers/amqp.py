@@ -15,7 +15,7 @@ from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
@@ -297,7 +297,7 @@ class _Connection:
         kept = {name: texts for name, texts in columns.items() if any(text is not None for text in texts)}
         received_us = np.full(len(taken), self.now_us(), np.int64)
         values = [_value(message.body) for message in messages]
-        self.held.offer(Batch(values, received_us, kept), [delivery for delivery, _ in taken])
+        self.held.offer(ReceivedBatch(values, received_us, kept), [delivery for delivery, _ in taken])
 
 
 class _Timer:

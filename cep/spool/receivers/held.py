@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cep.spool.intake import Intake, Outcome
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ RETRY_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _Held(Generic[T]):
-    batch: Batch
+    batch: ReceivedBatch
     what: T
     outcome: Outcome | None = None
     again_at: float = 0.0
@@ -61,7 +61,7 @@ class HeldBatches(Generic[T]):
         """Whether a batch waits for room: nothing more should be offered."""
         return self._is_full
 
-    def offer(self, batch: Batch, what: T) -> None:
+    def offer(self, batch: ReceivedBatch, what: T) -> None:
         """Offer a batch; `what` is what has to be acknowledged."""
         held = _Held(batch, what)
         self._held.append(held)

@@ -29,7 +29,7 @@ from cep.spool.receivers.http_messages import (
     read_body,
     read_head,
 )
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 HEALTH_PATH = "health"
 
@@ -398,7 +398,7 @@ class HttpReceiver:
         given = token.strip().encode("latin-1", "replace")
         return hmac.compare_digest(given, self.settings.token.encode()) and kind.lower() == "bearer"
 
-    def _batch(self, values: list[bytes], head: Head) -> Batch:
+    def _batch(self, values: list[bytes], head: Head) -> ReceivedBatch:
         n = len(values)
         columns: dict[str, list[str | None]] = {"topic": [head.path] * n}
         key = head.headers.get("idempotency-key")
@@ -406,9 +406,9 @@ class HttpReceiver:
             columns["id"] = [key] if n == 1 else [f"{key}/{number}" for number in range(n)]
         for name in self.settings.headers:
             columns[f"header.{name}"] = [head.headers.get(name)] * n
-        return Batch(values, np.full(n, self.now_us(), np.int64), columns)
+        return ReceivedBatch(values, np.full(n, self.now_us(), np.int64), columns)
 
-    async def _offered(self, batch: Batch, intake: Intake) -> Outcome:
+    async def _offered(self, batch: ReceivedBatch, intake: Intake) -> Outcome:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome] = loop.create_future()
 

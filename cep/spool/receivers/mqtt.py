@@ -16,7 +16,7 @@ from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
@@ -137,7 +137,8 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
         received_us = np.full(len(taken), self.now_us(), np.int64)
         numbers = [(message.mid, message.qos) for message in taken]
         held.offer(
-            Batch([bytes(message.payload) for message in taken], received_us, columns), (connection, numbers)
+            ReceivedBatch([bytes(message.payload) for message in taken], received_us, columns),
+            (connection, numbers),
         )
 
     def _settle(

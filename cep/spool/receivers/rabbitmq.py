@@ -12,7 +12,7 @@ from cep.errors import InputError
 from cep.spool.intake import Intake, Outcome
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.protocol import ServerReceiver, ServerSettings
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 _POLL_SECONDS = 0.1
 _CONNECT_SECONDS = 8.0
@@ -109,7 +109,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
             columns[f"header.{name}"] = [_text(each.get(name)) for each in headers]
         kept = {name: texts for name, texts in columns.items() if any(text is not None for text in texts)}
         received_us = np.full(len(taken), self.now_us(), np.int64)
-        held.offer(Batch([body for _, body, *_ in taken], received_us, kept), taken[-1][0])
+        held.offer(ReceivedBatch([body for _, body, *_ in taken], received_us, kept), taken[-1][0])
 
     @staticmethod
     def _settle(channel: Any, held: HeldBatches[int], intake: Intake) -> None:

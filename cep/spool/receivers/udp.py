@@ -18,7 +18,7 @@ from cep.spool.intake import Intake
 from cep.spool.receivers.forms import FORMS
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.sequence import Sequences, json_number
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 
 _POLL_SECONDS = 0.1
 _MOST_DATAGRAMS, _MOST_BYTES = 5_000, 4 << 20
@@ -157,7 +157,7 @@ class UdpReceiver:
                 senders += [sender] * len(events)
         if values:
             received_us = np.full(len(values), self.now_us(), np.int64)
-            held.offer(Batch(values, received_us, {"sender": senders}), None)
+            held.offer(ReceivedBatch(values, received_us, {"sender": senders}), None)
 
     def _count_gaps(self, line: bytes, sender: str, intake: Intake) -> None:
         assert self._number is not None

@@ -14,7 +14,7 @@ from cep.errors import InputError
 from cep.spool.intake import Intake
 from cep.spool.receivers.held import HeldBatches
 from cep.spool.receivers.sequence import Sequences, json_number, number_of
-from cep.spool.segments import MAX_MESSAGE_BYTES, Batch
+from cep.spool.segments import MAX_MESSAGE_BYTES, ReceivedBatch
 
 _POLL_MS = 100
 _POLL_SECONDS = 0.1
@@ -144,7 +144,7 @@ class ZmqReceiver:
         if gaps:
             intake.missed(gaps=gaps)
         received_us = np.full(len(taken), self.now_us(), np.int64)
-        held.offer(Batch([parts[-1] for parts in taken], received_us, {"topic": topics}), None)
+        held.offer(ReceivedBatch([parts[-1] for parts in taken], received_us, {"topic": topics}), None)
 
     def _missing(self, parts: list[bytes], topic: str) -> int:
         """Return how many messages of a topic are missing before this one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cep.output.terminal import match_tables
 from cep.settings import declared
 from cep.settings.declared import Declared
-from spark_runtime.sinks.protocol import Batch, BatchRows, DriverSink, Guarantee, Output
+from spark_runtime.sinks.protocol import BatchRows, DriverSink, Guarantee, MicroBatch, Output
 from spark_runtime.sinks.registry import SinkContext, SinkType
 from spark_runtime.wire.output import MATCH
 
@@ -46,10 +46,10 @@ class ConsoleSink:
     def last(self, run: str) -> None:
         """Return nothing: it cannot tell what it has."""
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Do nothing: what was shown stays."""
 
-    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+    def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Show the first rows."""
         n_wanted = min(self.limit - self.n_shown, rows.n_rows)
         self.n_rows += rows.n_rows
@@ -61,7 +61,7 @@ class ConsoleSink:
             self.context.console.print(shown)
         self.n_shown += n_wanted
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Do nothing: it is shown."""
 
     def close(self) -> None:

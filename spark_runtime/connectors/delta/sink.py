@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cep.errors import InputError
 from cep.write_errors import writing
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
+from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 from spark_runtime.sources.secrets import all_replaced, without_secrets
 from spark_runtime.wire.plan import IDENTITY_DIGITS
 
@@ -76,7 +76,7 @@ class DeltaSink:
         digits = "" if plan is None else f"{plan:0{IDENTITY_DIGITS}x}"
         return Mark(f"the Delta table `{self.path}`", number, digits)
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Find out whether the micro-batch was written."""
         self._rows = None
         known = None if batch.run is None else self.last(batch.run)
@@ -85,12 +85,12 @@ class DeltaSink:
             with self._said():
                 self._table.update_incremental()
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Take the rows, which `commit` writes."""
         if rows.n_rows and not self._is_written:
             self._rows = pa.concat_tables(rows.tables())
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Write the rows and commit them, with the number of the micro-batch; without rows nothing."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 

@@ -21,13 +21,13 @@ from cep.errors import StateError
 from cep.write_errors import writing
 from spark_runtime.connectors.files.writers import FileWriter
 from spark_runtime.sinks.owner import WRITTEN_BY, Owner, plan_of, text_of
-from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output, Rows
+from spark_runtime.sinks.protocol import BatchRows, Guarantee, Mark, MicroBatch, Output, Rows
 
 if TYPE_CHECKING:
     from spark_runtime.storage.checkpoint_files import CheckpointFiles
 
 
-def folder_of(path: str, batch: Batch) -> str:
+def folder_of(path: str, batch: MicroBatch) -> str:
     """Return where the files of a micro-batch are."""
     return f"{path}/batch={batch.name}"
 
@@ -64,13 +64,13 @@ class _Written:
     def require_own(self) -> None:
         """Raise InputError if a batch would replace the result of another pipeline."""
         if self.owner is not None:
-            name = f"batch={Batch(None, 0).name}"
+            name = f"batch={MicroBatch(None, 0).name}"
             text = self._files.read(f"{name}/{WRITTEN_BY}")
             self.owner.require(self.path, self.kind, f"{self.path}/{name}", text)
 
     def mark(self, run: str, number: int) -> Mark:
         """Return what tells a micro-batch."""
-        text = self._files.read(f"batch={Batch(run, number).name}/{WRITTEN_BY}")
+        text = self._files.read(f"batch={MicroBatch(run, number).name}/{WRITTEN_BY}")
         return Mark(f"folder `{self.path}`", number, plan_of(text))
 
     def last(self, run: str) -> Mark | None:
@@ -96,7 +96,7 @@ class _Written:
         self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
         later = [number for number in self._numbers(run) if number > after]
         for number in sorted(later, reverse=True):  # a crash in between leaves no gap
-            self._files.remove(f"batch={Batch(run, number).name}")
+            self._files.remove(f"batch={MicroBatch(run, number).name}")
 
     def _continued(self, run: str) -> _Continued | None:
         """Return from where another run has continued a stream; None: no other has."""
@@ -108,7 +108,7 @@ class _Written:
         ends = [name.removeprefix(before) for name in self._files.names("") if name.startswith(before)]
         return [int(end) for end in ends if end.isdigit()]
 
-    def write(self, batch: Batch, folder: str = "") -> None:
+    def write(self, batch: MicroBatch, folder: str = "") -> None:
         """Say in the folder of a micro-batch who has written it; `folder`: its name until it is whole."""
         text = text_of(batch, self.path, self.kind, self.owner)
         self._files.write(f"{folder or f'batch={batch.name}'}/{WRITTEN_BY}", text)
@@ -147,7 +147,7 @@ class FolderSink:
         with writing(self.path):
             self._written.take_back(run, after, by)
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Remove what was left of the micro-batch."""
         _require_same(self._written, batch)
         hidden = self._hidden(batch)
@@ -155,7 +155,7 @@ class FolderSink:
             with writing(self.path):
                 shutil.rmtree(hidden)
 
-    def write_part(self, batch: Batch, part: str, rows: Rows) -> None:
+    def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
         """Write a file, under its name once it is whole: no attempt of a task is in the way of another."""
         context = TaskContext.get()
         attempt = 0 if context is None else context.taskAttemptId()
@@ -167,7 +167,7 @@ class FolderSink:
             self.writer.write(unfinished, rows)
             unfinished.replace(folder / name)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Let the folder of the micro-batch take the place of what was there.
 
         Without rows there is none, but for the first micro-batch, so that the path exists.
@@ -175,7 +175,7 @@ class FolderSink:
         with writing(self.path):
             self._show(batch)
 
-    def _show(self, batch: Batch) -> None:
+    def _show(self, batch: MicroBatch) -> None:
         hidden, folder = self._hidden(batch), Path(folder_of(self.path, batch))
         if batch.number == 0 and not hidden.exists():
             hidden.mkdir(parents=True)
@@ -191,7 +191,7 @@ class FolderSink:
     def close(self) -> None:
         """Do nothing: each micro-batch is complete by itself."""
 
-    def _hidden(self, batch: Batch) -> Path:
+    def _hidden(self, batch: MicroBatch) -> Path:
         """Return where the files of a micro-batch are until all are whole."""
         return Path(self.path) / f".batch={batch.name}"
 
@@ -230,19 +230,19 @@ class FolderSinkOfSpark:
         """Remove the folders of later micro-batches."""
         self._written.take_back(run, after, by)
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Look whether the micro-batch is there; Spark replaces the folder as it writes."""
         if self._is_near:
             _require_same(self._written, batch)
 
-    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+    def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Let Spark write the rows; without rows only the first micro-batch, so that the path exists."""
         if rows.n_rows or batch.number == 0:
             frame = self.writer.for_spark(rows.frame)
             writer = frame.write.mode("overwrite").format(self.writer.name)
             writer.options(**self.writer.spark_options).save(folder_of(self.path, batch))
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Say who has written the rows, which Spark has committed. Far away, a stream saves that time."""
         if (self._is_near and Path(folder_of(self.path, batch)).exists()) or self.owner is not None:
             self._written.write(batch)
@@ -251,7 +251,7 @@ class FolderSinkOfSpark:
         """Do nothing: each micro-batch is complete by itself."""
 
 
-def _require_same(written: _Written, batch: Batch) -> None:
+def _require_same(written: _Written, batch: MicroBatch) -> None:
     """Raise StateError if the folder has another micro-batch of the same number."""
     if batch.run is not None:
         written.mark(batch.run, batch.number).is_of(batch)

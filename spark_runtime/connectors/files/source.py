@@ -169,7 +169,7 @@ class FolderSource:
 
 
 @dataclass(slots=True)
-class Found:
+class FolderChanges:
     """What a look at the folder gave."""
 
     new: list[Entry] = field(default_factory=list)
@@ -307,9 +307,9 @@ class FolderPlanner:
         is_whole = not self._is_plain_text(entry.name)
         return FileRange(str(self.folder / entry.name), entry.start, entry.end, entry.mtime_ns, is_whole)
 
-    def look(self) -> Found:
+    def look(self) -> FolderChanges:
         """Look at the folder for new and changed files."""
-        found = Found()
+        found = FolderChanges()
         for name, status in sorted(self._files(), key=lambda item: (item[1].st_mtime_ns, item[0])):
             known = self.log.last.get(name)
             if known is None:
@@ -351,7 +351,7 @@ class FolderPlanner:
         end = end_of_last_line(path, start, end)
         return end_of_last_record(path, start, end, quote.encode()) if quote else end
 
-    def _offer(self, name: str, start: int, status: os.stat_result, found: Found) -> None:
+    def _offer(self, name: str, start: int, status: os.stat_result, found: FolderChanges) -> None:
         end = status.st_size
         if self.source.holds_open_lines and self._is_plain_text(name):
             whole = self._end_of_last_record(self.folder / name, start, end)

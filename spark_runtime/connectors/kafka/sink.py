@@ -22,7 +22,7 @@ from cep.errors import InputError
 from cep.rule_set import KIND, RETRACT, REVISION
 from spark_runtime.connectors.kafka.connection import Client, Connection, is_moving, patiently
 from spark_runtime.sinks.json_rows import json_rows, value_texts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
+from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 
 _SECONDS = 60.0
 """How long Kafka may take for a step of a transaction."""
@@ -90,10 +90,10 @@ class TopicSink:
 
     def last(self, run: str) -> Mark | None:
         """Return the number that the last transaction stored, once no transaction is open any more."""
-        self._open(self._name_for(Batch(run, 0)))
+        self._open(self._name_for(MicroBatch(run, 0)))
         return self._stored()
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Give up what an interrupted micro-batch left; find out whether this one was written."""
         from confluent_kafka import KafkaException
 
@@ -128,7 +128,7 @@ class TopicSink:
             return None
         return Mark(f"topic `{self.topic}`", stored.offset - 1, stored.metadata or "")
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Send the rows in a transaction; without rows there is none."""
         if self._is_written or not rows.n_rows:
             return
@@ -189,7 +189,7 @@ class TopicSink:
         else:
             yield from map(_array, zip(*columns, strict=True))
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Commit the transaction, with the number of the micro-batch in it."""
         if not self._is_begun:
             return
@@ -230,7 +230,7 @@ class TopicSink:
             else:
                 return
 
-    def _name_for(self, batch: Batch) -> str:
+    def _name_for(self, batch: MicroBatch) -> str:
         """Return the name of the producer and of its group: the same for all runs of a stream."""
         if batch.run is None:  # a batch has no run before it
             return self._name or f"cep-batch-{uuid.uuid4()}"

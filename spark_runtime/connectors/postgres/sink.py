@@ -13,7 +13,7 @@ from cep.errors import InputError
 from spark_runtime.connectors.postgres.connection import Connection
 from spark_runtime.connectors.postgres.statements import LEDGER, Target, takes
 from spark_runtime.connectors.postgres.values import csv_parts
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Mark, Output
+from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 
 _CHECK_MS = 3_000
 """How long a statement may wait before anything runs."""
@@ -82,7 +82,7 @@ class PostgresSink:
         with self._connected(_CHECK_MS):
             return self._noted(run)
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Give up what an interrupted micro-batch left."""
         from psycopg import Error
 
@@ -96,7 +96,7 @@ class PostgresSink:
                     self.close()
         self._open(_LOCK_MS)
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Put the rows into the table, in a transaction; without rows there is none."""
         if not rows.n_rows:
             return
@@ -111,7 +111,7 @@ class PostgresSink:
                     return
             self._put(rows.tables, has_index=self._has_index)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Commit the transaction, with the number of the micro-batch in it."""
         with self._said():
             self._client.commit()
@@ -128,7 +128,7 @@ class PostgresSink:
     def _ledger_name(self) -> str:
         return f"{self.output.kind} in {self.target.name}"
 
-    def _raising(self, batch: Batch) -> tuple[Any, dict[str, Any]]:
+    def _raising(self, batch: MicroBatch) -> tuple[Any, dict[str, Any]]:
         """Return the statement that notes a micro-batch, and its values."""
         values = {"run": batch.run, "output": self._ledger_name, "batch": batch.number, "plan": batch.plan}
         return self.target.raise_ledger(has_plan=self._has_plan), values
@@ -238,7 +238,7 @@ class PostgresSink:
         from psycopg import errors
 
         try:
-            self._client.execute(*self._raising(Batch("", 0)))
+            self._client.execute(*self._raising(MicroBatch("", 0)))
             self._copy(iter(()), is_staged=False)
             if has_index:
                 self._merge(iter(()))

@@ -10,7 +10,7 @@ from typing import Any
 from cep.errors import InputError
 from spark_runtime.connectors.rabbitmq.connection import Address
 from spark_runtime.sinks.messages import messages
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
+from spark_runtime.sinks.protocol import Collected, Guarantee, MicroBatch, Output
 
 _PERSISTENT = 2
 
@@ -53,7 +53,7 @@ class RabbitSink:
     def last(self, run: str) -> None:
         """Return nothing: it cannot tell what it has."""
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Connect, if a connection is missing or was ended."""
         from pika.exceptions import AMQPError
 
@@ -66,7 +66,7 @@ class RabbitSink:
         if self._connection is None:
             self._open()
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Send the rows; each is on the broker's disk, or an error says that it is not."""
         if not rows.n_rows:
             return
@@ -83,7 +83,7 @@ class RabbitSink:
                 body = message.text.encode()
                 self._channel.basic_publish(self.exchange, self.routing_key, body, properties, mandatory=True)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Do nothing: the broker has confirmed each message."""
 
     def close(self) -> None:

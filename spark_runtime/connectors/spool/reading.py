@@ -22,7 +22,7 @@ from cep.formats.registry import FORMATS
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Stream
 from cep.spool.folder import segment_path
-from cep.spool.segments import Batch, Block, batch_of, blocks, check_header, is_sound, joined
+from cep.spool.segments import Block, ReceivedBatch, batch_of, blocks, check_header, is_sound, joined
 from spark_runtime.event_time.partitions import PER_SOURCE
 
 HEADER = "header."
@@ -126,7 +126,7 @@ class SpoolReading:
         StateError
             It is damaged.
         """
-        found: list[Batch] = []
+        found: list[ReceivedBatch] = []
         first = following = part.first
         n_messages = n_bytes = 0
         at = part.start
@@ -159,13 +159,15 @@ class SpoolReading:
         named = set(self.columns.values())
         return None if "headers" in named else sorted(named - {"received", "number"})
 
-    def _as_messages(self, segment: int, batch: Batch, first: int) -> Messages:
+    def _as_messages(self, segment: int, batch: ReceivedBatch, first: int) -> Messages:
         positions = np.arange(first, first + len(batch), dtype=np.int64)  # blocks follow each other
         columns = {name: _column(what, batch, positions) for name, what in self.columns.items()}
         return Messages(self.origin(segment), batch.values, positions, columns)
 
 
-def _column(what: str, batch: Batch, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+def _column(
+    what: str, batch: ReceivedBatch, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> pa.Array:
     """Return something of messages besides their values: texts, or times in microseconds since 1970."""
     match what:
         case "received":

@@ -15,7 +15,7 @@ from cep.write_errors import writing
 from spark_runtime.connectors.webhook.sending import Refused, Sending
 from spark_runtime.sinks.messages import messages
 from spark_runtime.sinks.owner import WRITTEN_BY, Owner, text_of
-from spark_runtime.sinks.protocol import Batch, Collected, Guarantee, Output
+from spark_runtime.sinks.protocol import Collected, Guarantee, MicroBatch, Output
 from spark_runtime.storage.checkpoint_files import LocalFiles
 
 _SHOWN = 3
@@ -59,18 +59,21 @@ class WebhookSink:
                 probe = folder / f".probe-{os.getpid()}"
                 probe.write_bytes(b"x")
                 probe.unlink()
-                if self.owner is not None and (file := folder / f"batch={Batch(None, 0).name}.json").exists():
+                if (
+                    self.owner is not None
+                    and (file := folder / f"batch={MicroBatch(None, 0).name}.json").exists()
+                ):
                     says = LocalFiles(self.refused_path).read(WRITTEN_BY)
                     self.owner.require(self.refused_path, self.output.kind, str(file), says)
 
     def last(self, run: str) -> None:
         """Return nothing: it cannot tell what it has."""
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Forget what an interrupted micro-batch was told."""
         self._refused = []
 
-    def write_rows(self, batch: Batch, rows: Collected) -> None:
+    def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
         """Send the rows, until each is accepted or refused for good."""
         if not rows.n_rows:
             return
@@ -84,7 +87,7 @@ class WebhookSink:
                 "name a folder for such rows: refused: out/refused",
             )
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Write the rows that were refused for good into a file of the micro-batch, and count them."""
         if not self._refused:
             return

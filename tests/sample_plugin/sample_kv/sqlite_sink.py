@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from cep.settings.settings import Settings
-from spark_runtime.sinks.protocol import Batch, BatchRows, Guarantee, Mark, Output
+from spark_runtime.sinks.protocol import BatchRows, Guarantee, Mark, MicroBatch, Output
 from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
 
 
@@ -60,10 +60,10 @@ class SqliteSink:
             found = database.execute(asked, (self.output.kind, run)).fetchone()
         return None if found is None else Mark(f"file `{self.path}`", *found)
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: MicroBatch) -> None:
         """Do nothing: a transaction that was not committed has left nothing."""
 
-    def write_batch(self, batch: Batch, rows: BatchRows) -> None:
+    def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Write the rows, unless the micro-batch is there already."""
         kind = self.output.kind
         last = None if batch.run is None else self.last(batch.run)
@@ -75,7 +75,7 @@ class SqliteSink:
             database.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", noted)
             database.executemany("INSERT INTO found VALUES (?, ?)", lines)
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: MicroBatch) -> None:
         """Do nothing: the transaction is committed."""
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from cep.spool.folder import segment_path, segments
 from cep.spool.intake import AtLimit, Intake, Room
 from cep.spool.receivers.http import HttpReceiver, HttpSettings
 from cep.spool.receivers.http_messages import MAX_MESSAGES
-from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, joined
+from cep.spool.segments import HEADER_BYTES, ReceivedBatch, batch_of, blocks, joined
 from cep.spool.writer import Limits, writer_at
 from tests.left_out import require
 
@@ -81,12 +81,12 @@ class Spool:
             return found
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> ReceivedBatch:
         found = []
         for segment in segments(self.folder):
             data = segment_path(self.folder, segment).read_bytes()
             found += [batch_of(data, block) for block in blocks(data, HEADER_BYTES, len(data))]
-        return joined(found) if found else Batch([], [])  # type: ignore[arg-type]
+        return joined(found) if found else ReceivedBatch([], [])  # type: ignore[arg-type]
 
     @property
     def values(self) -> list[bytes]:

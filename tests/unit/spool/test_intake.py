@@ -16,7 +16,7 @@ import pytest
 
 from cep.spool.folder import durable, segments
 from cep.spool.intake import AtLimit, Intake, Outcome, Room
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 from cep.spool.writer import Limits, writer_at
 
 
@@ -28,8 +28,8 @@ class Clock:
         return self.seconds
 
 
-def batch(*values: bytes) -> Batch:
-    return Batch(list(values), np.zeros(len(values), np.int64))
+def batch(*values: bytes) -> ReceivedBatch:
+    return ReceivedBatch(list(values), np.zeros(len(values), np.int64))
 
 
 @contextmanager

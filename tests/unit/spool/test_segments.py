@@ -12,7 +12,7 @@ from cep.spool.segments import (
     HEADER_BYTES,
     MAX_BLOCK_BYTES,
     MAX_BLOCK_MESSAGES,
-    Batch,
+    ReceivedBatch,
     batch_of,
     block_of,
     blocks,
@@ -25,8 +25,8 @@ from cep.spool.segments import (
 )
 
 
-def batch(*values: bytes, received_us: int = 5, **columns: list[str | None]) -> Batch:
-    return Batch(list(values), np.full(len(values), received_us, np.int64), columns)
+def batch(*values: bytes, received_us: int = 5, **columns: list[str | None]) -> ReceivedBatch:
+    return ReceivedBatch(list(values), np.full(len(values), received_us, np.int64), columns)
 
 
 def test_messages_come_back_as_they_were() -> None:

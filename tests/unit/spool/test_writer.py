@@ -14,7 +14,7 @@ import pytest
 
 from cep.errors import CepError, InputError, StateError
 from cep.spool.folder import Place, durable, identity, note_reader, readers, segment_path, segments
-from cep.spool.segments import HEADER_BYTES, Batch, batch_of, blocks, is_sound
+from cep.spool.segments import HEADER_BYTES, ReceivedBatch, batch_of, blocks, is_sound
 from cep.spool.writer import DiskFailedError, Limits, SegmentWriter, writer_at
 
 
@@ -26,8 +26,8 @@ class Clock:
         return self.seconds
 
 
-def batch(*values: str) -> Batch:
-    return Batch([value.encode() for value in values], np.zeros(len(values), np.int64))
+def batch(*values: str) -> ReceivedBatch:
+    return ReceivedBatch([value.encode() for value in values], np.zeros(len(values), np.int64))
 
 
 def there(folder: Path) -> list[tuple[int, str]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import assert_never
 
 from cep.compiler.pattern_shape import summary
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.language import ast
 
 
-def check_anchors(pattern: ast.Pattern, report: Report) -> None:
+def check_anchors(pattern: ast.Pattern, report: Reporter) -> None:
     """Report each anchor after which the first event of a match can never be."""
     _check(pattern, report, is_start=True)
 
 
-def _check(pattern: ast.Pattern, report: Report, *, is_start: bool) -> None:
+def _check(pattern: ast.Pattern, report: Reporter, *, is_start: bool) -> None:
     match pattern:
         case ast.Step() | ast.Absence():
             pass
@@ -43,7 +43,7 @@ def _check(pattern: ast.Pattern, report: Report, *, is_start: bool) -> None:
             assert_never(pattern)
 
 
-def check_without(pattern: ast.Pattern, report: Report) -> None:
+def check_without(pattern: ast.Pattern, report: Reporter) -> None:
     """Report each variable that is forbidden in a pattern which takes it."""
     for node in ast.walk(pattern):
         if not isinstance(node, ast.Without):

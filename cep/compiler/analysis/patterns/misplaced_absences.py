@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import assert_never
 
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.language import ast
 from cep.language.printer import print_pattern
 
@@ -20,12 +20,12 @@ _MAX_SHOWN = 80
 """Characters of a pattern that a help shows with its branches in full."""
 
 
-def check_absences(pattern: ast.Pattern, report: Report) -> None:
+def check_absences(pattern: ast.Pattern, report: Reporter) -> None:
     """Report each absence that does not follow something in its own group, or start the pattern."""
     _check(pattern, True, lambda: _ALONE, report)
 
 
-def _check(pattern: ast.Pattern, is_start: bool, instead: Callable[[], str], report: Report) -> None:
+def _check(pattern: ast.Pattern, is_start: bool, instead: Callable[[], str], report: Reporter) -> None:
     """Check `pattern`, which no absence can start. `instead` returns what to write for one."""
     match pattern:
         case ast.Step():
@@ -59,7 +59,7 @@ def _check(pattern: ast.Pattern, is_start: bool, instead: Callable[[], str], rep
 
 
 def _check_each(
-    patterns: Iterable[ast.Pattern], is_start: bool, instead: Callable[[], str], report: Report
+    patterns: Iterable[ast.Pattern], is_start: bool, instead: Callable[[], str], report: Reporter
 ) -> None:
     for pattern in patterns:
         _check(pattern, is_start, instead, report)

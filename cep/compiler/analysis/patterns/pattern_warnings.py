@@ -12,7 +12,7 @@ from cep.compiler.pattern_shape import (
     summary,
     variable_names,
 )
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.language import ast
 from cep.language.printer import print_pattern
 
@@ -20,7 +20,7 @@ _MAX_SHOWN = 40
 """Characters of the body of a loop in a help."""
 
 
-def warn_of_pattern(rule: ast.Rule, role_of: Mapping[str, int], report: Report) -> None:
+def warn_of_pattern(rule: ast.Rule, role_of: Mapping[str, int], report: Reporter) -> None:
     """Report what is odd in the pattern of `rule`; `role_of` has the roles of its variables, if any."""
     written = rule.pattern
     while isinstance(written, ast.Anchored | ast.Without):
@@ -44,7 +44,7 @@ def warn_of_pattern(rule: ast.Rule, role_of: Mapping[str, int], report: Report) 
 
 
 def _check_sequence(
-    sequence: ast.Sequence, rule: ast.Rule, role_of: Mapping[str, int], report: Report
+    sequence: ast.Sequence, rule: ast.Rule, role_of: Mapping[str, int], report: Reporter
 ) -> None:
     for item, after in zip(sequence.items, sequence.items[1:], strict=False):
         node = item.pattern
@@ -81,7 +81,7 @@ def _check_sequence(
             )
 
 
-def _check_guarded_loops(sequence: ast.Sequence, *, is_start: bool, report: Report) -> None:
+def _check_guarded_loops(sequence: ast.Sequence, *, is_start: bool, report: Reporter) -> None:
     """Warn of ``-> !m -> up->{4}``: the absence holds up to the first repetition only."""
     items = sequence.items
     for number, (item, after) in enumerate(pairwise(items)):
@@ -164,7 +164,7 @@ def _after_absence(item: ast.Item, after: ast.Item, items: tuple[ast.Item, ...])
 
 
 def _check_claims(
-    loop: ast.Repetition, after: ast.Pattern, rule: ast.Rule, role_of: Mapping[str, int], report: Report
+    loop: ast.Repetition, after: ast.Pattern, rule: ast.Rule, role_of: Mapping[str, int], report: Reporter
 ) -> None:
     """Warn if a possessive loop claims every event that what follows it can start with."""
     if loop.greed is not ast.Greed.POSSESSIVE or loop.least == loop.most or loop.until is not None:
@@ -195,7 +195,7 @@ def _is_claimed(name: str, claims: set[str], rule: ast.Rule, role_of: Mapping[st
     )
 
 
-def _check_tail(pattern: ast.Pattern, report: Report) -> None:
+def _check_tail(pattern: ast.Pattern, report: Reporter) -> None:
     if not isinstance(pattern, ast.Sequence):
         return
     optional: ast.Pattern | None = None
@@ -222,7 +222,7 @@ def _terms(condition: ast.Expression) -> tuple[ast.Expression, ...]:
     return (condition,)
 
 
-def _warn_of_early_exits(sequence: ast.Sequence, rule: ast.Rule, report: Report) -> None:
+def _warn_of_early_exits(sequence: ast.Sequence, rule: ast.Rule, report: Reporter) -> None:
     """Report conditions after the loops of `sequence` that the end of the loop can be chosen to fit.
 
     A relaxed loop can be left after each of its repetitions. So ``ip = failed.ip`` after ``failed->{3,}``

@@ -6,7 +6,7 @@ from cep.compiler.analysis.patterns.anchors import check_anchors, check_without
 from cep.compiler.analysis.patterns.misplaced_absences import check_absences
 from cep.compiler.analysis.patterns.time_limits import check_times
 from cep.compiler.pattern_shape import count_positions, summary, variable_names
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.language import ast
 
 MAX_VARIABLES = 200
@@ -16,7 +16,7 @@ MAX_POSITIONS = 1_000
 """Positions of a pattern once its bounded loops are unrolled."""
 
 
-def is_sound(rule: ast.Rule, report: Report) -> bool:
+def is_sound(rule: ast.Rule, report: Reporter) -> bool:
     """Return whether the pattern of `rule` is sound; if not, report why."""
     n_before = len(report.problems)
     check_absences(rule.pattern, report)
@@ -30,7 +30,7 @@ def is_sound(rule: ast.Rule, report: Report) -> bool:
     return not report.has_error_since(n_before)
 
 
-def _check_quantifiers(pattern: ast.Pattern, report: Report) -> None:
+def _check_quantifiers(pattern: ast.Pattern, report: Reporter) -> None:
     for node in ast.walk(pattern):
         if not isinstance(node, ast.Repetition):
             continue
@@ -52,7 +52,7 @@ def _check_quantifiers(pattern: ast.Pattern, report: Report) -> None:
             )
 
 
-def _check_size(pattern: ast.Pattern, report: Report) -> None:
+def _check_size(pattern: ast.Pattern, report: Reporter) -> None:
     positions = count_positions(pattern)
     n_variables = len(variable_names(pattern))
     if positions > MAX_POSITIONS:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cep.compiler.pattern_shape import closing_absences, gaps_of, opening_absences
 from cep.compiler.typing.checker import too_long
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.language import ast
 from cep.schema.time_literals import MAX_DURATION_US, print_duration
 
 
-def check_times(rule: ast.Rule, report: Report) -> None:
+def check_times(rule: ast.Rule, report: Reporter) -> None:
     """Report what is wrong with the limits of `rule`'s pattern and window."""
     if rule.window is not None:
         check_window(rule.window, report)
@@ -41,7 +41,7 @@ def has_limits(rule: ast.Rule) -> bool:
     )
 
 
-def check_window(window: ast.Window | ast.EventWindow, report: Report) -> None:
+def check_window(window: ast.Window | ast.EventWindow, report: Reporter) -> None:
     """Report a window that nothing fits into, or that is too long."""
     if isinstance(window, ast.EventWindow):
         if window.count == 0:
@@ -64,7 +64,7 @@ def check_window(window: ast.Window | ast.EventWindow, report: Report) -> None:
         )
 
 
-def _check_absence(absence: ast.Absence, item: ast.Item, index: int, report: Report) -> None:
+def _check_absence(absence: ast.Absence, item: ast.Item, index: int, report: Reporter) -> None:
     if item.gap is not None:
         report(
             "E0321",
@@ -95,7 +95,7 @@ def _check_absence(absence: ast.Absence, item: ast.Item, index: int, report: Rep
         )
 
 
-def _check_gap(gap: ast.Gap, report: Report) -> None:
+def _check_gap(gap: ast.Gap, report: Reporter) -> None:
     if max(gap.first_us, gap.second_us or 0) > MAX_DURATION_US:
         report.add(too_long(report.source, gap.span))
     elif gap.high_us is not None and gap.high_us < gap.low_us:
@@ -111,7 +111,7 @@ def _check_gap(gap: ast.Gap, report: Report) -> None:
         )
 
 
-def _check_end_of_group(body: ast.Pattern, report: Report) -> set[ast.Absence]:
+def _check_end_of_group(body: ast.Pattern, report: Reporter) -> set[ast.Absence]:
     found = closing_absences(body)
     for absence in found:
         report(
@@ -124,7 +124,7 @@ def _check_end_of_group(body: ast.Pattern, report: Report) -> set[ast.Absence]:
     return set(found)
 
 
-def _check_open_absences(pattern: ast.Pattern, in_groups: set[ast.Absence], report: Report) -> None:
+def _check_open_absences(pattern: ast.Pattern, in_groups: set[ast.Absence], report: Reporter) -> None:
     """Without a window an absence at either end needs a time of its own."""
     for absence in closing_absences(pattern):
         if absence not in in_groups:
@@ -147,7 +147,7 @@ def _check_open_absences(pattern: ast.Pattern, in_groups: set[ast.Absence], repo
             )
 
 
-def _warn_of_idle_limits(pattern: ast.Pattern, window: ast.Window, report: Report) -> None:
+def _warn_of_idle_limits(pattern: ast.Pattern, window: ast.Window, report: Reporter) -> None:
     """Warn of limits that the rule's window makes pointless, or that make a match impossible."""
     span_us = window.length_us - (not window.inclusive)
     opening = opening_absences(pattern)

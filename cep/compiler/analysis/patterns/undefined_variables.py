@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from cep.compiler.pattern_shape import variable_places
 from cep.diagnostics.diagnostic import suggestion
-from cep.diagnostics.report import Report
+from cep.diagnostics.report import Reporter
 from cep.errors import Span
 from cep.language import ast
 from cep.language.expressions import parts_of
@@ -22,7 +22,7 @@ _MAX_COMPARED = 10
 """Variables without a definition up to which their names are compared with the others."""
 
 
-def warn_of_undefined(rule: ast.Rule, report: Report) -> None:
+def warn_of_undefined(rule: ast.Rule, report: Reporter) -> None:
     """Report the variables of `rule` that have no definition and that nothing else names."""
     defined = {definition.variable.text for definition in rule.definitions}
     mentioned = defined | set(_mentioned(rule))

@@ -12,7 +12,7 @@ from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import as_double, bits_of
 from cep.engine.windows.kernels.frames import sort_key
-from cep.engine.windows.kernels.layout import Batch, Frames, Ring
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Ring
 
 # Rows of the room of `percentile_windows`.
 _SORT, _ENTRY, _RANK, _TREE, _OTHER_SORT, _OTHER_ENTRY = range(6)
@@ -21,7 +21,7 @@ N_ROOM = 6
 
 @kernel
 def extreme_windows(
-    ring: Ring, batch: Batch, frames: Frames, queue: I64, function: int, out: I64, known: U8, keys: I64
+    ring: Ring, batch: KeyedBatch, frames: Frames, queue: I64, function: int, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the least or the greatest value of each window; of equal ones the first.
 
@@ -73,7 +73,7 @@ def extreme_windows(
 
 @kernel
 def window_places(
-    batch: Batch, frames: Frames, function: int, n_back: int, out: I64, known: U8, keys: I64
+    batch: KeyedBatch, frames: Frames, function: int, n_back: int, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the value of one event of each window.
 
@@ -159,7 +159,7 @@ def _as_number(value: int, is_double: bool) -> float:
 
 @kernel
 def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what is asked
-    ring: Ring, batch: Batch, frames: Frames, room: I64, part: float, out: I64, known: U8, keys: I64
+    ring: Ring, batch: KeyedBatch, frames: Frames, room: I64, part: float, out: I64, known: U8, keys: I64
 ) -> None:
     """Write the value that `part` of each window is below, between two values on the line between them.
 

@@ -7,7 +7,7 @@ import numpy as np
 from cep.arrays import I64
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
-from cep.engine.windows.kernels.layout import Batch, Frames, Reads, Ring
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Reads, Ring
 from cep.jit.memory import prefetch
 
 AHEAD = 12
@@ -229,7 +229,7 @@ def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> N
 
 @kernel
 def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
-    ring: Ring, batch: Batch, reads: Reads, frames: Frames, first_key: int, last_key: int
+    ring: Ring, batch: KeyedBatch, reads: Reads, frames: Frames, first_key: int, last_key: int
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.
 

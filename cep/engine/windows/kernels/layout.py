@@ -49,7 +49,7 @@ class Ring(NamedTuple):
     meta: I64  # (1,) rows of `entries` that were given to a key
 
 
-class Batch(NamedTuple):
+class KeyedBatch(NamedTuple):
     """The events of a batch, in order."""
 
     time_us: I64  # (n,) microseconds since 1970

@@ -23,7 +23,7 @@ from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import carry_over
 from cep.engine.windows.kernels.frames import AHEAD, counts
-from cep.engine.windows.kernels.layout import Batch, Reads, Results, Ring, Sums
+from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Results, Ring, Sums
 from cep.engine.windows.kernels.sums import add_value, add_within, clear_sums, reads_double, write_results
 from cep.jit.memory import prefetch
 
@@ -322,7 +322,7 @@ def _has_room(ring: Ring, slot: int) -> bool:
 
 
 @inlined
-def _fetch_ahead(ring: Ring, batch: Batch, key: int) -> None:
+def _fetch_ahead(ring: Ring, batch: KeyedBatch, key: int) -> None:
     """Fetch what the next keys kept."""
     slots = ring.keys
     if key + 2 * AHEAD < batch.slots.shape[0]:
@@ -334,7 +334,14 @@ def _fetch_ahead(ring: Ring, batch: Batch, key: int) -> None:
 
 @kernel
 def pane_windows(
-    ring: Ring, batch: Batch, reads: Reads, sums: PaneSums, functions: I64, out: I64, known: U8, keys: I64
+    ring: Ring,
+    batch: KeyedBatch,
+    reads: Reads,
+    sums: PaneSums,
+    functions: I64,
+    out: I64,
+    known: U8,
+    keys: I64,
 ) -> None:
     """Write what is computed of the sums of windows that move in steps, and keep their panes.
 

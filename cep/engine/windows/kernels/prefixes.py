@@ -17,7 +17,7 @@ from cep.arrays import I64, U8
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import bit_length, bits_of, halves_of, leading_of, power_of_two, scaled
-from cep.engine.windows.kernels.layout import Batch, Frames, Results, Ring, Sums
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Results, Ring, Sums
 from cep.engine.windows.kernels.sums import OF_TOTALS, clear_sums, load_sums, root_of, store_sums
 from cep.jit.wide import add_square, less, spread
 
@@ -171,7 +171,9 @@ def _write_sums(
 
 
 @inlined
-def _begin_sums(ring: Ring, batch: Batch, frames: Frames, sums: Sums, halves: Halves, least: int) -> bool:
+def _begin_sums(
+    ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, halves: Halves, least: int
+) -> bool:
     """Write the sums that begin with the block; return whether what each key kept has halves.
 
     The words of what was kept become the numbers of its values. `least`: the exponent of the unit.
@@ -198,7 +200,14 @@ def _begin_sums(ring: Ring, batch: Batch, frames: Frames, sums: Sums, halves: Ha
 
 @kernel
 def sum_by_prefixes(
-    ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, prefixes: I64
+    ring: Ring,
+    batch: KeyedBatch,
+    frames: Frames,
+    sums: Sums,
+    functions: I64,
+    out: I64,
+    known: U8,
+    prefixes: I64,
 ) -> bool:
     """Write sums and averages of windows.
 
@@ -266,7 +275,7 @@ def sum_by_prefixes(
 
 @kernel
 def spread_by_prefixes(
-    ring: Ring, batch: Batch, frames: Frames, functions: I64, out: I64, known: U8, prefixes: I64
+    ring: Ring, batch: KeyedBatch, frames: Frames, functions: I64, out: I64, known: U8, prefixes: I64
 ) -> bool:
     """Write variances and standard deviations of windows that slide, as `sum_by_prefixes` writes sums.
 

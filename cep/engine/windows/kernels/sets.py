@@ -8,7 +8,7 @@ from cep.arrays import I64, U8
 from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.frames import make_segment, window_start
-from cep.engine.windows.kernels.layout import Batch, Frames, Reads, Ring
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Reads, Ring
 
 _NAN = 0x7FF8 << 48
 _MAGNITUDE = (1 << 63) - 1
@@ -76,7 +76,7 @@ def _keep_values(ring: Ring, frames: Frames, slot: int, low: int, size: int, n_d
 
 @kernel
 def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in `frame_events`
-    ring: Ring, batch: Batch, reads: Reads, frames: Frames, table: I64, out: I64, known: U8, keys: I64
+    ring: Ring, batch: KeyedBatch, reads: Reads, frames: Frames, table: I64, out: I64, known: U8, keys: I64
 ) -> None:
     """Write how many values each window has, and whether the value of its event is one of them.
 

@@ -14,7 +14,7 @@ from cep.engine.windows.kernels import layout as at
 from cep.engine.windows.kernels.compiled import inlined, kernel
 from cep.engine.windows.kernels.exact import bit_length, bits_of, halves_of, power_of_two
 from cep.engine.windows.kernels.frames import counts
-from cep.engine.windows.kernels.layout import Batch, Reads, Results, Ring
+from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Results, Ring
 from cep.jit.memory import prefetch
 
 # More columns of `Ring.keys`. BASE: where the room of the key begins, before START. UPPER, LOWER: the halves
@@ -157,7 +157,7 @@ def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
 
 @inlined
 def _begin_key(
-    ring: Ring, batch: Batch, reads: Reads, key: int, batch_least: int, batch_greatest: int
+    ring: Ring, batch: KeyedBatch, reads: Reads, key: int, batch_least: int, batch_greatest: int
 ) -> bool:
     """Let a key have no entries before its first event, and a unit for its numbers; return if there is one.
 
@@ -225,7 +225,7 @@ def _write_results(results: Results, place: int, n: int, upper: int, lower: int,
 
 
 @inlined
-def _slide_key(ring: Ring, batch: Batch, reads: Reads, results: Results, key: int) -> None:
+def _slide_key(ring: Ring, batch: KeyedBatch, reads: Reads, results: Results, key: int) -> None:
     """Write the columns of the events of a key, and keep what later events may see; there is room."""
     span, is_previous = ring.spec[at.SPAN], ring.spec[at.PREVIOUS] != 0
     is_events, is_double = ring.spec[at.FRAME] == at.EVENTS, results.is_double
@@ -267,7 +267,7 @@ def _slide_key(ring: Ring, batch: Batch, reads: Reads, results: Results, key: in
 
 @kernel
 def slide_windows(
-    ring: Ring, batch: Batch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
+    ring: Ring, batch: KeyedBatch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
 ) -> int:
     """Write counts, sums and averages of windows that slide, and keep what later events may see.
 

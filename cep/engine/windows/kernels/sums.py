@@ -23,7 +23,7 @@ from cep.engine.windows.kernels.exact import (
     total,
 )
 from cep.engine.windows.kernels.frames import make_segment
-from cep.engine.windows.kernels.layout import Batch, Frames, Results, Ring, Sums
+from cep.engine.windows.kernels.layout import Frames, KeyedBatch, Results, Ring, Sums
 
 NUMBER, CHUNKS, SPECIAL, OF_TOTALS, OF_SQUARES = 0, 1, 2, 16, 256
 """Words of the entries that sums are kept as. Chunk k of the sum is OF_TOTALS + k."""
@@ -356,7 +356,7 @@ def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: in
 
 @kernel
 def sum_windows(
-    ring: Ring, batch: Batch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
+    ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
     """Write what is computed of the sums of windows.
 

@@ -58,7 +58,7 @@ _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FieldPlan:
     """What the kernel looks for, for one stream: `Names` and `Columns` without what changes."""
 
     text: U8
@@ -81,7 +81,7 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def plan_of(stream: Stream) -> Plan | None:
+def plan_of(stream: Stream) -> FieldPlan | None:
     """Return the plan for a stream; None: the kernel does not read its lines."""
     names: dict[tuple[int, str], int] = {}  # object, name -> column, or -1 - object
     enclosing = [OUTSIDE]
@@ -109,7 +109,7 @@ def plan_of(stream: Stream) -> Plan | None:
     kinds = [_kind(field) for field in stream.fields]
     ranges = [_range(field) for field in stream.fields]
     is_text = np.array(kinds) == TEXT
-    return Plan(
+    return FieldPlan(
         text=np.frombuffer(b"".join(texts) or b"\0", np.uint8),
         ptr=np.cumsum([0, *map(len, texts)]),
         inside=np.array([inside for inside, _, _ in spellings], np.int64),
@@ -174,7 +174,7 @@ def compile_kernel() -> None:
     _read(Lines(data, np.array([0]), np.array([2])), stream, plan)
 
 
-def plain_events(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
+def plain_events(lines: Lines, stream: Stream, plan: FieldPlan) -> tuple[pa.Table, I64, I64]:
     """Return the events of plain lines, the line of each, and all other lines.
 
     Returns
@@ -198,7 +198,7 @@ def plain_events(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I6
     return events, rows, others
 
 
-def _read(lines: Lines, stream: Stream, plan: Plan) -> tuple[pa.Table, I64, I64]:
+def _read(lines: Lines, stream: Stream, plan: FieldPlan) -> tuple[pa.Table, I64, I64]:
     n, n_columns = len(lines), len(plan.kind)
     n_bytes = int(lines.ends[-1] - lines.starts[0]) if n else 0
     if n_bytes > _MOST_BYTES:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cep.compiler.typing.functions import FUNCTION_NAMES, SIGNATURES, SYNONYMS
-from cep.engine.prepare.predicates import Batch, evaluate
+from cep.engine.prepare.predicates import Vectors, evaluate
 from cep.expression import FUNCTIONS, Column, Expression, Type
 from cep.schema.arrow_types import ARROW_TYPES
 from tests.function_calls import CLOSE, EXACT, Shape, call, constant
@@ -72,7 +72,7 @@ def test_engine_and_oracle_compute_each_function(name: str) -> None:
     for shape in shapes:
         args, columns = arguments(shape, Random(1))
         expression, table = call(shape, args), pa.table(columns)
-        found = evaluate(expression, Batch(table)).to_arrow().to_pylist()
+        found = evaluate(expression, Vectors(table)).to_arrow().to_pylist()
         expected = [evaluate_slowly(expression, row, {}) for row in table.to_pylist()]
         assert all(map(is_same, found, expected)), (shape, found, expected)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cep.engine.prepare.predicates import Batch, evaluate
+from cep.engine.prepare.predicates import Vectors, evaluate
 from cep.expression import FUNCTIONS, Call, Column, Expression, Type
 from cep.schema.arrow_types import ARROW_TYPES
 from tests.function_calls import CLOSE, EXACT, Shape, call, constant
@@ -66,7 +66,7 @@ def test_a_function_has_the_value_that_the_oracle_gives(shape: Shape) -> None:
                 Column(f"c{n_columns}", kind) if isinstance(kind, Type) else constant(kind, Random(seed))
             )
         expression = call(shape, args)
-        found = evaluate(expression, Batch(table)).to_arrow().to_pylist()
+        found = evaluate(expression, Vectors(table)).to_arrow().to_pylist()
         for value, event in zip(found, table.to_pylist(), strict=True):
             expected = evaluate_slowly(expression, event, {})
             if shape in CLOSE and None not in (value, expected):
@@ -103,7 +103,7 @@ def test_a_distance_is_that_on_a_sphere_of_the_mean_radius(
     columns = [Column(f"c{at}", Type.DOUBLE) for at in range(4)]
     table = pa.table({f"c{at}": pa.array([value], pa.float64()) for at, value in enumerate(degrees)})
     expression = Call("distance_km", tuple(columns), Type.DOUBLE)
-    (found,) = evaluate(expression, Batch(table)).to_arrow().to_pylist()
+    (found,) = evaluate(expression, Vectors(table)).to_arrow().to_pylist()
     if km is None:
         assert found is None
     else:
@@ -114,7 +114,7 @@ def test_a_distance_is_that_on_a_sphere_of_the_mean_radius(
 def test_functions_of_angles_do_not_tell_zeros_apart() -> None:
     zeros = pa.table({"y": pa.array([0.0, -0.0, 0.0, -0.0]), "x": pa.array([-1.0, -1.0, -0.0, -0.0])})
     angle = Call("atan2", (Column("y", Type.DOUBLE), Column("x", Type.DOUBLE)), Type.DOUBLE)
-    assert evaluate(angle, Batch(zeros)).to_arrow().to_pylist() == [math.pi, math.pi, 0.0, 0.0]
+    assert evaluate(angle, Vectors(zeros)).to_arrow().to_pylist() == [math.pi, math.pi, 0.0, 0.0]
 
 
 def test_every_function_of_text_numbers_and_time_is_compared() -> None:

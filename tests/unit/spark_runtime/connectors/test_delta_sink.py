@@ -10,7 +10,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from cep.errors import InputError
 from spark_runtime.connectors.delta.settings import DeltaSpec
-from spark_runtime.sinks.protocol import Batch, Guarantee, TableSink
+from spark_runtime.sinks.protocol import Guarantee, MicroBatch, TableSink
 from spark_runtime.wire.output import DEAD, LATE, MATCH
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, tell_what_they_have, write
 
@@ -31,7 +31,7 @@ def there(place: Path, kind: str) -> list[int]:
     return sorted(rows(place, kind).column("position" if kind == DEAD else "id").to_pylist())
 
 
-def put(sink: TableSink, kind: str, batch: Batch, ids: list[int]) -> None:
+def put(sink: TableSink, kind: str, batch: MicroBatch, ids: list[int]) -> None:
     sink.begin(batch)
     write(None, sink, kind, batch, ids)
     sink.commit(batch)
@@ -43,7 +43,7 @@ def test_what_was_committed_is_there(tmp_path: Path, kind: str) -> None:
     assert isinstance(sink, TableSink)
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
     for number, ids in enumerate(([1, 2, 3], [], [4])):
-        put(sink, kind, Batch("run", number), ids)
+        put(sink, kind, MicroBatch("run", number), ids)
     sink.close()
     assert there(tmp_path / "t", kind) == [1, 2, 3, 4]
     assert rows(tmp_path / "t", kind).schema.equals(OUTPUTS[kind].schema)
@@ -55,7 +55,7 @@ def test_what_was_committed_is_there(tmp_path: Path, kind: str) -> None:
 def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
     tmp_path: Path, kind: str, is_written: bool, is_committed: bool
 ) -> None:
-    sink, batch = opened(tmp_path / "t", kind), Batch("run", 1)
+    sink, batch = opened(tmp_path / "t", kind), MicroBatch("run", 1)
     sink.begin(batch)
     if is_written:
         write(None, sink, kind, batch, [1, 2, 3])
@@ -63,17 +63,17 @@ def test_a_micro_batch_that_comes_again_after_a_crash_is_there_once(
         sink.commit(batch)
     again = opened(tmp_path / "t", kind)
     put(again, kind, batch, [3, 2, 1])
-    put(again, kind, Batch("run", 2), [4])
+    put(again, kind, MicroBatch("run", 2), [4])
     assert there(tmp_path / "t", kind) == [1, 2, 3, 4]
 
 
 def test_a_run_that_was_taken_for_dead_writes_nothing_twice(tmp_path: Path) -> None:
     zombie, sink = (opened(tmp_path / "t", DEAD) for _ in range(2))
-    zombie.begin(Batch("run", 0))
-    write(None, zombie, DEAD, Batch("run", 0), [1])
-    put(sink, DEAD, Batch("run", 0), [1])
+    zombie.begin(MicroBatch("run", 0))
+    write(None, zombie, DEAD, MicroBatch("run", 0), [1])
+    put(sink, DEAD, MicroBatch("run", 0), [1])
     with pytest.raises(InputError, match="E0879"):
-        zombie.commit(Batch("run", 0))
+        zombie.commit(MicroBatch("run", 0))
     assert there(tmp_path / "t", DEAD) == [1]
 
 
@@ -84,29 +84,29 @@ def test_what_it_has_of_a_stream_is_told(tmp_path: Path, kind: str) -> None:
 
 def test_streams_and_outputs_do_not_meet_in_one_table(tmp_path: Path) -> None:
     for run, ids in (("a", [1]), ("b", [2])):
-        put(opened(tmp_path / "t", DEAD), DEAD, Batch(run, 0), ids)
+        put(opened(tmp_path / "t", DEAD), DEAD, MicroBatch(run, 0), ids)
     for _ in range(2):  # each batch writes what it finds
-        put(opened(tmp_path / "t", DEAD), DEAD, Batch(None, 0), [3])
+        put(opened(tmp_path / "t", DEAD), DEAD, MicroBatch(None, 0), [3])
     assert there(tmp_path / "t", DEAD) == [1, 2, 3, 3]
 
 
 def test_files_are_parted_and_columns_of_yours_are_null(tmp_path: Path) -> None:
     more = OUTPUTS[MATCH].schema.append(pa.field("note", pa.string()))
     DeltaTable.create(tmp_path / "t", Schema.from_arrow(more), partition_by=["k"])
-    put(opened(tmp_path / "t", MATCH, partition_by=("k",)), MATCH, Batch("run", 0), [1])
+    put(opened(tmp_path / "t", MATCH, partition_by=("k",)), MATCH, MicroBatch("run", 0), [1])
     assert rows(tmp_path / "t", MATCH).select(["id", "note"]).to_pylist() == [{"id": 1, "note": None}]
     assert (tmp_path / "t" / "k=k").is_dir()
 
 
 def test_others_may_write_the_table_meanwhile(tmp_path: Path) -> None:
     sink = opened(tmp_path / "t", DEAD)
-    sink.begin(Batch("run", 0))
-    write(None, sink, DEAD, Batch("run", 0), [1])
+    sink.begin(MicroBatch("run", 0))
+    write(None, sink, DEAD, MicroBatch("run", 0), [1])
     other = pa.Table.from_pylist(
         [{"reason": "r", "source": "s", "position": 9, "raw": None}], OUTPUTS[DEAD].schema
     )
     write_deltalake(tmp_path / "t", other, mode="append")
-    sink.commit(Batch("run", 0))
+    sink.commit(MicroBatch("run", 0))
     assert there(tmp_path / "t", DEAD) == [1, 9]
 
 

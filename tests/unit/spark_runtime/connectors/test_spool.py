@@ -17,7 +17,7 @@ from cep.errors import CepError
 from cep.formats.ahead import AheadGuard
 from cep.schema.stream import Field, Stream
 from cep.spool.folder import Place, durable, durable_bytes, readers, segment_path, segments
-from cep.spool.segments import HEADER_BYTES, Batch
+from cep.spool.segments import HEADER_BYTES, ReceivedBatch
 from cep.spool.writer import Limits, SegmentWriter, writer_at
 from spark_runtime.connectors.spool import planner as planner_module
 from spark_runtime.connectors.spool.planner import SpoolPlanner
@@ -41,7 +41,9 @@ def event(number: int) -> bytes:
 
 
 def append(writer: SegmentWriter, numbers: Sequence[int]) -> None:
-    writer.append([Batch([event(number) for number in numbers], np.full(len(numbers), START_US, np.int64))])
+    writer.append(
+        [ReceivedBatch([event(number) for number in numbers], np.full(len(numbers), START_US, np.int64))]
+    )
 
 
 def reading(folder: Path) -> SpoolReading:
@@ -259,8 +261,8 @@ def test_metadata_become_columns(tmp_path: Path) -> None:
         "header.y": ["2", None],
     }
     with written(tmp_path) as writer:
-        writer.append([Batch([b'{"id": 1}'], np.array([START_US]))])
-        writer.append([Batch([b'{"id": 2}', b'{"id": 3}'], np.array([START_US, START_US]), texts)])
+        writer.append([ReceivedBatch([b'{"id": 1}'], np.array([START_US]))])
+        writer.append([ReceivedBatch([b'{"id": 2}', b'{"id": 3}'], np.array([START_US, START_US]), texts)])
         rows, dead = [], []
         for _, part in source.everything():
             for chunk in source.read(part, AheadGuard(STREAM.max_ahead_us), Counts()):

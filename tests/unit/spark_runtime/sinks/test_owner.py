@@ -13,11 +13,11 @@ from spark_runtime.connectors.files.sink import FolderSink
 from spark_runtime.connectors.files.sink_settings import FilesSpec
 from spark_runtime.connectors.files.writers import CsvWriter, JsonWriter
 from spark_runtime.sinks.owner import Owner
-from spark_runtime.sinks.protocol import Batch
+from spark_runtime.sinks.protocol import MicroBatch
 from spark_runtime.wire.output import DEAD, LATE
 from tests.spark.test_sink_contract import CONTEXT, OUTPUTS, found, in_csv, in_json
 
-ALL = Batch(None, 0)
+ALL = MicroBatch(None, 0)
 
 
 def put(folder: Path, owner: Owner | None, ids: list[int], kind: str = DEAD) -> None:
@@ -87,7 +87,7 @@ def test_streams_do_not_meet_a_batch(tmp_path: Path) -> None:
     put(tmp_path, owner(tmp_path), [1])
     sink = FilesSpec(f"{tmp_path}/out", CsvWriter()).open(OUTPUTS[DEAD], CONTEXT)
     sink.check()
-    sink.begin(Batch("run", 0))
-    sink.commit(Batch("run", 0))
+    sink.begin(MicroBatch("run", 0))
+    sink.commit(MicroBatch("run", 0))
     assert in_csv(DEAD, tmp_path / "out") == []
     assert in_json(DEAD, tmp_path / "out" / "batch=all") == [1]

@@ -22,7 +22,7 @@ from cep.formats.files import Reading
 from cep.formats.intake import count_chunk
 from cep.formats.registry import FORMATS
 from cep.schema.stream import Field, Stream
-from cep.spool.segments import Batch
+from cep.spool.segments import ReceivedBatch
 from cep.spool.writer import Limits, writer_at
 from spark_runtime.connectors.files.source import FolderSource
 from spark_runtime.connectors.spool.reading import SpoolReading
@@ -73,7 +73,7 @@ def spool(place: Path) -> Source:
         for number in range(6):
             rows = [{"id": 2 * number + i, "ts": (START + timedelta(seconds=i)).isoformat()} for i in (0, 1)]
             values = [*(json.dumps(row).encode() for row in rows), b"no event"]
-            writer.append([Batch(values, np.zeros(3, np.int64))])
+            writer.append([ReceivedBatch(values, np.zeros(3, np.int64))])
             if number % 2:
                 writer.roll()
     return SpoolSource(
