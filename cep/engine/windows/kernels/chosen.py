@@ -29,7 +29,7 @@ def extreme_windows(
     ----------
     ring : Ring
         Which window.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     frames : Frames
         Their windows.
@@ -79,7 +79,7 @@ def window_places(
 
     Parameters
     ----------
-    batch : Batch
+    batch : KeyedBatch
         The events.
     frames : Frames
         Their windows.
@@ -167,7 +167,7 @@ def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what i
     ----------
     ring : Ring
         Which window.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     frames : Frames
         Their windows.

@@ -239,7 +239,7 @@ def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
     ----------
     ring : Ring
         What earlier events left; there is room for all that is kept.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     reads : Reads
         What the window reads of them.

@@ -349,7 +349,7 @@ def pane_windows(
     ----------
     ring : Ring
         What earlier events left; changed.
-    batch : Batch
+    batch : KeyedBatch
         The events. Their times are the begins of their panes.
     reads : Reads
         What the window reads of them.

@@ -216,7 +216,7 @@ def sum_by_prefixes(
     ring : Ring
         What earlier events left. If it keeps sums, they are written; for each key there is room for
         MOST_OF_HALVES entries. Windows have no NULL.
-    batch : Batch
+    batch : KeyedBatch
         The events of the keys in `frames` only.
     frames : Frames
         Their windows. The words of what was kept are overwritten.
@@ -283,7 +283,7 @@ def spread_by_prefixes(
     ----------
     ring : Ring
         What earlier events left: the whole windows. They have no NULL.
-    batch : Batch
+    batch : KeyedBatch
         The events of the keys in `frames` only.
     frames : Frames
         Their windows.

@@ -84,7 +84,7 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
     ----------
     ring : Ring
         What earlier events left; there is room for all that is kept.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     reads : Reads
         What the window reads of them.

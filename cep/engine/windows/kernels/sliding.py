@@ -275,7 +275,7 @@ def slide_windows(
     ----------
     ring : Ring
         What earlier events left: the whole windows. Its keys have `SLIDING_WIDTH` columns.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     reads : Reads
         What the window reads of them.

@@ -364,7 +364,7 @@ def sum_windows(
     ----------
     ring : Ring
         What earlier events left. If it keeps sums, they are written.
-    batch : Batch
+    batch : KeyedBatch
         The events.
     frames : Frames
         Their windows.
