@@ -564,6 +564,38 @@ def test_the_installed_command_runs_in_a_process_of_its_own_without_pandas(folde
     assert (done.returncode, len(matches(done.stdout))) == (0, 2), done.stderr
 
 
+NOT_NEEDED = (
+    "numba", "pandas", "pyspark", "py4j", "networkx", "rich", "dateutil", "numpy.testing", "pyarrow.parquet",
+    "pyarrow.dataset", "pyarrow.fs", "spark_runtime", "cep.explain", "cep.formats.parquet_rows",
+    "cep.formats.payloads", "cep.engine.windows", "cep.engine.window_rules", "cep.spool.receivers",
+    "cep.jit.numba_compiler", "cep.language.other_languages",
+)  # fmt: skip
+OF_NUMBA_IN_C = {"numba._dynfunc", "numba._helperlib"}
+
+
+def test_a_match_over_ten_events_loads_and_starts_nothing_that_it_does_not_need(folder: Path) -> None:
+    Path("ten.jsonl").write_text("".join(json.dumps(EVENTS[n % 4]) + "\n" for n in range(10)))
+    code = (
+        "import sys; from cep.__main__ import start\n"
+        "sys.argv[1:] = ['match', '.', '-i', 'ten.jsonl', '-o', 'out.jsonl']\n"
+        "try: start()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "import gc, json, os\n"
+        "print(json.dumps([*sys.modules])); print(gc.get_threshold()[0], os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.split()[:2]) == (0, ["events", "10"]), done.stderr
+    loaded, process = done.stdout.splitlines()
+    names = [name for name in json.loads(loaded) if name not in OF_NUMBA_IN_C]
+    prefixes = {".".join(name.split(".")[:n]) for name in names for n in (1, 2, 3)}
+    assert sorted(prefixes & set(NOT_NEEDED)) == []
+    assert process == "100000 1"
+
+
 def test_help_loads_no_heavy_package() -> None:
     code = (
         "import sys; from click.testing import CliRunner; import cep.commands.cli\n"
