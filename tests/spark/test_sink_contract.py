@@ -344,6 +344,19 @@ def test_a_crash_while_micro_batches_are_taken_back_leaves_none_of_the_run_befor
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [f"batch={RUN}-2"]
 
 
+def test_a_damaged_note_of_a_continued_stream_is_an_error_that_names_it(tmp_path: Path) -> None:
+    sink = FilesSpec(f"{tmp_path}/out", JsonWriter()).open(OUTPUTS[DEAD], CONTEXT)
+    assert isinstance(sink, FolderSink)
+    (tmp_path / "out").mkdir()
+    for text in ('{"after": 3', '{"after": 3}', "[3]"):
+        (tmp_path / "out" / f".continued-{RUN}").write_text(text)
+        with pytest.raises(
+            StateError, match=f"out/.continued-{RUN}`, which names the run .* is damaged"
+        ) as caught:
+            sink.last(RUN)
+        assert caught.value.code == "E0849"
+
+
 def test_a_folder_that_only_spark_reaches_tells_numbers(spark: SparkSession, tmp_path: Path) -> None:
     sink = FilesSpec(f"file://{tmp_path}/out", ParquetWriter()).open(OUTPUTS[DEAD], CONTEXT)
     assert isinstance(sink, FolderSinkOfSpark)

@@ -101,7 +101,14 @@ class _Written:
     def _continued(self, run: str) -> _Continued | None:
         """Return from where another run has continued a stream; None: no other has."""
         text = self._files.read(_NOTE.format(run))
-        return _Continued(**json.loads(text)) if text else None
+        try:
+            return _Continued(**json.loads(text)) if text else None
+        except (ValueError, TypeError) as error:
+            raise StateError(
+                "E0849",
+                f"`{self.path}/{_NOTE.format(run)}`, which names the run that continued it, is damaged",
+                "restore the file, or start a new stream: another checkpoint, another folder",
+            ) from error
 
     def _numbers(self, run: str) -> list[int]:
         before = f"batch={run}-"

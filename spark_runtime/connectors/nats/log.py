@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cep.errors import InputError
-from cep.packages import is_installed
+from cep.packages import is_installed, not_installed
 from spark_runtime.connectors.message_logs.event_loop import EventLoop, keep_quiet
 from spark_runtime.connectors.message_logs.log import (
     HEADER,
@@ -363,6 +363,8 @@ async def connected(log: NatsLog, noted: Any) -> Any:
     ------
     InputError
         A variable of the environment is missing (E0853), or a file of TLS is wrong (E0883).
+    SetupError
+        The package that reads `credentials` is missing (E0683).
     """
     from nats.aio.client import Client
 
@@ -393,14 +395,12 @@ async def connected(log: NatsLog, noted: Any) -> Any:
 
 
 def _credentials(options: Options) -> str | None:
-    """Return the file of credentials; raises InputError if it or what reads it is missing."""
+    """Return the file of credentials; raises InputError or SetupError if it or what reads it is missing."""
     file = options.value("credentials")
     if file is not None and not Path(file).is_file():
         raise InputError("E0883", f"there is no file `{file}`", "correct `credentials`")
     if file is not None and not is_installed("nkeys"):
-        raise InputError(
-            "E0883", "`credentials` needs the package `nkeys`, which is not installed", "pip install nkeys"
-        )
+        raise not_installed("`credentials`", "nkeys", "nkeys")
     return file
 
 

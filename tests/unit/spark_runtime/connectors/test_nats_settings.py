@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from cep.errors import RuleError
+from cep.errors import RuleError, SetupError
 from spark_runtime.connectors.message_logs.settings import MessageSpec
+from spark_runtime.connectors.nats import log as nats_log
 from spark_runtime.connectors.nats.log import NatsLog, overlap
 from spark_runtime.pipeline.pipeline_file import load_pipeline
 
@@ -125,3 +127,16 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(
 def test_filters_of_subjects_overlap_if_a_subject_may_match_both(one: str, other: str, do: bool) -> None:
     assert overlap(one.split("."), other.split(".")) is do
     assert overlap(other.split("."), one.split(".")) is do
+
+
+def test_credentials_without_the_package_that_reads_them_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.creds").write_text("")
+    _, log = source_of(
+        tmp_path, f"servers: 'a:1', stream_name: S, options: {{credentials: {tmp_path}/a.creds}}"
+    )
+    monkeypatch.setattr(nats_log, "is_installed", lambda package: False)
+    with pytest.raises(SetupError, match="`credentials` needs the package `nkeys`") as caught:
+        asyncio.run(nats_log.connected(log, lambda: None))
+    assert caught.value.code == "E0683"
