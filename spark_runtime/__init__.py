@@ -1,8 +1,8 @@
-"""The rules on Apache Spark: `detect` for any DataFrame, `run_pipeline` for a pipeline file.
+"""Rules on Apache Spark: `detect` for any DataFrame, `run_pipeline` for a pipeline file.
 
-The names in `__all__` stay; everything else may move.
+The names in `__all__` are stable; everything else may move.
 
-Executors import this package, so it imports PySpark and the compiler only when called.
+Executors import this package, so it imports PySpark and the compiler only when they are needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODULES = {
     "run_pipeline": "spark_runtime.pipeline.pipeline",
     "session": "spark_runtime.sessions.local_session",
 }
-"""Public name -> the module that has it, loaded when the name is first used."""
+"""Public name -> the module that defines it, which is loaded when the name is first used."""
 
 
 def __getattr__(name: str) -> object:
@@ -57,52 +57,52 @@ def detect(  # noqa: PLR0913 - all but two have a default
 ) -> DataFrame:
     """Return the matches of `rules` in `events`, batch or streaming DataFrames.
 
-    The first call in an application asks one worker whether it has this package: a job of one row.
+    The first call in an application runs a job of one row to check that the workers have this package.
 
     Parameters
     ----------
     events
-        Events of one stream, or of several by name: ``{"logins": df1, "payments": df2}``. Each a DataFrame
-        with a column for each field, or what `messages` returns. Events whose time
-        is NULL or outside the stream's ``valid_time``, events without a key and, in a stream, late events
-        are left out without a word; `detect_all` gives them, too. A timestamp without a zone is taken in
-        the session's time zone. A stream may have a watermark already, on its event time and of the
-        stream's lateness.
+        Events of one stream, or of several by name: ``{"logins": df1, "payments": df2}``. Each is a DataFrame
+        with a column for each field, or a result of `messages`. Events whose time is NULL or outside the
+        stream's ``valid_time``, events without a key and, in a stream, late events are silently dropped;
+        `detect_all` returns them as well. A timestamp without a zone is in the session's time zone. A
+        streaming DataFrame may already have a watermark, on its event time and with the stream's lateness.
     rules
         Rule text, a ``.cep`` file, a directory of them, a `cep.RuleSet`, or several of these.
     streams
-        The stream's declaration: a streams file, or what was read from one. Without it the columns of
-        `events` are the stream, under whatever name the rules give it, with the next four arguments.
+        The declaration of the streams: a streams file, or the result of reading one. Without it, the columns
+        of `events` and the next four arguments declare the stream, under the name that the rules use.
     event_time
-        Column of the event time; only without `streams`, and then required. By stream if it differs.
+        Column of the event time; required without `streams`, and not allowed with it. A mapping by stream
+        if the columns differ.
     tie_break
-        Columns that order events of equal time, by stream if they differ. Without them Spark's order decides,
-        which may change.
+        Columns that order events of equal time; a mapping by stream if they differ. Without them the order
+        is Spark's, which may vary.
     lateness
-        How far events may arrive behind the latest one, such as ``"10 seconds"``; for a stream. Default: the
-        delay of the events' watermark, or nothing.
+        How much older than the latest event an event may be, such as ``"10 seconds"``; for streaming
+        DataFrames. Default: the delay of the events' watermark, or zero.
     deduplicate
-        Whether events of one key that agree in time and all of `tie_break` are one event.
+        Whether events of one key that agree in time and in all of `tie_break` are one event.
     key_groups
-        Number of groups in which keys are brought together; a checkpoint keeps the first.
+        Number of groups into which keys are divided; it is fixed for the life of a checkpoint.
         Default: ``spark.sql.shuffle.partitions``.
     correct_within
-        How late an event may come and still be counted, such as ``"1 hour"``; for a stream. Matches that
-        were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
+        How late an event may arrive and still count, such as ``"1 hour"``; for streaming DataFrames. Matches
+        that were reported without it are corrected: the rows have the columns ``revision`` and ``kind``.
     only
-        Names of rules or views: these, and those whose matches they read. Default: all.
+        Names of the rules or views to run; the rules whose matches they read run as well. Default: all.
 
     Returns
     -------
     DataFrame
-        One row per match: rule, key columns, match_id, match_start, match_end, the measures of all rules.
+        One row per match: rule, key columns, match_id, match_start, match_end, and the measures of all rules.
 
     Raises
     ------
     RuleError
-        With every problem of the rules.
+        The rules are wrong; the error lists every problem.
     InputError
-        The events are not what the rules or the declaration say, or an argument is wrong.
+        The events do not fit the rules or the declaration, or an argument is wrong.
     SetupError
         Spark's workers cannot run this package.
     """
@@ -136,25 +136,25 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
     correct_within: str | None = None,
     only: str | Sequence[str] = (),
 ) -> DataFrame:
-    """Return the matches of `rules` in `events`, and all that did not become part of one for a reason.
+    """Return the matches of `rules` in `events`, and late events, dead letters and counts.
 
-    The parameters are those of `detect`. `split` gives each kind of rows its own DataFrame.
+    The parameters are those of `detect`. `split` returns a DataFrame for each kind of row.
 
     Returns
     -------
     DataFrame
-        The column ``kind`` names the one that has a value:
+        The column ``kind`` names the column that has a value:
 
         - ``match``: the columns of `detect`;
-        - ``late``: an event that some rule could have used but came too late, in a stream: ``stream``, and
-          the whole ``event`` as JSON;
-        - ``dead_letter``: an event that no rule can use: ``stream``, ``reason``, ``raw`` as JSON. Of
-          `messages` also values that are no event; the stream is then the partition, ``orders[3]``, and
-          ``position`` the offset, if the messages tell it;
-        - ``count``: ``name``, ``of`` (what it is split by, else NULL) and ``n``, to be added up, because each
-          call of the operator counts for itself: ``events``, ``duplicates``; ``late`` by stream;
+        - ``late``: an event of a streaming DataFrame that some rule could have used but that came too late:
+          ``stream``, and the whole ``event`` as JSON;
+        - ``dead_letter``: an event that no rule can use: ``stream``, ``reason``, ``raw`` as JSON. With
+          `messages`, also a value that is not an event; ``stream`` is then the partition, ``orders[3]``, and
+          ``position`` the offset, if the messages have one;
+        - ``count``: ``name``, ``of`` (what it is split by, or NULL) and ``n``. The rows must be summed,
+          because each call of the operator counts separately: ``events``, ``duplicates``; ``late`` by stream;
           ``dead_letters`` by reason; ``matches``, ``timeouts``, ``suppressed``, ``dropped_runs`` by rule;
-          with corrections ``retracted`` by rule, ``corrected`` and ``uncorrected``.
+          with corrections also ``retracted`` by rule, ``corrected`` and ``uncorrected``.
     """
     from spark_runtime.detection import Call, detect_findings
 
@@ -174,10 +174,10 @@ def detect_all(  # noqa: PLR0913 - all but two have a default
 
 
 def split(found: DataFrame) -> Findings:
-    """Return `matches`, `late`, `dead_letters` and `counts` of a DataFrame of `detect_all`.
+    """Return the `matches`, `late`, `dead_letters` and `counts` of a DataFrame of `detect_all`.
 
-    In `foreachBatch` keep the micro-batch before (``batch.persist()``): each part that is written would find
-    everything anew.
+    In `foreachBatch`, persist the micro-batch first (``batch.persist()``); otherwise Spark computes it again
+    for each part that is written.
     """
     from spark_runtime.operator import findings
 
@@ -194,35 +194,36 @@ def messages(
     tombstones: str = "pass_over",
     **settings: str,
 ) -> MessageFrame:
-    """Return a DataFrame of messages for `detect`: their values are decoded in the workers.
+    """Return a DataFrame of messages for `detect`, whose values the workers decode.
 
-    This is cheaper than to parse them with Spark before: events become columns once, and what is no event
-    is a dead letter of `detect_all`. `frame` is a batch or a stream, such as Spark's own source of Kafka.
+    This is cheaper than parsing them with Spark first: events become columns only once, and a value that is
+    not an event is a dead letter of `detect_all`. `frame` is a batch or a stream, such as Spark's own source
+    of Kafka.
 
     Parameters
     ----------
     frame
-        A DataFrame with a binary column. If it has ``topic``, ``partition`` and ``offset``, dead letters tell
-        them.
+        A DataFrame with a binary column. If it has ``topic``, ``partition`` and ``offset``, dead letters
+        name them.
     stream
-        The declaration of the stream that the values are events of.
+        The declaration of the stream whose events the values are.
     value
         The format of the values: ``json``, ``csv``, ``avro``, ``protobuf``, or a format of a plug-in.
     column
-        The column with the values.
+        The column that contains the values.
     columns
-        Columns of `frame` that are columns of the stream: ``{"key": "card_id"}``. The values need not have
+        Columns of `frame` that are columns of the stream: ``{"key": "card_id"}``. The values need not contain
         them.
     tombstones
-        What becomes of rows without a value: ``pass_over``, or ``dead_letter``.
+        What happens to rows without a value: ``pass_over``, or ``dead_letter``.
     settings
-        Those of the format: ``schema``, ``descriptor``, ``message``, ``framing``, ``registry``, ``user``,
-        ``password``; see docs/connectors/payloads.md.
+        The settings of the format: ``schema``, ``descriptor``, ``message``, ``framing``, ``registry``,
+        ``user``, ``password``; see docs/connectors/payloads.md.
 
     Raises
     ------
     InputError
-        An argument is wrong, or the schema of the values does not fit the stream.
+        An argument is wrong, or the schema of the values does not match the stream.
     """
     from spark_runtime.dataflow.message_frames import message_frame
 

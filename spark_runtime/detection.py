@@ -64,7 +64,7 @@ def detect_matches(call: Call) -> DataFrame:
 
 
 def detect_findings(call: Call) -> DataFrame:
-    """Return the matches and all else that was found; see `spark_runtime.detect_all`."""
+    """Return the matches, late events, dead letters and counts; see `spark_runtime.detect_all`."""
     flow, typed = _plan(*_checked(call), call.key_groups)
     kinds = frozenset((MATCH, DEAD, *(late_kind(stream.name) for stream in typed)))
     flow = replace(flow, delivery=Delivery(kinds=kinds))
@@ -106,7 +106,7 @@ def _plan(
 
 
 def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
-    """Refuse a declared column that is there twice, as after a join; Spark would not know which is meant."""
+    """Refuse a declared column that occurs twice, as after a join: for Spark it would be ambiguous."""
     is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     names = [name if is_exact else name.lower() for name in frame.columns]
     double = [
@@ -123,7 +123,7 @@ def _require_single_columns(frame: DataFrame, stream: Stream) -> None:
 
 
 def _require_declaration(given: MessageFrame, stream: Stream) -> None:
-    """Refuse messages that are read as another stream than the one that rules were compiled for."""
+    """Refuse messages whose declared stream differs from the one for which the rules were compiled."""
     if given.stream != stream:
         raise InputError(
             "E0828",
@@ -133,7 +133,7 @@ def _require_declaration(given: MessageFrame, stream: Stream) -> None:
 
 
 def _require_event_time(frame: DataFrame, stream: Stream) -> None:
-    """Refuse a DataFrame without event times that only records in their order tell."""
+    """Refuse a DataFrame if the event times of its stream follow from the order of the records."""
     if stream.device_clock is not None and stream.event_time not in frame.columns:
         raise InputError(
             "E0829",
@@ -166,7 +166,7 @@ def dataflow(
 
 
 def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
-    """Return the events by stream and the compiled rules, after a look at all arguments."""
+    """Check all arguments; return the events by stream and the compiled rules."""
     for name, frame in call.events.items() if isinstance(call.events, Mapping) else [("", call.events)]:
         _require_frame(name, frame)
     if call.key_groups is not None and (not isinstance(call.key_groups, int) or call.key_groups < 1):
@@ -180,7 +180,7 @@ def _checked(call: Call) -> tuple[Mapping[str, Frame], RuleSet]:
 
 
 def _corrected(rules: RuleSet, correct_within: str | None) -> RuleSet:
-    """Return the rules with the corrections that are asked for; a RuleSet may have its own."""
+    """Return the rules with the requested corrections; a RuleSet may have its own."""
     if correct_within is None:
         return rules
     length_us = parse_duration(correct_within) if isinstance(correct_within, str) else None
@@ -201,7 +201,7 @@ _INSTEAD = {
     "pyspark.sql.streaming.": "give the DataFrame that readStream returns after load()",
     "pyspark.core.rdd.": "write spark.createDataFrame(events, schema)",
 }
-"""Beginning of a type's name -> what to write instead."""
+"""Prefix of a type's name -> what to write instead."""
 
 
 def _require_frame(stream: str, events: object) -> None:
@@ -260,14 +260,14 @@ def _rules(call: Call) -> RuleSet:
 
 
 def _streams_of_messages(call: Call) -> dict[str, Stream]:
-    """Return the streams that messages declare, if all events are messages; else none."""
+    """Return the streams that the messages declare, if all events are messages; otherwise none."""
     given = call.events.values() if isinstance(call.events, Mapping) else [call.events]
     found = {frame.stream.name: frame.stream for frame in given if isinstance(frame, MessageFrame)}
     return found if len(found) == len(given) else {}
 
 
 def _require_none_beside(call: Call, reason: str) -> None:
-    """Refuse arguments that would count for nothing."""
+    """Refuse arguments that would have no effect."""
     given = {
         "event_time": call.event_time is not None,
         "tie_break": bool(call.tie_break),
@@ -301,14 +301,14 @@ def _declared(streams: Streams) -> Mapping[str, Stream]:
 
 
 def _sources(items: Sequence[str | Path], streams: Mapping[str, Stream]) -> list[Source]:
-    """Return the sources of texts and files, in this order."""
+    """Return the sources of the texts and files, in their order."""
     sources = [Source("rules", str(item)) for item in items if is_rules(item)]
     paths = [item for item in items if not is_rules(item)]
     return sources + (list(load_rulebook(paths, streams).sources) if paths else [])
 
 
 def _compile_for_frames(call: Call, items: Sequence[str | Path]) -> RuleSet:
-    """Compile rules over streams that the DataFrames declare; rule files may have a streams file."""
+    """Compile rules over streams that the DataFrames declare; rule files may also have a streams file."""
     if call.event_time is None:
         if not any(is_rules(item) for item in items):
             _require_none_beside(call, "the streams file beside the rules says it")
@@ -354,7 +354,7 @@ def _tie_break(call: Call, name: str) -> Sequence[str]:
 
 
 def _lateness_us(call: Call, events: Mapping[str, DataFrame], times: Mapping[str, str]) -> int:
-    """Return the lateness that was given; without one a watermark of the events says it."""
+    """Return the given lateness, or the delay of the events' watermark."""
     if call.lateness is not None:
         return duration_us(call.lateness)
     return (watermark_delay_ms(events, times) or 0) * 1000

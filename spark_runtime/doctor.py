@@ -1,6 +1,6 @@
-"""What would keep a pipeline from running, found without Spark: `cep doctor`.
+"""Finds what would keep a pipeline from running, without Spark: `cep doctor`.
 
-Each source and each sink is asked by itself, at the same time, so one that does not answer hides nothing.
+All sources and sinks are checked at the same time, so one that does not answer does not hide another.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from spark_runtime.storage.checkpoint_files import is_remote
 from spark_runtime.tables.static import StaticFile
 
 MOST_SECONDS = 10.0
-"""How long a source or a sink may take to answer."""
+"""How many seconds a source or a sink may take to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was asked, and what came out.
+    """A thing that was checked, and the result.
 
     Parameters
     ----------
     what
         Such as ``source transactions (kafka)``.
     problem
-        The error; None: it is as it should be.
+        The error; None if there is none.
     seconds
-        How long the answer took.
+        How long the check took.
     note
-        What there is to say of a thing that is as it should be.
+        A remark on a thing without a problem.
     """
 
     what: str
@@ -51,18 +51,18 @@ class Finding:
 
 
 def examine_machine() -> Iterator[Finding]:
-    """Yield what Spark needs here: PySpark, Java."""
+    """Check what Spark needs on this machine, PySpark and Java; yield the findings."""
     yield _asked("PySpark", check_pyspark)
     yield _asked("Java", lambda: find_java().command)
 
 
 def examine_pipeline(path: str | Path) -> Iterator[Finding]:
-    """Yield what is found of a pipeline file: itself, its checkpoint, its sources and sinks.
+    """Check a pipeline file, its checkpoint, its sources and its sinks; yield the findings.
 
     Raises
     ------
     RuleError
-        The file, its rules or its streams are wrong, with every problem.
+        The file, its rules or its streams are wrong; the error lists every problem.
     """
     pipeline = load_pipeline(path)
     n_rules = len(pipeline.rules.rules)
@@ -86,7 +86,7 @@ def _of_sources(pipeline: Pipeline) -> Iterator[_Question]:
 
 
 def _has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the checkpoint, on a disk of this machine, has a micro-batch that is done."""
+    """Return whether the checkpoint, on a disk of this machine, contains a completed micro-batch."""
     commits = Path(pipeline.checkpoint) / "query" / "commits"
     return any(file.name.isdigit() for file in commits.glob("*"))
 
@@ -117,13 +117,13 @@ def _of_sinks(pipeline: Pipeline) -> Iterator[_Question]:
 
 
 def _at_the_same_time(questions: list[_Question]) -> Iterator[Finding]:
-    """Yield an answer to each question, in their order; at most `MOST_SECONDS` from now."""
+    """Yield the answer to each question in order, within `MOST_SECONDS`."""
     answers: dict[int, Finding] = {}
 
     def ask(number: int, what: str, question: Callable[[], object]) -> None:
         answers[number] = _asked(what, question)
 
-    # Daemons: one that never answers must not keep the command from ending.
+    # Daemon threads: one that never answers must not keep the command from ending.
     threads = [
         threading.Thread(target=ask, args=(number, *question), daemon=True)
         for number, question in enumerate(questions)

@@ -1,1 +1,1 @@
-"""DataFrames and files -> parcels of prepared events, brought together by key group."""
+"""Turns DataFrames and files into parcels of prepared events, grouped by key group."""

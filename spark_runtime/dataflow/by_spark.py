@@ -1,7 +1,7 @@
 """Sources that only Spark can read: files of other file systems, and Spark's rate source. On the driver only.
 
-Spark reads lines or rows, the workers make events and dead letters of them (`plan.frame_readers`).
-What a stream has read stands in Spark's own log, by the path of each file.
+Spark reads lines or rows, and the workers turn them into events and dead letters (`frame_readers`).
+Spark's own log records what a stream has read, by the path of each file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FilesOfSpark:
     max_files: int | None = None
 
     def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
-        """Return the events as parcels; raises InputError if the columns are not those of the stream."""
+        """Return the events as parcels; raise InputError if the columns are not those of the stream."""
         found = FORMATS.get(self.file_format)
         if not isinstance(found, FileFormat):
             reader = LineReader(flow.packer, self.stream, self.file_format, self.reading)
@@ -64,7 +64,7 @@ class FilesOfSpark:
 
     @property
     def _path(self) -> str:
-        """The path, a pattern as Spark knows it."""
+        """The path; a pattern is in Spark's syntax."""
         return self.path if self.reading.pattern is None else self.reading.pattern.glob
 
     def _lines(self, spark: SparkSession, is_stream: bool) -> DataFrame:
@@ -85,9 +85,7 @@ class FilesOfSpark:
         return reader.format(name_in_spark).load(folder)
 
     def _stream(self, reader: DataStreamReader) -> tuple[DataStreamReader, str]:
-        """Return a reader of the source's files, and its path. Spark streams folders only."""
-        # By default Spark takes a file for known that is a week older than the newest: of a copy that keeps
-        # the times of its files, such as `cp -p` makes, it would read a part.
+
         reader = reader.option("maxFileAge", "36500d")
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
@@ -108,7 +106,7 @@ class RateSource:
     rows_per_second: int
 
     def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
-        """Return the rows as parcels; they come as a stream in any mode."""
+        """Return the rows as parcels; they are a stream in any mode."""
         rows = spark.readStream.format(_RATE).option("rowsPerSecond", self.rows_per_second).load()
         place = [F.lit(_RATE).alias(PATH), F.lit(0).cast("bigint").alias(POSITION)]
         return flow.read(
@@ -117,7 +115,7 @@ class RateSource:
 
 
 def typed_rows(rows: DataFrame, stream: Stream, place: Sequence[SparkColumn]) -> DataFrame:
-    """Return rows as `RowReader` reads them; `place` are the columns `PATH` and `POSITION`."""
+    """Return rows in the form that `RowReader` reads; `place` contains the columns `PATH` and `POSITION`."""
     values = [F.when(bad, value_at(field)).alias(field.name) for field, bad in misfits(rows, stream).items()]
     nothing = F.lit(None).cast("string")
     texts = F.to_json(F.struct(*values)) if values else nothing

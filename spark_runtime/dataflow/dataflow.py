@@ -1,7 +1,7 @@
 """The plan on the driver: events -> parcels -> the operator's output.
 
-The workers prepare events before the only shuffle, which moves parcels; the source is read once whatever the
-number of rules and keys.
+The workers prepare events before the only shuffle, which moves parcels. The source is read once, whatever
+the number of rules and keys.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class Dataflow:
     rules
         The rules.
     n_groups
-        Number of key groups, and of shuffle partitions. Fixed for the life of a checkpoint.
+        Number of key groups, and of shuffle partitions. It is fixed for the life of a checkpoint.
     delivery
-        What becomes of the operator's output.
+        Where the operator's output goes.
     has_watermark
-        The events of all streams have a watermark already, and Spark takes no second one.
+        Whether the events of all streams already have a watermark. Spark does not accept a second one.
     by_own_events
-        Whether the events of a key group show how far it is. Without it each stream has a watermark of its
-        own, and Spark says which of them counts, by default the one that is furthest behind.
+        Whether the events of a key group determine its event time. Otherwise each stream has its own
+        watermark, and Spark selects the one that counts, by default the earliest.
     is_batch
         Whether the input is complete, so that rules over rules by another key run in stages.
     tables
-        What static tables hold, unless each micro-batch says it.
+        The contents of static tables, unless each micro-batch names them.
     """
 
     rules: RuleSet
@@ -102,7 +102,7 @@ class Dataflow:
 
     @property
     def packer(self) -> Packer:
-        """The function that makes parcels of rows, in the workers."""
+        """The function that turns rows into parcels, in the workers."""
         kinds = self.delivery.kinds | {sink.output.kind for sink in self.delivery.sinks}
         late = [LATE] if any(kind.startswith(LATE) for kind in kinds) else []
         return Packer(
@@ -116,7 +116,7 @@ class Dataflow:
     ) -> DataFrame:
         """Return typed events, or messages, of streams as parcels.
 
-        `of_all`: dead letters and what may be late, too.
+        `of_all`: return dead letters and events that may be late as well.
         """
         parcels = (self._parcels(stream, frame, of_all) for stream, frame in events.items())
         return reduce(DataFrame.unionByName, parcels)
@@ -130,7 +130,7 @@ class Dataflow:
         if of_all or stream.table is not None:
             return self.marked(events.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
         condition = may_matter(self.rules, stream)
-        if condition is not None:  # the watermark follows all events, also those that do not cross
+        if condition is not None:  # the watermark follows all events, also those that stay in the JVM
             events = self._marked(events, quoted(stream.event_time), condition)
         needed = columns_read(self.rules, stream)
         rows = events.select(*(quoted(name) for name in events.columns if name in needed))
@@ -140,26 +140,26 @@ class Dataflow:
     def read(
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
-        """Return as parcels what `reader` makes of `rows` in the workers."""
+        """Return the parcels that `reader` makes from `rows` in the workers."""
         if rows.isStreaming:
-            # Spark gives each file a task, and starts a Python function in it: with a dozen small files in a
-            # micro-batch more time than all the rest. A task for each core takes its share of the files.
+            # Spark gives each file a task and starts a Python function in it. With a dozen small files in a
+            # micro-batch, that takes longer than everything else. So each core gets one task with its share.
             rows = rows.coalesce(rows.sparkSession.sparkContext.defaultParallelism)
         return self.marked(rows.mapInArrow(reader, spark_schema(PARCEL_SCHEMA)))
 
     def marked(self, parcels: DataFrame) -> DataFrame:
-        """Return parcels; the watermark of a stream follows their times."""
+        """Return parcels with a watermark that follows their times, in a stream."""
         return self._marked(parcels, F.col(LATEST), F.lit(True)).select(*PARCEL_SCHEMA.names)
 
     def _marked(self, frame: DataFrame, time_us: SparkColumn, is_useful: SparkColumn) -> DataFrame:
-        """Return the useful rows. The watermark follows the times of all rows."""
+        """Return the useful rows, with a watermark that follows the times of all rows."""
         if not frame.isStreaming:
             return frame.where(is_useful)
         marked = frame.withColumn(_TIME, F.timestamp_micros(time_us))
         if not self.has_watermark:
             marked = marked.withWatermark(_TIME, self._delay)
-        # The condition reads the watermarked column, else Spark would move it below the watermark, which
-        # would then stand still while only irrelevant events come.
+        # The condition reads the watermarked column. Otherwise Spark would move it below the watermark, which
+        # would then not advance while only irrelevant events arrive.
         return marked.where(F.col(_TIME).isNull() | is_useful)
 
     @property
@@ -173,7 +173,7 @@ class Dataflow:
     # ------------------------------------------------------------ operator
 
     def output(self, parcels: DataFrame) -> DataFrame:
-        """Return what the operator makes of parcels: `operator.OUTPUT_SCHEMA`, several kinds of rows."""
+        """Return the operator's output for parcels: rows of several kinds (`operator.OUTPUT_SCHEMA`)."""
         return self._stream_output(parcels) if parcels.isStreaming else self._batch_output(parcels)
 
     def _batch_output(self, parcels: DataFrame) -> DataFrame:
@@ -189,14 +189,13 @@ class Dataflow:
 
     def _grouped(self, parcels: DataFrame) -> DataFrame:
         """Return the parcels of a batch with each key group in one partition."""
-        # Spark's 200 partitions are too many for small input. It puts small ones together where nobody says
-        # how many there are to be.
+        # Spark's 200 partitions are too many for small input. It merges small ones if no number is given.
         is_usual = parcels.sparkSession.conf.get("spark.sql.shuffle.partitions") == str(self.n_groups)
         return parcels.repartition(*(() if is_usual else (self.n_groups,)), GROUP)
 
     def _stream_output(self, parcels: DataFrame) -> DataFrame:
-        # Spark drops late rows and allows event-time timeouts by the watermarked column that it finds here.
-        # This one is never late, so that the engine sees late rows and can report them.
+        # Spark drops late rows, and allows event-time timeouts, by the watermarked column that it finds here.
+        # This column is never late, so the engine gets late rows and can report them.
         never_late = F.lit(_FAR_FUTURE).alias(_TIME, metadata={"spark.watermarkDelayMs": self._delay_ms})
         return (
             parcels.select(GROUP, *PARCEL_COLUMNS, never_late)
@@ -239,7 +238,7 @@ class Dataflow:
 
 
 def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """Return a column of the operator's output (`operator.carried_type`) in the type that matches have."""
+    """Return a column of the operator's output (`operator.carried_type`) in its type in matches."""
     if pa.types.is_timestamp(kind):
         return F.timestamp_micros(column)
     if pa.types.is_date(kind):
@@ -255,7 +254,7 @@ def _as_reported(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
 
 
 def _from_inside(column: SparkColumn, kind: pa.DataType) -> SparkColumn:
-    """Return part of a list or an event in the type that matches have."""
+    """Return a part of a list or an event in its type in matches."""
     return column.cast(spark_type(kind)) if is_carried_as_text(kind) else _as_reported(column, kind)
 
 

@@ -1,6 +1,6 @@
-"""Rows of Spark's -> parcels, in the workers: read by the same code as without Spark, and prepared.
+"""Turns rows of Spark into parcels, in the workers, with the same readers as without Spark.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from spark_runtime.wire.loaded import freeze_loaded
 from spark_runtime.wire.plan import Plan
 
 PATH, POSITION, MISFIT = "_path", "_position", "_misfit"
-"""Columns of typed events: where each came from; as JSON the values that are not of their declared form."""
+"""Columns of typed events: the origin of each, and the values that lack their declared form, as JSON."""
 
 
 @dataclass(frozen=True)
 class LineReader:
-    """Lines of text files that only Spark can read as parcels.
+    """Turns lines of text files that only Spark can read into parcels.
 
-    A partition holds whole files, one after another, each from its first line on.
+    A partition contains whole files, one after another, each from its first line.
     """
 
     packer: Packs
@@ -50,7 +50,7 @@ class LineReader:
     reading: Reading
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of lines, each with the path of its file; yield parcels."""
+        """Yield the parcels of batches of lines; each line has the path of its file."""
         freeze_loaded()
         plan = Plan.of_task()
         yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
@@ -83,14 +83,14 @@ class LineReader:
 
 @dataclass(frozen=True)
 class RowReader:
-    """Rows of a source that only Spark can read as parcels."""
+    """Turns rows of a source that only Spark can read into parcels."""
 
     packer: Packs
     stream: Stream
     reading: Reading
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of typed events with `PATH`, `POSITION` and `MISFIT`; yield parcels."""
+        """Yield the parcels of batches of typed events with `PATH`, `POSITION` and `MISFIT`."""
         freeze_loaded()
         plan = Plan.of_task()
         yield from self.packer.held_back(self._parcels(batches, plan.reached), plan.told_us)
@@ -127,7 +127,7 @@ class RowReader:
 
 
 def _misfit_reason(text: str, stream: Stream) -> str:
-    """Return why a row, as JSON of what its misfits have, is no event."""
+    """Return why a row is not an event; `text` contains its misfits, as JSON."""
     name, value = next(iter(json.loads(text).items()))
     field = stream.field(name)
     assert field is not None, name
@@ -136,14 +136,14 @@ def _misfit_reason(text: str, stream: Stream) -> str:
 
 @dataclass(frozen=True)
 class TypedReader:
-    """Typed events of a DataFrame (`spark_runtime.dataflow.schema.typed_events`) as parcels.
+    """Turns typed events of a DataFrame (`spark_runtime.dataflow.schema.typed_events`) into parcels.
 
     Parameters
     ----------
     is_checked
-        Whether there are events that no rule can use, which become dead letters.
+        Whether events that no rule can use become dead letters.
     may_be_late
-        Whether the operator gets the events whole, too, and gives back those that came too late.
+        Whether the operator also gets the whole events, and returns those that came too late.
     """
 
     packer: Packs
@@ -152,7 +152,7 @@ class TypedReader:
     may_be_late: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of events; yield parcels."""
+        """Yield the parcels of batches of events."""
         freeze_loaded()
         keys, counts = self.packer.keys_of(self.stream), Counts()
         for batch in batches:
@@ -161,7 +161,7 @@ class TypedReader:
             if self.is_checked or self.stream.table is not None:
                 nowhere = np.full(batch.num_rows, NOWHERE, np.int64)  # a row of a DataFrame has no number
                 piece = Piece(self.stream.name, events, nowhere, (), 0, ())
-                # A DataFrame has its event times; nothing is estimated.
+                # A DataFrame contains its event times: none is estimated.
                 timed = replace(self.stream, device_clock=None)
                 chunk = checked(piece, timed, keys, AheadGuard(_ANY_TIME_US))
             yield from self.packer.chunk(chunk, self.stream, None, counts, may_be_late=self.may_be_late)
@@ -169,11 +169,11 @@ class TypedReader:
 
 
 _ANY_TIME_US = 1 << 62
-"""In a DataFrame, events may be ahead of each other by any time. `max_ahead` is for pipelines."""
+"""In a DataFrame, an event may be ahead of the others by any time. `max_ahead` is for pipelines."""
 
 
 def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Lines]]:
-    """Yield lines of one file each, and before them its path."""
+    """Yield pairs of a file's path and some of its lines."""
     for batch in batches:
         lines, paths = batch.columns
         start = 0

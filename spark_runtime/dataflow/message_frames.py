@@ -1,6 +1,6 @@
 """DataFrames of messages: a binary column of values, decoded in the workers by the reader of message sources.
 
-The workers read this: it imports nothing of the compiler, and PySpark on the driver only.
+The workers import this module: it imports nothing of the compiler, and PySpark only on the driver.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PLACE = ("topic", "partition", "offset")
-"""Columns of Spark's own source of Kafka: where a message is."""
+"""The columns in which Spark's own source of Kafka says where a message is."""
 
 _VALUE, _TOPIC, _PARTITION, _OFFSET = "_value", "_topic", "_partition", "_offset"
 _MORE = "_column"
 
 _ANY_TIME_US = 1 << 62
-"""Events may be ahead of each other by any time, as in other DataFrames."""
+"""An event may be ahead of the others by any time, as in other DataFrames."""
 
 NOWHERE = -1
-"""The position of what has none."""
+"""The position of a message without one."""
 
 PASS_OVER, DEAD_LETTER = "pass_over", "dead_letter"
 
 
 @dataclass(frozen=True)
 class MessageFrame:
-    """A DataFrame of messages, and how they are read; `spark_runtime.messages` makes it.
+    """A DataFrame of messages, and how to read them; `spark_runtime.messages` creates it.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class MessageFrame:
     has_dead_tombstones: bool = False
 
     def reader(self, packer: Packs, *, may_be_late: bool, is_planned: bool = False) -> FrameReader:
-        """Return what makes parcels of the rows of `selected`, in the workers.
+        """Return the function that turns the rows of `selected` into parcels, in the workers.
 
-        `is_planned`: a pipeline plans the micro-batches, and knows the watermark.
+        `is_planned`: a pipeline plans the micro-batches and knows the watermark.
         """
         keys = packer.keys_of(self.stream)
         named = tuple(self.columns.values())
@@ -107,7 +107,7 @@ class MessageFrame:
         for number, name in enumerate(self.columns):
             kind = self.frame.schema[name].dataType
             value = quoted(name)
-            # A stream's column of timestamps takes a time, or the text of one.
+            # A stream's column of timestamps accepts a time, or the text of one.
             as_time = isinstance(kind, T.TimestampType) and self._is_time(self.columns[name])
             value = F.unix_micros(value) if as_time else value.cast("string")
             yield value.alias(f"{_MORE}{number}")
@@ -119,7 +119,7 @@ class MessageFrame:
 
 @dataclass(frozen=True)
 class FrameReader:
-    """Makes parcels of messages, in the workers."""
+    """Turns messages into parcels, in the workers."""
 
     packer: Packs
     stream: Stream
@@ -131,7 +131,7 @@ class FrameReader:
     is_planned: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of messages; yield parcels."""
+        """Yield the parcels of batches of messages."""
         freeze_loaded()
         if not self.is_planned:
             yield from self._parcels(batches, AheadGuard(_ANY_TIME_US), None)

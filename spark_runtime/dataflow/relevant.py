@@ -1,4 +1,4 @@
-"""Which rows and columns of a DataFrame rules need: the others do not cross to the workers.
+"""The rows and columns of a DataFrame that rules need; the others are not sent to the workers.
 
 The workers evaluate predicates (`cep.engine.prepare.predicates`). Spark SQL evaluates a weaker condition:
 it is TRUE for each event for which a predicate is TRUE, and also for others where a predicate contains more
@@ -21,7 +21,7 @@ from cep.schema.stream import Stream
 from spark_runtime.dataflow.schema import quoted
 
 _MOST_PREDICATES = 192
-"""Spark rewrites and compiles a plan as a whole: at a thousand predicates that takes many minutes."""
+"""Spark rewrites and compiles a plan as a whole: for a thousand predicates that takes many minutes."""
 
 _CALLS: dict[str, Callable[..., SparkColumn]] = {
     "=": operator.eq,
@@ -41,7 +41,7 @@ _CALLS: dict[str, Callable[..., SparkColumn]] = {
     "startswith": F.startswith,
     "endswith": F.endswith,
 }
-"""What Spark SQL evaluates as `cep.expression` says, to the last NULL."""
+"""The operators that Spark SQL evaluates exactly as `cep.expression` does, NULLs included."""
 
 _SQL_TYPES: dict[Type, str] = {
     Type.BOOLEAN: "boolean",
@@ -65,9 +65,9 @@ def columns_read(rules: RuleSet, stream: Stream) -> frozenset[str]:
 
 
 def may_matter(rules: RuleSet, stream: Stream) -> SparkColumn | None:
-    """Return a condition on typed events of `stream` that holds for all that a rule needs.
+    """Return a condition on typed events of `stream` that is TRUE for every event that a rule needs.
 
-    None: any event may be needed, or the predicates are too many for a plan.
+    None: any event may be needed, or a plan cannot hold so many predicates.
     """
     programs = [program for program in rules.programs if stream in program.streams]
     if rules.has_silent_windows or any(program.needs_every_event for program in programs):
@@ -84,7 +84,7 @@ def may_matter(rules: RuleSet, stream: Stream) -> SparkColumn | None:
 
 
 def _implied(predicate: Expression, program: Program) -> SparkColumn | None:
-    """Return a condition that is TRUE wherever `predicate` is TRUE; None: none is known."""
+    """Return a condition that is TRUE wherever `predicate` is TRUE; None if none is known."""
     if isinstance(predicate, Call) and predicate.function in ("and", "or"):
         parts = [part for arg in predicate.args if (part := _implied(arg, program)) is not None]
         if not parts or (predicate.function == "or" and len(parts) < len(predicate.args)):
@@ -94,7 +94,7 @@ def _implied(predicate: Expression, program: Program) -> SparkColumn | None:
 
 
 def _exact(expression: Expression, program: Program) -> SparkColumn | None:
-    """Return what has the value of `expression` in Spark SQL; None: it is more than comparisons."""
+    """Return `expression` in Spark SQL, or None if it contains more than comparisons."""
     match expression:
         case Column(name=name):
             source = program.source_of(name)
@@ -109,7 +109,7 @@ def _exact(expression: Expression, program: Program) -> SparkColumn | None:
             if len(parts) < len(args):
                 return None
             if function == "in" and args[0].type is Type.DOUBLE:
-                # Spark looks many doubles up in a hash set, where 0.0 and -0.0 differ.
+                # Spark finds one of many doubles by a hash set, in which 0.0 and -0.0 differ.
                 return reduce(operator.or_, [parts[0] == part for part in parts[1:]])
             return _CALLS[function](*parts)
         case _:

@@ -1,4 +1,4 @@
-"""Spark's types and ours: a DataFrame's columns as the typed events of a stream."""
+"""Spark's types and ours: converts a DataFrame's columns to the typed events of a stream."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _DDL_OF: dict[type[T.DataType], str] = {
 _WIDTH = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 _OUR_OWN = "_#"
-"""Columns that begin with these are not a stream's."""
+"""Columns whose names start with these do not belong to a stream."""
 
 _JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timeZone": "UTC",
 }
-"""How JSON is written: as `cep.schema.column_types` does."""
+"""Options for writing JSON as `cep.schema.column_types` does."""
 
 SPARK_TYPES: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
@@ -67,7 +67,7 @@ _WORD_OF: dict[Type, str] = {
 
 
 def quoted(name: str) -> SparkColumn:
-    """Return the column called exactly `name`, dots and all."""
+    """Return the column with exactly this name, which may contain dots."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -80,7 +80,7 @@ def stream_of_frame(
     lateness_us: int = 0,
     deduplicate: bool = False,
 ) -> Stream:
-    """Return the stream that `frame` is: every column whose type rules can use."""
+    """Return the declaration of `frame` as a stream: every column whose type rules can use."""
     fields = [
         Field(column.name, ddl)
         for column in frame.schema
@@ -127,12 +127,12 @@ def _column_type(kind: T.DataType) -> ColumnType | None:
 def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataFrame:
     """Return the fields of `stream` in the types of rules: bigint, double, times as microseconds.
 
-    A timestamp without a zone is taken in the session's time zone, as Spark does everywhere.
+    A timestamp without a zone is in the session's time zone, as everywhere in Spark.
 
     Raises
     ------
     InputError
-        A declared column is missing, or its type cannot be taken as declared.
+        A declared column is missing, or its type cannot be converted to the declared one.
     """
     kinds = {field: _kind_of(frame.schema, field) for field in stream.fields}
     missing = [field.column for field, kind in kinds.items() if kind is None]
@@ -147,9 +147,9 @@ def typed_events(frame: DataFrame, stream: Stream, *extra: SparkColumn) -> DataF
 
 
 def misfits(frame: DataFrame, stream: Stream) -> dict[Field, SparkColumn]:
-    """Return for each field that may have them whether a row of `frame` has a value that is not of its form.
+    """Return, for each field that has a form, whether a row of `frame` has a value that lacks it.
 
-    `typed_events` has NULL there.
+    `typed_events` contains NULL in place of such a value.
     """
     found = {}
     for field in stream.fields:
@@ -160,7 +160,7 @@ def misfits(frame: DataFrame, stream: Stream) -> dict[Field, SparkColumn]:
 
 
 def _kind_at(schema: T.StructType, place: Sequence[str]) -> T.DataType | None:
-    """Return the type of a column, or of a field inside structs; None: there is none."""
+    """Return the type of a column, or of a field inside structs; None if it does not exist."""
     kind: T.DataType = schema
     for name in place:
         if not isinstance(kind, T.StructType) or name not in kind.names:
@@ -170,7 +170,7 @@ def _kind_at(schema: T.StructType, place: Sequence[str]) -> T.DataType | None:
 
 
 def _kind_of(schema: T.StructType, field: Field) -> T.DataType | None:
-    """Return the type of the value of a field; None: there is none."""
+    """Return the type of a field's values; None if the field does not exist."""
     kind = _kind_at(schema, field.place)
     for part in field.element:
         if isinstance(part, int):
@@ -181,7 +181,7 @@ def _kind_of(schema: T.StructType, field: Field) -> T.DataType | None:
 
 
 def value_at(field: Field) -> SparkColumn:
-    """Return the column that a field is read from; NULL where a struct or an element on the way is."""
+    """Return the column from which a field is read; it is NULL where a struct or element above it is NULL."""
     column = F.col(".".join("`" + name.replace("`", "``") + "`" for name in field.place))
     for part in field.element:
         column = F.get(column, F.lit(part)) if isinstance(part, int) else column.getField(part)
@@ -237,7 +237,7 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
         case Type.BIGINT:
             return column.cast("bigint")
         case Type.DOUBLE:
-            # A `float` has the nearest 32-bit value, however it came; a decimal is a double first.
+            # A `float` is the nearest 32-bit value, whatever the source; a decimal becomes a double first.
             column = column.cast("double") if isinstance(kind, T.DecimalType) else column
             return (column.cast("float") if field.ddl == "float" else column).cast("double")
         case Type.TIMESTAMP if isinstance(kind, T.StringType):
@@ -257,7 +257,7 @@ def _typed(field: Field, kind: T.DataType) -> SparkColumn:
 
 
 def _times_of_integers(column: SparkColumn, unit: str) -> SparkColumn:
-    """Return counts of a unit as microseconds, as `cep.schema.time_values.times_of_numbers`."""
+    """Return counts of a unit as microseconds, like `cep.schema.time_values.times_of_numbers`."""
     factor, divisor = UNITS[unit]
     if divisor > 1:
         return _floor_div(column, divisor)
@@ -293,17 +293,17 @@ _TWO_63 = 2.0**63
 
 
 def _times_of_texts(field: Field) -> Callable[[SparkColumn], SparkColumn]:
-    """Return the reading of texts as times of a form: in the workers, by the code that reads files."""
+    """Return a function that reads texts as times of a form, in the workers, like the reader of files."""
 
     def times(texts: pa.Array) -> pa.Array:
         return column_from_text(texts, field)[0]
 
-    # By its annotations: the stubs know only the form that Spark warns of.
+    # Typed by its annotations: the stubs know only the form about which Spark warns.
     return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
 
 
 def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
-    """Return the reading of timestamps without a zone as times of `zone`."""
+    """Return a function that reads timestamps without a zone as times of `zone`."""
 
     def times(values: pa.Array) -> pa.Array:
         return times_of_timestamps(values, zone)[0]
@@ -312,12 +312,12 @@ def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:
-    """Return an Arrow schema of `SPARK_TYPES` as Spark's."""
+    """Return the Spark schema for an Arrow schema of `SPARK_TYPES`."""
     return T.StructType([T.StructField(field.name, spark_type(field.type)) for field in schema])
 
 
 def spark_type(kind: pa.DataType) -> T.DataType:
-    """Return an Arrow type of `SPARK_TYPES`, or made of them, as Spark's."""
+    """Return the Spark type for an Arrow type of `SPARK_TYPES`, or composed of them."""
     if pa.types.is_list(kind):
         return T.ArrayType(spark_type(kind.value_type))
     if pa.types.is_struct(kind):

@@ -1,6 +1,6 @@
-"""Shares of a plan -> parcels, in the workers: the way of every event that we read ourselves.
+"""Turns shares of a plan into parcels, in the workers, for every source that we read without Spark.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_runtime.wire.plan import Plan, Share
 TICKS = 1024
 """Rows of the Spark source that gives each micro-batch of a stream its tasks. Share n belongs to tick n.
 
-It stands in each checkpoint, in Spark's offsets: it must not change.
+Spark's offsets in each checkpoint depend on it: it must not change.
 """
 
 
@@ -34,9 +34,9 @@ class ShareReader:
     Parameters
     ----------
     sources
-        By stream.
+        The source of each stream.
     batch
-        The shares of a batch; None: of a stream, whose micro-batches have a plan each.
+        The shares of a batch; None in a stream, whose micro-batches have a plan each.
     """
 
     sources: Mapping[str, Source]
@@ -44,7 +44,7 @@ class ShareReader:
     batch: Sequence[Share] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of numbers; yield the parcels of the shares that belong to them."""
+        """Yield the parcels of the shares with the numbers in some batches."""
         freeze_loaded()
         plan = Plan.of_task() if self.batch is None else Plan(self.batch)
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Static tables that are DataFrames: their rows, collected once."""
+"""Static tables that are DataFrames, whose rows are collected once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark_runtime.tables.rows import require_few, require_keys
 
 
 def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
-    """Return what a static table holds, as `frame` has it now.
+    """Return the current rows of `frame` as the content of a static table.
 
     Raises
     ------
     InputError
-        It is a stream or messages (E0826), has too many rows (E0619), rows without a key (E0712), or columns
-        that are not those of the table.
+        The frame is a stream or messages (E0826), has too many rows (E0619) or rows without a key (E0712),
+        or its columns are not those of the table.
     """
     if isinstance(frame, MessageFrame) or frame.isStreaming:
         raise InputError(

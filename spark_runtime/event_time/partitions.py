@@ -3,7 +3,7 @@
 A partition is all of a source, one of its files, or the events that have one value of a column, such as
 those of one device or gateway. Each has a watermark of its own (`watermarks`).
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far event time has got when a micro-batch starts: the same in all of its tasks.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

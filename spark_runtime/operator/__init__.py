@@ -1,1 +1,1 @@
-"""The stateful operator and what it gives."""
+"""The stateful operator and its output."""

@@ -1,6 +1,6 @@
 """One call of the operator: parcels in, output out.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Call:
     chain
         The matchers of the key group.
     delivery
-        What becomes of the output.
+        Where the output goes.
     by_own_events
-        Whether the latest event shows how far event time is.
+        Whether the latest event determines the event time.
     is_first
-        Whether this key group counts what all key groups get.
+        Whether this key group counts the input that all key groups get.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Call:
         gets_whole = any(kind.startswith(LATE) for kind in delivery.kinds)
         self._late = Late(self.rules, gets_whole=gets_whole, is_first=is_first)
         self._extents = Extents()
-        self._read: list[str] = []  # counts of readers, which pass unchanged
+        self._read: list[str] = []  # counts of readers, passed on unchanged
         self._latest_us: int | None = None
         self._is_end = False
 
     def push_all(self, parcels: Iterable[Parcel]) -> None:
-        """Take in parcels."""
+        """Push parcels."""
         for parcel in parcels:
             self.push(parcel)
 
     def push(self, parcel: Parcel) -> None:
-        """Take in one parcel."""
+        """Push one parcel."""
         match parcel.contents:
             case Contents.EVENTS:
                 assert parcel.program is not None
@@ -104,8 +104,8 @@ class Call:
         times_us = pc.min_max(events.column(TIME_COLUMN)).as_py()
         first_us, latest_us = times_us["min"], times_us["max"]
         self._latest_us = latest_us if self._latest_us is None else max(self._latest_us, latest_us)
-        # The events of a pipeline were judged when they were read. So nearly always none of a parcel is late,
-        # and they are not judged one by one.
+        # The readers of a pipeline have already dropped late events, so nearly every parcel has none, and
+        # its events need not be checked one by one.
         if is_late(late_by_us(np.array([first_us]), self.chain.watermark_us)).any():
             late = self.chain.push(number, events)
             if late.num_rows:
@@ -118,10 +118,10 @@ class Call:
     ) -> None:
         """Advance the event time of the key group.
 
-        It goes as far as Spark's watermark or as the group's own events show, or to `cap_us` if that is
-        given: then some source partition is behind, and the latest event says nothing. With `clock_us` events
-        show `cap_us`, and the wall clock moves event time from there to `clock_us`. Spark's watermark says
-        nothing then: the clock may have moved it before.
+        It advances to Spark's watermark or as far as the group's own events allow. If `cap_us` is given, it
+        advances to that instead: some source partition lags, so the latest event determines nothing. With
+        `clock_us`, events advance it to `cap_us`, and the wall clock from there to `clock_us`. Spark's
+        watermark is then ignored, because the clock may already have moved it.
         """
         if self._is_end:
             self.finish()
@@ -142,7 +142,7 @@ class Call:
             self.chain.advance(max(reached), self._put_matches)
 
     def finish(self) -> None:
-        """The input is complete."""
+        """End the input: it is complete."""
         self._extents.push(self.chain)
         self.chain.finish(self._put_matches)
 
@@ -162,7 +162,7 @@ class Call:
         self.found.matches.append(pa.Table.from_arrays(arrays, schema=schema))
 
     def output(self, file: str) -> Iterator[pa.RecordBatch]:
-        """Deliver what was found, in files named after `file`; yield the rest, with the counts."""
+        """Deliver the results, in files named after `file`; yield the rest, and the counts."""
         for name, tables in self._late.whole.items():
             self.found.late.setdefault(name, []).extend(tables)
         self.counts.add(self._late.counts())
@@ -172,7 +172,7 @@ class Call:
         texts = [(COUNTS, counts) for counts in (*self._read, *([] if text == "{}" else [text]))]
         kinds = self._delivery.kinds
         texts += [row for row in self.found.texts(self.rules.inputs) if row[0] in kinds]
-        if texts:  # in one batch: Spark takes a quarter of a millisecond for each
+        if texts:  # as one batch: each costs Spark a quarter of a millisecond
             yield _output([kind for kind, _ in texts], [text for _, text in texts], [None] * len(texts))
         if MATCH in kinds:
             for table in self.found.matches:

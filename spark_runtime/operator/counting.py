@@ -1,6 +1,6 @@
-"""What matchers count, as the `Counts` of one call of the operator.
+"""The counters of matchers, as the `Counts` of one call of the operator.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cep.engine.matching.counters import Counters
 
 
 class MatcherCounts:
-    """The counters of the matchers of `chain`, from now on."""
+    """The counters of the matchers of `chain`, relative to their current values."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -21,7 +21,7 @@ class MatcherCounts:
         self._duplicates = chain.duplicates_of()
 
     def added(self) -> Counts:
-        """Return what was counted since."""
+        """Return what was added to the counters since."""
         new_duplicates = [
             [n - n_before for n, n_before in zip(new, old, strict=True)]
             for old, new in zip(self._duplicates, self._chain.duplicates_of(), strict=True)
@@ -33,12 +33,12 @@ class MatcherCounts:
             counts.add(_by_rule(old, new))
             uncorrected.append(new.uncorrected - old.uncorrected)
         counts.uncorrected = max(uncorrected)
-        counts.corrected = -max(uncorrected)  # the reader did not know that it was too late for them
+        counts.corrected = -max(uncorrected)  # the reader counted them, not knowing that they were too late
         return counts
 
 
 def _by_rule(old: Counters, new: Counters) -> Counts:
-    """Return what was added to the counters of a matcher that count by rule."""
+    """Return what was added to counters of a matcher that are split by rule."""
 
     def added(name: str) -> dict[str, int]:
         before: dict[str, int] = getattr(old, name)

@@ -1,6 +1,6 @@
-"""From when to when the input of some streams is, which windows without events need to know.
+"""The first and last times of the input of streams, which windows without events need.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from cep.engine.prepare.versions import extent_rows
 
 
 class Extents:
-    """When events that all key groups get may start, and their last time, in one call of the operator."""
+    """The first and last times of events that all key groups get, in one call of the operator."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[list[int], int]] = {}  # by stream: when events may begin, the last time
+        self._of: dict[str, tuple[list[int], int]] = {}  # by stream: when events may start, the last time
 
     def take_in(self, text: str) -> None:
-        """Take in the text of a parcel of contents `EXTENT`."""
+        """Add the text of a parcel with the contents `EXTENT`."""
         name, begins_us, latest_us = json.loads(text)
         known = self._of.get(name, ([], latest_us))
         self._of[name] = known[0] + begins_us, max(known[1], latest_us)
 
     def push(self, chain: Chain) -> None:
-        """Tell rules with windows without events from when to when the input is, without late events."""
+        """Give rules with windows without events the times of the input, without late events."""
         final_us = chain.watermark_us - chain.rules.counted_us
         for number, program in enumerate(chain.rules.programs):
             if program.has_silent_windows:

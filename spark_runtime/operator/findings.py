@@ -1,6 +1,6 @@
-"""All that the operator found as one DataFrame: matches, late events, dead letters and counts.
+"""All results of the operator as one DataFrame: matches, late events, dead letters and counts.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = {
     _DEAD_LETTER: {"stream": _STREAM, "reason": _REASON, "raw": _RAW, "position": _POSITION},
     _COUNT: {"name": _NAME, "of": _OF, "n": _N},
 }
-"""Value of the column `kind`, and column that then has a value -> its fields -> columns of `Unpacker`.
+"""Value of `kind`, also the name of the column that has a value -> its fields -> columns of `Unpacker`.
 
 The remaining kind is `MATCH`.
 """
@@ -49,25 +49,25 @@ _BY_NAME = {
 
 
 def match_column(number: int) -> str:
-    """Return the column of what `Unpacker` yields that holds a column of matches, whatever its name."""
+    """Return the name under which `Unpacker` yields a column of matches, whatever the column's own name."""
     return f"_match{number}"
 
 
 @dataclass(frozen=True)
 class Unpacker:
-    """Takes the operator's output in the workers; yields a row for each match, text and count."""
+    """Turns the operator's output, in the workers, into a row for each match, text and count."""
 
     match_schema: pa.Schema
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what it yields; matches in their `carried_type`."""
+        """Columns of the rows that it yields; columns of matches have their `carried_type`."""
         texts = [(name, pa.string()) for name in (KIND, _STREAM, _REASON, _RAW, _NAME, _OF)]
         carried = [(match_column(n), field.type) for n, field in enumerate(carried_schema(self.match_schema))]
         return pa.schema([*texts, (_N, pa.int64()), (_POSITION, pa.int64()), *carried])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take batches of `OUTPUT_SCHEMA`."""
+        """Unpack batches of `OUTPUT_SCHEMA`."""
         schema = self.schema
         carried = carried_schema(self.match_schema)
         names = [match_column(number) for number in range(len(carried))]
@@ -86,7 +86,7 @@ class Unpacker:
 
 
 def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows that a text of the operator becomes."""
+    """Yield the rows that a text of the operator's output becomes."""
     if kind == COUNTS:
         counts = Counts.of_json(text)
         found = [(name, None, getattr(counts, name)) for name in ("events", "corrected", "uncorrected")]
@@ -95,7 +95,7 @@ def _rows(kind: str, text: str) -> Iterator[dict[str, Any]]:
         yield from ({KIND: _COUNT, _NAME: name, _OF: of, _N: n} for name, of, n in found if n)
     elif kind == DEAD:
         dead = json.loads(text)
-        # The rows of a DataFrame have no file and no line: the source is the stream, or a partition.
+        # Rows of a DataFrame have neither file nor line: their source is the stream, or a partition.
         at = dead["position"] if dead["position"] >= 0 else None
         found_dead = {_STREAM: dead["source"], _REASON: dead["reason"], _RAW: dead["raw"], _POSITION: at}
         yield {KIND: _DEAD_LETTER, **found_dead}
@@ -108,7 +108,7 @@ def _all(text: str, table: pa.Table) -> pa.Array:
 
 
 def _filled(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows with all columns of `schema`."""
+    """Return the rows as a batch with all columns of `schema`."""
     arrays = [
         table.column(field.name)
         if field.name in table.column_names
@@ -121,7 +121,7 @@ def _filled(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What `detect_all` found, each part with the columns of its own."""
+    """The parts of a result of `detect_all`, each with its own columns."""
 
     matches: DataFrame
     late: DataFrame
@@ -130,6 +130,6 @@ class Findings:
 
 
 def split(found: DataFrame) -> Findings:
-    """Return the parts of a DataFrame of `detect_all`, or of a micro-batch of it in `foreachBatch`."""
+    """Return the parts of a DataFrame of `detect_all`, or of one of its micro-batches in `foreachBatch`."""
     parts = [found.where(found["kind"] == kind).select(f"{kind}.*") for kind in (MATCH, *COLUMNS)]
     return Findings(*parts)

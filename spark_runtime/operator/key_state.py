@@ -1,6 +1,6 @@
 """The state of a key group as one value of Spark's state store: the snapshots of its matchers.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def encode_state(matchers: Sequence[Matcher | Corrector], n_groups: int) -> byte
 def decode_state(
     data: bytes | bytearray, layout: Layout, n_groups: int, tables: Tables | None = None
 ) -> list[Matcher | Corrector]:
-    """Return the matchers whose snapshots `data` holds; `tables` are the static ones.
+    """Return the matchers whose snapshots `data` contains; `tables` are the static tables.
 
     Raises
     ------
     StateError
-        The state is of another number of key groups (E0704), of other rules (E0701), of another version
-        (E0703), or damaged (E0702).
+        The state belongs to another number of key groups (E0704), other rules (E0701) or another version
+        (E0703), or is damaged (E0702).
     """
     if len(data) < _HEADER.size or data[:4] != _MAGIC:
         raise _damaged("it is not of spark-cep")
@@ -64,7 +64,7 @@ def decode_state(
     snapshots = _snapshots(data, n_programs)
     corrections, units = layout.rules.corrections, units_of(layout.rules, tables)
     if corrections is not None or any(map(is_corrected, snapshots)):
-        # Of another number some differ, and the first that differs is refused.
+        # If their number differs, so does some snapshot: `restored` refuses the first that does.
         found = [restored(*pair, corrections, tables) for pair in zip(units, snapshots, strict=False)]
         if len(units) == len(snapshots):
             return found
@@ -77,7 +77,7 @@ def decode_state(
 
 
 def _snapshots(data: bytes | bytearray, n: int) -> list[bytes]:
-    """Return the `n` snapshots behind the header of a key group's state."""
+    """Return the `n` snapshots after the header of a key group's state."""
     snapshots = []
     at = _HEADER.size
     for _ in range(n):

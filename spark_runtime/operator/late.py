@@ -1,9 +1,9 @@
-"""What came too late, in one call of the operator.
+"""Late events and versions, in one call of the operator.
 
-The events of a pipeline were judged when they were read. Here are those of a DataFrame, of which only the
-operator knows the watermark. They come twice: prepared, which the matchers drop by themselves, and whole.
+The readers of a pipeline decide which events are late. For DataFrames only the operator knows the watermark.
+Their events come twice: prepared, of which the matchers drop the late ones, and whole.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Late:
     rules
         The rules.
     gets_whole
-        Whether late events are an output, so that they come whole, too.
+        Whether late events are an output, so that they also come whole.
     is_first
-        Whether this key group counts what all key groups get.
+        Whether this key group counts the input that all key groups get.
     """
 
     def __init__(self, rules: RuleSet, *, gets_whole: bool, is_first: bool) -> None:
@@ -47,12 +47,12 @@ class Late:
         """Late events by stream, of those that came whole."""
 
     def note(self, number: int, late: pa.Table, watermark_us: int) -> None:
-        """Note prepared events and versions of program `number` that the watermark had passed."""
+        """Record prepared events and versions of program `number` that the watermark had passed."""
         if VERSION_COLUMN in late.column_names:
             late = self._note_versions(number, late)
-        if late.num_rows and COUNTED_COLUMN in late.column_names:  # in several partitions: once
+        if late.num_rows and COUNTED_COLUMN in late.column_names:  # once, also if in several partitions
             late = late.filter(late.column(COUNTED_COLUMN))
-        if late.num_rows and self._gets_whole:  # all but those that could have been corrected are counted
+        if late.num_rows and self._gets_whole:  # `judge` counts all but those within the correction time
             final_us = watermark_us - self._rules.counted_us
             late = late.filter(pc.greater(late.column(TIME_COLUMN), final_us))
         if late.num_rows:
@@ -63,20 +63,20 @@ class Late:
             self._events[number] += np.bincount(stream, minlength=n_streams)
 
     def _note_versions(self, number: int, late: pa.Table) -> pa.Table:
-        """Count the versions of tables that are late; return the events that are."""
+        """Count the late versions of tables; return the late events."""
         version = np.asarray(late.column(VERSION_COLUMN))
         tables = self._rules.programs[number].joins.tables
         counts = np.bincount(np.abs(version), minlength=len(tables) + 1)
         found: Counter[str] = Counter()
         for joined, n in zip(tables, counts[1:].tolist(), strict=True):
-            # A version that all key groups get is late once, whatever the number of key groups and rules.
+            # A version that all key groups get counts once, however many key groups and rules there are.
             if n and not self._gets_whole and (joined.is_co_partitioned or self._is_first):
                 found[joined.table.name] = max(found[joined.table.name], n)
         self._versions |= found
         return late.filter(pa.array(version == 0))
 
     def judge(self, stream: Stream, events: pa.Table, watermark_us: int) -> None:
-        """Keep and count what of `events`, whole, comes too late."""
+        """Keep and count those of the whole `events` that are late."""
         time_us = np.asarray(events.column(stream.event_time))
         late_us = late_by_us(time_us, watermark_us)
         _, late = split_late(events, late_us, stream, self._rules.counted_us)
@@ -86,7 +86,7 @@ class Late:
             self._of_whole.add(count_late(late, stream, self._rules.keys_of(stream)))
 
     def counts(self) -> Counts:
-        """Return what was late. A late event is one for the rules of every key: it counts once."""
+        """Return the counts of late rows. An event that rules with different keys miss counts once."""
         counts = Counts(late_of=dict(self._versions))
         met = self._rules.events_met([late.tolist() for late in self._events])
         counts.add(Counts(late_of={stream: n for stream, n in met.items() if n}))

@@ -1,9 +1,10 @@
 """The stateful operator: the engine's `Matcher` inside Spark, one call for all keys of a key group.
 
-In a stream it is `applyInPandasWithState` with event-time timeouts, in a batch `mapInArrow` over partitions.
-Parcels go in (`spark_runtime.wire.parcels`), output comes out (`spark_runtime.wire.output`).
+In a stream, it is `applyInPandasWithState` with event-time timeouts; in a batch, `mapInArrow` over
+partitions. Its input are parcels (`spark_runtime.wire.parcels`); for its output see
+`spark_runtime.wire.output`.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ class KeyGroups:
     Parameters
     ----------
     layout
-        The rules, and how their events lie in parcels.
+        The rules, and the layout of their events in parcels.
     n_groups
-        Number of key groups, written into the state: another number would send keys to other states.
+        Number of key groups. It is written into the state, because another number would send keys to other
+        states.
     delivery
-        What becomes of the output.
+        Where the output goes.
     by_own_events
-        Whether the latest event of a group shows how far its event time is.
+        Whether the latest event of a group determines its event time.
     tables
-        What static tables hold, unless the tasks are told.
+        The contents of static tables, unless the task's property names them.
     first_group
-        The label of the key group that counts what all key groups get.
+        The label of the key group that counts the input that all key groups get.
     """
 
     layout: Layout
@@ -63,7 +65,7 @@ class KeyGroups:
     def __call__(
         self, key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Take in the parcels of one key group and one micro-batch, or its timeout; yield what comes out."""
+        """Handle the parcels of one key group and micro-batch, or its timeout; yield the output."""
         freeze_loaded()
         tables = tables_of(self.layout.programs, self.tables, told_to_task())
         matchers = decode_state(state.get[0], self.layout, self.n_groups, tables) if state.exists else None
@@ -75,7 +77,7 @@ class KeyGroups:
             for frame in frames:
                 call.push_all(of_frame(frame))
         spark_watermark_us = state.getCurrentWatermarkMs() * 1000
-        # Spark's watermark starts at 1970: before any event it says nothing.
+        # Spark's watermark starts at 1970: before the first event it means nothing.
         cap_us = cap_of_task()
         clock_us = clock_of_task() if self.layout.rules.tells_end else None
         call.advance(spark_watermark_us if spark_watermark_us > 0 else None, cap_us, clock_us)
@@ -87,20 +89,20 @@ class KeyGroups:
         if self.layout.rules.tells_end:
             call.counts.deadlines[str(key[0])] = deadline_us
         if deadline_us is not None:
-            # Spark calls once its watermark has passed the timeout; we want it reached.
+            # Spark calls when its watermark is past the timeout; we want the call when it is reached.
             timeout_ms = -(-deadline_us // 1000) - 1
             state.setTimeoutTimestamp(max(timeout_ms, state.getCurrentWatermarkMs(), 1))
         file = f"{key[0]}-timeout" if state.hasTimedOut else str(key[0])
         return (batch.to_pandas() for batch in call.output(file))
 
     def batch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take in all parcels of one partition of a batch; yield what comes out."""
+        """Handle all parcels of one partition of a batch; yield the output."""
         freeze_loaded()
         tables = tables_of(self.layout.programs, self.tables, {})
         call = Call(Chain(self.layout.rules, tables=tables), self.delivery)
         for batch in batches:
             call.push_all(of_batch(batch))
-            del batch  # or the last one stays until the end
+            del batch  # otherwise the last one stays in memory until the end
         call.finish()
         context = TaskContext.get()
         assert context is not None
@@ -109,9 +111,9 @@ class KeyGroups:
     def batch_stage(
         self, batches: Iterable[pa.RecordBatch], packer: Packer, stage: int, *, is_last: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Take in all parcels of one partition of a batch; yield what one stage of the rules makes of them.
+        """Handle all parcels of one partition of a batch in one stage of the rules; yield the result.
 
-        These are parcels for the next stage, or what comes out, if this stage `is_last`.
+        The result is parcels for the next stage, or the output if this stage `is_last`.
         """
         freeze_loaded()
         fed: list[pa.RecordBatch] = []
@@ -135,7 +137,7 @@ class KeyGroups:
         yield from found if is_last else as_parcels(found, packer.labels[number % len(packer.labels)])
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take rows of output that have matches; yield these (`carried_schema`)."""
+        """Yield the matches in rows of output (`carried_schema`)."""
         schema = carried_schema(self.layout.rules.match_schema)
         for batch in batches:
             for data in batch.column(0).to_pylist():

@@ -3,7 +3,7 @@
 A worker takes seconds to import what it needs and to load the compiled kernels. That can go on while the
 driver plans; otherwise the first micro-batch waits for it.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Python of Spark's workers: which one runs the functions of `detect`, and does it have what they need?
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The operator's output -> the sinks that are written in the workers, which have it as Arrow already.
+"""Writes the operator's output to sinks in the workers, which already have it as Arrow.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_runtime.sinks.protocol import MicroBatch, Output, Rows, WorkerSink
 from spark_runtime.wire.output import MATCH, CallResults
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
-"""Where Spark tells tasks the number of their micro-batch."""
+"""The property in which Spark gives tasks the number of their micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Delivery:
     sinks
         Sinks that the operator writes.
     kinds
-        Kinds of output that are given as rows; counts always are.
+        Kinds of output that are returned as rows; counts always are.
     run
-        Names the micro-batches of a stream, with their number; None in a batch.
+        With a number, it names a micro-batch of a stream; None in a batch.
     file_mode
-        Of the files that sinks make.
+        The mode of the files that sinks create.
     """
 
     sinks: tuple[WorkerSink, ...] = ()
@@ -40,11 +40,11 @@ class Delivery:
     file_mode: FileMode = PRIVATE
 
     def deliver(self, found: CallResults, part: str) -> None:
-        """Write what one call of the operator found. `part` names the call. In a worker."""
+        """Write the results of one call of the operator, which `part` names. Runs in a worker."""
         for sink in self.sinks:
             rows = _rows_of(sink.output, found)
             if rows:
-                with umask(self.file_mode.umask):  # somebody else may have started this process
+                with umask(self.file_mode.umask):  # another program may have started this process
                     sink.write_part(self._batch_of_task(), part, rows)
 
     def _batch_of_task(self) -> MicroBatch:
@@ -59,7 +59,7 @@ class Delivery:
 
 
 def _rows_of(output: Output, found: CallResults) -> Rows:
-    """Return what a sink gets of what a call found."""
+    """Return the rows among a call's results that a sink gets."""
     if output.kind == MATCH:
         return Rows(output, found.matches)
     dead_or_late = found.dead if output.stream is None else found.late.get(output.stream.name, [])
@@ -67,4 +67,4 @@ def _rows_of(output: Output, found: CallResults) -> Rows:
 
 
 ALL_AS_ROWS = Delivery()
-"""The operator writes no sink itself."""
+"""The operator writes to no sink itself."""

@@ -1,6 +1,6 @@
-"""Tables as objects of JSON, a text for each row, column by column: a sink of messages writes many.
+"""Writes the rows of tables as JSON objects, column by column because a sink of messages writes many.
 
-The texts are those of the sink `json`: NULLs are left out, times are ISO 8601 in UTC, to the microsecond.
+The texts are those of the sink `json`: NULLs are omitted; times are ISO 8601 in UTC, to the microsecond.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from cep.schema.text_values import word_of
 
 _ROWS = 10_000
-"""Rows that are made at a time, so that a large table needs no second place in memory."""
+"""Rows that are written at a time, so that a large table is not in memory twice."""
 
 _ESCAPED = r'["\\\x00-\x1f\x7f]'
-"""Characters that JSON has another way to write; DEL only because it does no harm."""
+"""Characters that are escaped in JSON; DEL need not be, but may."""
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -38,12 +38,12 @@ def json_rows(table: pa.Table) -> Iterator[str]:
 
 
 def value_texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return the values of a column without members as texts, as `json_rows` has them without quotes."""
+    """Return the values of a column without members as texts, as in `json_rows` but without quotes."""
     return cast("list[str | None]", texts_of(column).to_pylist())
 
 
 def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values as texts: as `json_rows` has them, without quotes around; lists and events as JSON."""
+    """Return values as texts, as in `json_rows` but without quotes; lists and events as JSON."""
     if pa.types.is_string(column.type):
         return column
     if pa.types.is_nested(column.type):
@@ -52,13 +52,13 @@ def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _members(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ``"name":value,`` for each row, NULL where the value is."""
+    """Return ``"name":value,`` for each row, or NULL where the value is NULL."""
     label = f"{json.dumps(name, ensure_ascii=False)}:"
     return pc.binary_join_element_wise(label, _values(column), ",", "")
 
 
 def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values as JSON, NULL where they are."""
+    """Return the values as JSON; NULLs remain NULL."""
     kind = column.type
     if pa.types.is_string(kind):
         if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
@@ -75,7 +75,7 @@ def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def nested_texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Return values of any type as JSON, NULL where they are. Inside, objects leave out NULLs."""
+    """Return values of any type as JSON; NULLs remain NULL. Objects omit NULL members."""
     kind = column.type
     return [None if value is None else _nested(value, kind) for value in column.to_pylist()]
 
@@ -94,7 +94,7 @@ def _number(value: float) -> str:
 
 
 def _nested(value: Any, kind: pa.DataType) -> str:
-    """Return a list, an event or a value in it as JSON. Objects leave out NULLs, lists do not."""
+    """Return a list, an event or a value in it as JSON. Objects omit NULLs; lists keep them."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""Rows as messages: what a sink of single messages sends, always in one order and under the same names."""
+"""Turns rows into single messages for a sink, always in the same order and with the same keys."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Message:
     Parameters
     ----------
     key
-        The same whenever the row is sent, and of no other row: the `match_id`, with the number of the event
-        and the revision where rows have them; of other rows a hash.
+        Identifies the row, each time it is sent: the `match_id`, with the event number and the revision if
+        the row has them; for other rows a hash.
     document
-        The same for all revisions of a row; its key where there are none.
+        The same for all revisions of a row; without revisions, the key.
     is_withdrawn
-        Whether it withdraws a row that was sent.
+        Whether the message withdraws a row that was sent.
     text
         The row as JSON.
     """
@@ -42,7 +42,7 @@ class Message:
 
 
 def messages(batch: MicroBatch, rows: Collected) -> list[Message]:
-    """Return the rows of a micro-batch; a micro-batch that comes again gives the same ones."""
+    """Return the messages of a micro-batch; they are the same if the micro-batch is repeated."""
     return list(_of_matches(rows) if rows.rows.output.kind == MATCH else _of_texts(batch, rows))
 
 
@@ -70,7 +70,7 @@ def _of_matches(rows: Collected) -> Iterator[Message]:
 
 
 def _of_texts(batch: MicroBatch, rows: Collected) -> Iterator[Message]:
-    """Yield late events or dead letters. Equal ones are told apart by their number, whichever comes first."""
+    """Yield late events or dead letters. A number distinguishes equal ones, in any order."""
     seen: Counter[str] = Counter()
     for text in sorted(rows.lines()):
         name = f"{batch.name} {rows.rows.output.kind} {seen[text]} {text}"

@@ -1,10 +1,10 @@
-"""Who has written a folder of files: a micro-batch of a stream, or a batch.
+"""The owner of a folder of files: the micro-batch of a stream or the batch that wrote it.
 
-It stands in the folder, in a file that readers pass over:
+A file in the folder, which readers ignore, names the owner:
 
     <folder>/batch=<micro-batch>/_written_by
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Any
 from cep.errors import InputError
 from spark_runtime.sinks.protocol import MicroBatch
 
-WRITTEN_BY = "_written_by"  # has no ending: other programs may read all of `batch=*/*.json`
+WRITTEN_BY = "_written_by"  # without an extension: other programs may read all of `batch=*/*.json`
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A pipeline that runs as a batch: its results take the place of its own earlier ones, and of no others.
+    """A pipeline that runs as a batch: its results replace its own earlier results, and no others.
 
     Parameters
     ----------
     pipeline
         The path of its file.
     sources
-        By stream or table, the format and the place of its source.
+        By stream or table: the format and the place of its source.
     """
 
     pipeline: str
     sources: Mapping[str, tuple[str, str]]
 
     def said(self, path: str, kind: str) -> dict[str, Any]:
-        """Return what a folder at `path` says of it; the same when everything is moved together."""
+        """Return how a folder at `path` names this owner; moving everything together does not change it."""
 
         def near(place: str) -> str:
             is_near = os.path.isabs(place) and "://" not in path
@@ -47,9 +47,9 @@ class Owner:
         return {"pipeline": near(self.pipeline), "output": kind, "sources": sources}
 
     def require(self, path: str, kind: str, there: str, text: str | None) -> None:
-        """Raise InputError (E0887) if a result at `there` is of another pipeline.
+        """Raise InputError (E0887) if the result at `there` belongs to another pipeline.
 
-        `text` is what the result says; None: it is not there, or is of an earlier version.
+        `text` is the owner named there; None if the result is missing or an earlier version wrote it.
         """
         try:
             found = json.loads(text or "")
@@ -68,14 +68,14 @@ class Owner:
 
 
 def text_of(batch: MicroBatch, path: str, kind: str, owner: Owner | None) -> str:
-    """Return what the folder of a micro-batch says."""
+    """Return the text that names the owner in the folder of a micro-batch."""
     if batch.run is not None:
         return json.dumps({"run": batch.run, "micro_batch": batch.number, "plan": batch.plan})
     return json.dumps({} if owner is None else owner.said(path, kind))
 
 
 def plan_of(text: str | None) -> str:
-    """Return the plan of a micro-batch from what its folder says; empty: it does not say it."""
+    """Return the plan of a micro-batch from the text in its folder; empty if the text has none."""
     try:
         return str(json.loads(text or "{}").get("plan", ""))
     except (ValueError, AttributeError):

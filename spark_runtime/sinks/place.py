@@ -1,6 +1,6 @@
-"""Where outputs go: no two outputs of a pipeline to one place, where each would take the other's for its own.
+"""The places of outputs. No two outputs of a pipeline share one: each would mistake the other's for its own.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Place:
     shown
         For messages: "topic `alerts`".
     name
-        What other places do not have. Of a folder: the names on its path.
+        Identifies the place. For a folder: the names on its path.
     has_inside
-        Whether what is inside it is its own, too: a reader of a folder sees the folders in it.
+        Whether the place includes everything inside it: a reader of a folder also sees its subfolders.
     """
 
     shown: str
@@ -40,7 +40,7 @@ class Place:
     has_inside: bool = False
 
     def meets(self, other: Place) -> bool:
-        """Return whether both are one place, or one of them is inside the other."""
+        """Return whether both are the same place, or one is inside the other."""
         if not (self.has_inside and other.has_inside):
             return self.name == other.name
         n = min(len(self.name), len(other.name))
@@ -49,15 +49,15 @@ class Place:
 
 @runtime_checkable
 class PlacedSink(Protocol):
-    """The settings of a sink that tell its place. Others share no place, or none that matters."""
+    """The settings of a sink that name its place. Other sinks share no place, or none that matters."""
 
     def places(self, output: Output) -> Sequence[Place]:
-        """Return the places that an output goes to; it may have several names for one place."""
+        """Return the places to which an output goes; one place may occur under several names."""
         ...
 
 
 def folder_place(path: str, inside: str = "") -> Place:
-    """Return a folder; `inside`: a folder in it, or an empty text."""
+    """Return the place of a folder, or of its subfolder `inside` unless that is empty."""
     whole = os.path.join(path, inside) if inside else path
     if whole.startswith(_ON_DISK) or "://" not in whole:
         whole = os.path.realpath(whole.removeprefix(_ON_DISK))
@@ -65,13 +65,13 @@ def folder_place(path: str, inside: str = "") -> Place:
 
 
 def server_place(shown: str, system: str, host: str, port: object, *names: str) -> Place:
-    """Return something of a server: a table, a topic, a queue."""
+    """Return a place on a server: a table, a topic, a queue."""
     host = "localhost" if host.lower() in _HERE else host.lower()
     return Place(shown, (system, host, str(port), *names))
 
 
 def folders_of(outputs: Iterable[tuple[object, Sequence[Output]]]) -> list[str]:
-    """Return the folders on this machine that outputs go to; each sink is given with its outputs."""
+    """Return the folders on this machine to which outputs go; each sink is given with its outputs."""
     found = [
         p
         for sink, of_sink in outputs
@@ -83,7 +83,7 @@ def folders_of(outputs: Iterable[tuple[object, Sequence[Output]]]) -> list[str]:
 
 
 def check_places(document: Document, outputs: Sequence[tuple[yaml.Node, object, Sequence[Output]]]) -> None:
-    """Note outputs that go to one place. Each sink of the file has its node, its settings and its outputs."""
+    """Report outputs that share a place. Each sink is given with its node, its settings and its outputs."""
     placed = [
         (node, [place for output in of_sink for place in sink.places(output)])
         for node, sink, of_sink in outputs

@@ -1,11 +1,11 @@
-"""What a sink is: where one kind of output goes, micro-batch by micro-batch.
+"""The protocol of a sink, to which one kind of output goes, micro-batch by micro-batch.
 
-A `WorkerSink` is written in the workers, where the output is. On the driver a `TableSink` gets Arrow tables,
+The workers, which have the output, write to a `WorkerSink`. On the driver, a `TableSink` gets Arrow tables,
 and a `DriverSink` a DataFrame.
-Each micro-batch of each sink is begun, written and committed. One that a crash has interrupted anywhere is
-begun again, with the same number and the same rows, perhaps in another order and cut otherwise.
+Each micro-batch of each sink is begun, written and committed. After a crash, an unfinished micro-batch begins
+again with the same number and the same rows, perhaps in another order or split differently.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Guarantee(StrEnum):
-    """What a sink has got of each row once a stream has gone on after crashes."""
+    """How often a sink gets each row if a stream continues after crashes."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -41,11 +41,11 @@ class MicroBatch:
     Parameters
     ----------
     run
-        Names the stream; it stands in the checkpoint, so it is the same after a restart. None in a batch.
+        Names the stream. The checkpoint stores it, so it is the same after a restart. None in a batch.
     number
-        From 0. A number that comes again is the same micro-batch.
+        Counts from 0. A repeated number is the same micro-batch.
     plan
-        Tells it from another micro-batch of its number (`Plan.identity`). Empty: not known, as in a worker.
+        Distinguishes micro-batches with the same number (`Plan.identity`). Empty if unknown, as in a worker.
     """
 
     run: str | None
@@ -54,22 +54,22 @@ class MicroBatch:
 
     @property
     def name(self) -> str:
-        """A name that no other micro-batch of any stream has."""
+        """A name that is unique among the micro-batches of all streams."""
         return "all" if self.run is None else f"{self.run}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The last micro-batch of a stream that a sink has.
+    """The last micro-batch of a stream that a sink contains.
 
     Parameters
     ----------
     place
         The sink, for messages: "table `alerts`".
     number
-        Of the micro-batch.
+        The number of the micro-batch.
     plan
-        `MicroBatch.plan`; empty: the sink does not know it.
+        `MicroBatch.plan`; empty if the sink does not know it.
     is_continued
         Whether another run has continued from an older checkpoint of this stream (`RevocableSink`).
     """
@@ -80,12 +80,12 @@ class Mark:
     is_continued: bool = False
 
     def is_of(self, batch: MicroBatch) -> bool:
-        """Return whether a micro-batch that is to be written is there already.
+        """Return whether the sink already contains a micro-batch that is to be written.
 
         Raises
         ------
         StateError
-            The sink has a later one, or another one of its number (E0849).
+            The sink contains a later one, or another one with the same number (E0849).
         """
         if self.number < batch.number:
             return False
@@ -102,7 +102,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a sink gets.
+    """The output that a sink gets.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ class Output:
     schema
         Columns of its rows: `RuleSet.match_schema`, `DEAD_LETTER_SCHEMA`, or `declared_schema` of `stream`.
     stream
-        The stream of late events.
+        The stream of the late events.
     folder
-        What tells late events of several streams apart, as the name of a folder; else empty.
+        The folder name that separates late events of several streams; otherwise empty.
     """
 
     kind: str
@@ -124,7 +124,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of an output as the operator has them; can be read more than once.
+    """Rows of an output in the operator's form; can be read more than once.
 
     On the driver late events are JSON.
     """
@@ -148,7 +148,7 @@ class Rows:
             yield pa.table(columns, names=output.schema.names).cast(output.schema)
 
     def lines(self) -> Iterator[str]:
-        """Yield late events or dead letters as JSON. Matches have no such form here."""
+        """Yield late events or dead letters as JSON. Not for matches."""
         assert self.output.kind != MATCH
         for item in self.found:
             if isinstance(item, str):
@@ -159,54 +159,54 @@ class Rows:
 
 
 class Sink(Protocol):
-    """What all sinks have. Each method may raise InputError (`cep.write_errors.writing`)."""
+    """The interface of all sinks. Each method may raise InputError (`cep.write_errors.writing`)."""
 
     @property
     def output(self) -> Output:
-        """What it gets."""
+        """The output that it gets."""
         ...
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it can promise."""
+        """The guarantee that it gives."""
         ...
 
     def check(self) -> None:
-        """Raise InputError if nothing can be written here. On the driver, before anything runs."""
+        """Raise InputError if the sink cannot be written. Called on the driver, before anything runs."""
         ...
 
     def last(self, run: str) -> Mark | None:
-        """Return the last micro-batch of a stream that it has; None: none, or it cannot tell.
+        """Return the last micro-batch of a stream that it contains; None: none, or unknown.
 
-        On the driver, after `check` and before the first `begin`. An exactly-once sink can tell.
+        Called on the driver, after `check` and before the first `begin`. An exactly-once sink always knows.
         """
         ...
 
     def begin(self, batch: MicroBatch) -> None:
-        """Get ready for a micro-batch; forget what an interrupted one left under its name. On the driver."""
+        """Prepare for a micro-batch; delete what an interrupted attempt left. Called on the driver."""
         ...
 
     def commit(self, batch: MicroBatch) -> None:
-        """Show what was written of a micro-batch, instead of what its name had before. On the driver.
+        """Publish a micro-batch in place of an earlier one with its name. Called on the driver.
 
-        The checkpoint says so after this has returned. Called for a micro-batch without rows, too.
+        The checkpoint records it after this returns. Called for a micro-batch without rows, too.
         """
         ...
 
     def close(self) -> None:
-        """End the run, which has gone well or was stopped. On the driver."""
+        """End the run, which succeeded or was stopped. Called on the driver."""
         ...
 
 
 @runtime_checkable
 class WorkerSink(Sink, Protocol):
-    """A sink that is written in the workers, to which it travels: it holds no connection."""
+    """A sink that is written in the workers. It is sent to them, so it holds no connection."""
 
     def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
         """Write some rows of a micro-batch, at least one.
 
-        `part` names them within the micro-batch. A task that fails is tried again: what was written under the
-        same name before, or is being written by another attempt, must not count.
+        `part` names them within the micro-batch. A failed task is repeated: rows that another attempt wrote,
+        or is writing, under the same name must not count.
         """
         ...
 
@@ -218,11 +218,11 @@ class Collected:
     Parameters
     ----------
     n_rows
-        How many.
+        The number of rows.
     rows
         The rows.
     typed
-        Makes a table of late events of their texts.
+        Converts the texts of late events to a table.
     """
 
     n_rows: int
@@ -238,7 +238,7 @@ class Collected:
             yield self.typed(list(rows.lines())).cast(rows.output.schema)
 
     def lines(self) -> Iterator[str]:
-        """Yield the rows as objects of JSON, as the sink `json` writes them."""
+        """Yield the rows as JSON objects, as the sink `json` writes them."""
         if self.rows.output.kind != MATCH:
             yield from self.rows.lines()
             return
@@ -259,7 +259,7 @@ class TableSink(Sink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """The rows of a micro-batch, on the driver: how many, and as a DataFrame with the output's columns."""
+    """The rows of a micro-batch, on the driver: their number, and a DataFrame with the output's columns."""
 
     n_rows: int
     frame: DataFrame
@@ -267,11 +267,11 @@ class BatchRows:
 
 @runtime_checkable
 class DriverSink(Sink, Protocol):
-    """A sink that is written on the driver, or from there by Spark."""
+    """A sink that the driver writes, itself or by Spark."""
 
     @property
     def wants_rows(self) -> bool:
-        """Whether it may look at the rows of the next micro-batch; they are kept for it only then."""
+        """Whether it may read the rows of the next micro-batch more than once; only then are they kept."""
         ...
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
@@ -281,31 +281,32 @@ class DriverSink(Sink, Protocol):
 
 @runtime_checkable
 class RefusingSink(Protocol):
-    """A sink whose server may refuse a row for good; such rows are kept elsewhere, and counted."""
+    """A sink whose server may refuse a row permanently; such rows are stored elsewhere and counted."""
 
     @property
     def shown(self) -> str:
-        """What it is, for the summary."""
+        """The name of the sink, for the summary."""
         ...
 
     @property
     def n_refused(self) -> int:
-        """Rows that were refused for good since it was opened."""
+        """Number of rows that were permanently refused since it was opened."""
         ...
 
 
 @runtime_checkable
 class RevocableSink(Protocol):
-    """A sink that can take micro-batches back."""
+    """A sink that can remove micro-batches."""
 
     def take_back(self, run: str, after: int, by: str) -> None:
-        """Remove the micro-batches of a stream with numbers beyond `after`. On the driver, after `last`.
+        """Remove the micro-batches of a stream with numbers above `after`. On the driver, after `last`.
 
-        The run `by` continues from there, so from now on `last` says that `run` is continued. What other runs
-        have written after `after` in its place goes, too. StateError (E0849): they continued earlier.
+        The run `by` continues from there, so from now on `last` says that `run` is continued. Rows after
+        `after` that other runs wrote in its place are removed, too. StateError (E0849): they continued
+        earlier.
         """
         ...
 
 
 AnySink = WorkerSink | TableSink | DriverSink
-"""A sink, by where and as what it gets its rows."""
+"""A sink, by the place and form in which it gets its rows."""

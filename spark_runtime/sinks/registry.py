@@ -1,6 +1,6 @@
-"""The sinks of pipelines, by the `format` that a pipeline file gives. A sink is added here with one line.
+"""The sinks of pipelines, by the `format` in a pipeline file. A new sink needs one line here.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL_KINDS = frozenset((MATCH, LATE, DEAD))
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink has to know of the pipeline that it is opened for.
+    """What a sink must know about the pipeline for which it is opened.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ class SinkContext:
     is_local
         Whether the workers are on this machine and reach its disks.
     console
-        Where a sink may show something.
+        Where a sink may print.
     owner
-        Who writes, if it runs as a batch: a sink whose name for a batch is always the same must not replace
-        what another pipeline has written. None: in a stream.
+        The pipeline, if it runs as a batch: a sink that uses the same name for every batch must not replace
+        the rows of another pipeline. None in a stream.
     """
 
     rules: RuleSet
@@ -47,10 +47,10 @@ class SinkContext:
 
 
 class SinkSpec(Protocol):
-    """The settings of a sink, sound; a frozen record."""
+    """The checked settings of a sink; a frozen record."""
 
     def open(self, output: Output, context: SinkContext) -> AnySink:
-        """Return the sink of one output; writes nothing yet (`Sink.check`)."""
+        """Return the sink of one output; write nothing yet (`Sink.check`)."""
         ...
 
 
@@ -59,32 +59,32 @@ class NamesColumns(Protocol):
     """A `SinkSpec` whose settings name columns of its rows."""
 
     def check_columns(self, document: Document, known: Sequence[str]) -> None:
-        """Note a problem for each column that the rows, with the columns `known`, do not have."""
+        """Report each column that is not among the columns `known` of the rows."""
         ...
 
 
 def check_columns(document: Document, outputs: Iterable[tuple[SinkSpec, Sequence[Output]]]) -> None:
-    """Note a problem for each column that the settings of a sink name and its rows do not have."""
+    """Report each column that the settings of a sink name but its rows lack."""
     for spec, of_spec in outputs:
         if isinstance(spec, NamesColumns):  # late events of several streams go to one sink
             spec.check_columns(document, [name for output in of_spec for name in output.schema.names])
 
 
 class SinkType(Protocol):
-    """What is registered: makes a spec of the settings in a pipeline file."""
+    """A registered kind of sink: turns the settings in a pipeline file into a spec."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of its settings, besides `format`."""
+        """The names of its settings, except `format`."""
         ...
 
     @property
     def kinds(self) -> frozenset[str]:
-        """What it takes: some of `MATCH`, `LATE` and `DEAD`."""
+        """The kinds of output that it accepts: some of `MATCH`, `LATE` and `DEAD`."""
         ...
 
     def spec(self, settings: Settings) -> SinkSpec | None:
-        """Return the spec, or None if a problem was noted in `settings`."""
+        """Return the spec, or None if a problem was reported in `settings`."""
         ...
 
 
@@ -108,5 +108,5 @@ SINKS: Registry[SinkType] = Registry(
 
 
 def sink_names(kind: str) -> tuple[str, ...]:
-    """Return what `format` may be for a kind of output."""
+    """Return the valid values of `format` for a kind of output."""
     return tuple(name for name, found in SINKS.loaded().items() if kind in found.kinds)

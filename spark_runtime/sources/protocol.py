@@ -3,7 +3,7 @@
 There are two kinds. We read a `Source` ourselves: the driver plans which ranges of it a micro-batch reads,
 the workers read them, and a range can be read at any time again. Only Spark can read a `SparkSource`.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A registry of schemas, as Confluent's: asked over HTTP, by the number of a schema.
+"""A schema registry such as Confluent's, which returns a schema by its number over HTTP.
 
-Executors read this: it imports nothing of the compiler. A worker asks once for each number; what a number
-stands for never changes. The password is looked up in the environment where it is needed, so neither the
-checkpoint nor a task that Spark writes down has it.
+Executors import this module: it imports nothing of the compiler. A worker requests each number once, because
+its schema never changes. The password is read from the environment where it is needed, so neither the
+checkpoint nor a task that Spark stores contains it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Texts of a pipeline file with `${NAME}` in them: variables of the environment, whose values nothing shows.
 
 They are looked up where a client is made, so neither the checkpoint nor a task that Spark writes down has
-them. Executors read this: it imports nothing of the compiler.
+them. Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tables that rules join, as Spark gives them to the operator."""
+"""Tables that rules join, as the operator gets them from Spark."""

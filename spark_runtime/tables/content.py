@@ -1,9 +1,9 @@
-"""What static tables hold, on the way from the driver to the key groups.
+"""The contents of static tables, on their way from the driver to the key groups.
 
-The driver reads a static table as a whole. In a batch its rows travel with the operator. In a stream each
-micro-batch says which content it has, so a micro-batch that is repeated after a crash has the same.
+The driver reads a static table as a whole. In a batch, its rows travel with the operator. In a stream, each
+micro-batch names the content that it uses, so a micro-batch that is repeated after a crash uses the same.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from cep.engine.tables.tables import GivenTable
 
 PROPERTY = "cep.tables"
-"""The property of a task that says what static tables hold in its micro-batch; empty or missing: nothing."""
+"""The task property that names the contents of static tables in its micro-batch; empty or missing: none."""
 
 _MOST_KEPT = 16
-"""Tables that a worker keeps, sorted as rules look them up."""
+"""How many tables a worker keeps, sorted for the lookups of rules."""
 
 _DIGITS = 32
-"""Hexadecimal digits that name a content."""
+"""How many hexadecimal digits name a content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Content:
     Parameters
     ----------
     digest
-        Tells it from any other content.
+        Identifies the content.
     data
         The rows as an Arrow stream, compressed.
     """
@@ -55,7 +55,7 @@ class Content:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Content:
-        """Return rows (`event_table_schema`) as content."""
+        """Return the content that consists of some rows (`event_table_schema`)."""
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
@@ -64,7 +64,7 @@ class Content:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Content:
-        """Return the content that has these bytes."""
+        """Return the content that consists of these bytes."""
         return cls(hashlib.sha256(data).hexdigest()[:_DIGITS], data)
 
     def rows(self) -> pa.Table:
@@ -73,29 +73,29 @@ class Content:
 
 
 Told = Mapping[str, tuple[str, str, str]]
-"""By table: the digest, then the file that holds the content, or the content itself in base 64."""
+"""By table: the digest, then the file that contains the content, or the content itself in base 64."""
 
 
 def text_of(told: Told) -> str:
-    """Return what a task is told, as text."""
+    """Return the value of the task property, as text."""
     return json.dumps(told) if told else ""
 
 
 def inline(content: Content) -> tuple[str, str, str]:
-    """Return a content as it is told where workers reach no file of the driver's."""
+    """Return a content in the form for workers that cannot read the driver's files."""
     return content.digest, "", base64.b64encode(content.data).decode()
 
 
 def told_to_task() -> Told:
-    """Return what the running task was told."""
-    from pyspark import TaskContext  # a pipeline file is checked without PySpark, too
+    """Return the contents that the property of the running task names."""
+    from pyspark import TaskContext  # a pipeline file can be checked without PySpark
 
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PROPERTY)
     return _parsed(text) if text else {}
 
 
-@lru_cache(maxsize=2)  # each key group asks, and a content may be in it
+@lru_cache(maxsize=2)  # each key group calls this, and the text may contain a whole content
 def _parsed(text: str) -> Told:
     return {name: (item[0], item[1], item[2]) for name, item in json.loads(text).items()}
 
@@ -111,7 +111,7 @@ def _content(name: str, told: tuple[str, str, str]) -> Content:
 
 
 def checked(name: str, digest: str, data: bytes) -> Content:
-    """Return a content that was read again; raises StateError if it is not what was written (E0713)."""
+    """Return a content that was read again; raise StateError (E0713) if it is not what was written."""
     found = Content.of_bytes(data)
     if found.digest != digest:
         raise lost(name, digest)
@@ -119,7 +119,7 @@ def checked(name: str, digest: str, data: bytes) -> Content:
 
 
 def lost(name: str, digest: str) -> StateError:
-    """Return the error of a content that a micro-batch was planned with, and that is not there any more."""
+    """Return the error for a content that the plan of a micro-batch names, and that no longer exists."""
     return StateError(
         "E0713",
         f"the checkpoint does not have what table `{name}` held in the micro-batch that is repeated: "
@@ -135,19 +135,19 @@ def static_tables(programs: Iterable[Program]) -> dict[str, Stream]:
 
 
 def timed_inputs(rules: RuleSet) -> dict[str, Stream]:
-    """Return what rules read in the order of time, by name: streams, and tables that are not static."""
+    """Return the inputs that rules read in order of time, by name: streams and tables that are not static."""
     return {name: stream for name, stream in rules.inputs.items() if not stream.is_static}
 
 
 def tables_of(programs: Sequence[Program], given: Mapping[str, Content], told: Told) -> dict[str, GivenTable]:
-    """Return the static tables of programs as a `Matcher` takes them. In a worker.
+    """Return the static tables of programs in the form that `Matcher` takes. Runs in a worker.
 
     Parameters
     ----------
     given
-        What travelled with the operator.
+        The contents that travelled with the operator.
     told
-        What the task was told; it counts where both name a table.
+        The contents that the task's property names; they take precedence.
     """
     return {
         name: _KEPT.table(table, told[name] if name in told else given[name])
@@ -156,14 +156,14 @@ def tables_of(programs: Sequence[Program], given: Mapping[str, Content], told: T
 
 
 class _KeptTables:
-    """The tables of a worker, which serves many tasks: to read and to sort one is done once."""
+    """The tables of a worker, which serves many tasks but reads and sorts each table only once."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[tuple[Stream, str], GivenTable] = OrderedDict()
 
     def table(self, table: Stream, content: Content | tuple[str, str, str]) -> GivenTable:
-        """Return a table that holds `content`, or what a task was told of it."""
-        # Loaded here: programs without tables have no use for it.
+        """Return a table with `content`, which may be given as in the task's property."""
+        # Imported here, because programs without tables do not need it.
         from cep.engine.tables.tables import GivenTable
 
         what = (table, content.digest if isinstance(content, Content) else content[0])

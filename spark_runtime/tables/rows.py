@@ -1,4 +1,4 @@
-"""What must hold of the rows of a static table, wherever they come from."""
+"""Checks of the rows of a static table, whatever their source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def require_keys(table: Stream, rows: pa.Table, where: str) -> None:
 
 
 def unusable(table: Stream, where: str, fact: str) -> InputError:
-    """Return the error of a static table that cannot be used."""
+    """Return the error for a static table that cannot be used."""
     return InputError(
         "E0712",
         f"table `{table.name}` cannot be used: {fact} ({where})",

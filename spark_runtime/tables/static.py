@@ -1,6 +1,6 @@
-"""The static tables of a pipeline: files that the driver reads as wholes, and again when they change.
+"""The static tables of a pipeline: files that the driver reads as a whole, and again when they change.
 
-Which content a micro-batch has stands in its plan, and the content beside the plans, in the checkpoint:
+The plan of a micro-batch names the contents that it uses. The contents are stored in the checkpoint:
 
     <checkpoint>/tables/<digest>.arrow
 """
@@ -26,21 +26,21 @@ from spark_runtime.tables.rows import require_few, require_keys, unusable
 FOLDER = "tables"
 
 _SETTLED_S = 1.0
-"""A file that was written less long ago may still be written: it is read at the next micro-batch."""
+"""A file that changed more recently may still be changing: it is read at a later micro-batch."""
 
 _Signature = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """The file, the folder or the pattern that a static table is read from."""
+    """The file, folder or pattern from which a static table is read."""
 
     table: Stream
     path: str
     file_format: str
 
     def signature(self) -> _Signature:
-        """Return what changes when the files do: names, times, sizes; empty: they cannot be looked at."""
+        """Return the names, times and sizes of the files; empty if they cannot be read."""
         try:
             files, _ = find_files(self.path, self.file_format)
             stats = [(file, Path(file).stat()) for file in files]
@@ -49,13 +49,13 @@ class StaticFile:
         return tuple((file, stat.st_mtime_ns, stat.st_size) for file, stat in stats)
 
     def read(self) -> Content:
-        """Return what the files hold now.
+        """Return the current content of the files.
 
         Raises
         ------
         InputError
-            They are missing, cannot be read, have a row that is none of the table (E0712), or too many
-            (E0619).
+            The files are missing or cannot be read, or a row does not fit the table (E0712), or there are
+            too many rows (E0619).
         """
         parts: list[pa.Table] = [event_table_schema(self.table).empty_table()]
         n_rows = 0
@@ -77,11 +77,11 @@ class StaticTables:
     Parameters
     ----------
     sources
-        By table.
+        The files of each table.
     files
-        The checkpoint of a stream; None: of a batch.
+        The checkpoint of a stream; None in a batch.
     folder
-        Where workers find the contents as files; empty: they are told them as they are.
+        Where workers find the contents as files; empty if the contents travel in the task's property.
     clock
         The wall clock, in seconds since 1970.
     """
@@ -96,21 +96,21 @@ class StaticTables:
 
     def __post_init__(self) -> None:
         self._seen: dict[str, _Signature] = {}
-        self._changed: dict[str, tuple[_Signature, float]] = {}  # not read again yet, and since when it is so
-        self._kept: dict[int, frozenset[str]] = {}  # by micro-batch, the contents of its plan
+        self._changed: dict[str, tuple[_Signature, float]] = {}  # changed, not read again; first seen when
+        self._kept: dict[int, frozenset[str]] = {}  # by micro-batch: the contents of its plan
 
     def load(self) -> None:
-        """Read all tables. Raises InputError if one cannot be used."""
+        """Read all tables; raise InputError if one cannot be used."""
         for name, source in self.sources.items():
             self._seen[name] = source.signature()
             self.now[name] = source.read()
             self._write(self.now[name])
 
     def look(self) -> dict[str, str]:
-        """Return the digest of what each table holds in the next micro-batch.
+        """Return the digest of each table's content in the next micro-batch.
 
-        A file that has changed is read again. One that cannot be used, or is just being written, is passed
-        over: what was read before still counts.
+        A file that has changed is read again. If it cannot be used, or is still being written, the content
+        read before remains valid.
         """
         for name, source in self.sources.items():
             found = source.signature()
@@ -122,9 +122,9 @@ class StaticTables:
         return {name: content.digest for name, content in self.now.items()}
 
     def _is_settled(self, name: str, found: _Signature) -> bool:
-        """Return whether files that have changed were left alone for long enough.
+        """Return whether files that have changed have then stayed unchanged for long enough.
 
-        Their times say it, or two looks do: the clock of another machine may be ahead of ours.
+        Their times show it, or two observations do: the clock of another machine may be ahead of ours.
         """
         now_s = self.clock()
         before, since_s = self._changed.get(name, ((), 0.0))
@@ -137,7 +137,7 @@ class StaticTables:
     def _read_again(self, name: str, source: StaticFile, found: _Signature) -> None:
         try:
             content = source.read()
-            if source.signature() != found:  # while it was read
+            if source.signature() != found:  # it changed while it was read
                 return
         except CepError as error:
             self.problems[name] = error
@@ -149,12 +149,12 @@ class StaticTables:
         self._seen[name] = found
 
     def told(self, digests: Mapping[str, str]) -> Told:
-        """Return what the tasks of a micro-batch are told.
+        """Return the task property that gives a micro-batch its contents.
 
         Raises
         ------
         StateError
-            A content that the plan of a repeated micro-batch names is not there any more (E0713).
+            The plan of a repeated micro-batch names a content that no longer exists (E0713).
         """
         told = {}
         for name, digest in digests.items():
@@ -169,12 +169,12 @@ class StaticTables:
         return told
 
     def keep(self, batch: int, digests: Mapping[str, str], most: int) -> None:
-        """Forget the contents that neither the last `most` micro-batches nor the next one have."""
+        """Delete the contents that neither the last `most` micro-batches nor the next one use."""
         if self.files is None or not self.sources:
             return
         self._kept[batch] = frozenset(digests.values())
         self._kept = {number: names for number, names in self._kept.items() if number > batch - most}
-        if len(self._kept) < most:  # plans of the run before may name others
+        if len(self._kept) < most:  # plans of the previous run may name others
             return
         needed = {content.digest for content in self.now.values()}.union(*self._kept.values())
         for name in self.files.names(FOLDER):
@@ -183,12 +183,12 @@ class StaticTables:
                 self.files.remove(f"{FOLDER}/{name}")
 
     def status(self) -> Iterator[str]:
-        """Yield what a user should know of tables whose files cannot be used."""
+        """Yield a message for each table whose files cannot be used."""
         for name, error in self.problems.items():
             yield f"table {name}: {error.args[0]}; what was read before still counts"
 
     def counts(self) -> Counts:
-        """Return the rows that each table has, and how often it could not be read again."""
+        """Return the number of rows of each table, and how often it could not be read again."""
         versions = {name: content.rows().num_rows for name, content in self.now.items()}
         return Counts(versions=versions, stale_tables=dict(self.n_refused))
 

@@ -1,6 +1,6 @@
 """The programs whose events parcels contain (`spark_runtime.wire.parcels`).
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

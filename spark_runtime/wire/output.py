@@ -1,6 +1,6 @@
 """What the operator gives: rows of several kinds, told apart by the column `_kind`; matches are packed.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What was read -> parcels, in the workers.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

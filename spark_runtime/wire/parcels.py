@@ -3,7 +3,7 @@
 What Spark moves, sorts and hands to Python is then a row for many thousands of events. Events as rows of
 their own cost a conversion to Arrow, a shuffle, a sort and a pandas frame each.
 
-Here alone parcels are written and read. Executors read this: it imports nothing of the compiler.
+Here alone parcels are written and read. Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The folder is named after stream and micro-batch, and takes the place of one of the same name. So a
 micro-batch that is run again after a crash replaces what it wrote the first time.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

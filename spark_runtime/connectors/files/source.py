@@ -5,7 +5,7 @@ file that was copied with its time of ten days ago is as new as any other.
 Where not all of them are read together, the files with the earliest events come first, then those that were
 changed first.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

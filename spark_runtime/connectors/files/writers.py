@@ -1,6 +1,6 @@
 """The formats of files that sinks write.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It runs all the time, so a connection that nobody uses for a while still answers its server.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

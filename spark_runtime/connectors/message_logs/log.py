@@ -4,7 +4,7 @@ A log has two forms. A `MessageLog` says where it is; it travels to the workers.
 Planning, decoding, tombstones and what is lost are the same for all logs (`planner`, `source`), so a new log
 is a `MessageLog`, a `LogClient` and its settings.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

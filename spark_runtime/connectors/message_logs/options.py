@@ -1,6 +1,6 @@
 """Options of a client, whose values may be secrets of the environment: ``${NAME}``.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the messages of a log become events: the settings that all logs share.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

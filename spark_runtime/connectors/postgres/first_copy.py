@@ -5,7 +5,7 @@ the copy, what was committed later is in the log, nothing is in both. A server g
 and a micro-batch may be repeated. So the copy is written into files in the checkpoint before anything is
 read.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ rows is done for all of them together: a tuple is walked column by column, for a
 
 The protocol: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

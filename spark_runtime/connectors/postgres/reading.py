@@ -1,6 +1,6 @@
 """How tables are read: settings, as the driver and the workers have them.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of tables as texts, with what is known of their changes -> events and dead letters.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How the messages of a spool become events; and its segments, read.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations

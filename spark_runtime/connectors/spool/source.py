@@ -1,6 +1,6 @@
 """A spool as a source of events: blocks of its segments, read in the workers.
 
-Executors read this: it imports nothing of the compiler.
+Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
