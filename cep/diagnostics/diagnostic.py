@@ -140,10 +140,10 @@ def suggestion(name: str, candidates: Iterable[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def did_you_mean(name: str, candidates: Iterable[str], what: str) -> str:
-    """Return help for an unknown `name`: the nearest candidate, and all there are (`what`, in plural)."""
+def did_you_mean(name: str, candidates: Iterable[str], what: str, near: str | None = None) -> str:
+    """Return help for an unknown `name`: what it may mean (`near`), and all candidates (`what`, plural)."""
     known = sorted(candidates)
-    near = suggestion(name, known)
+    near = near or suggestion(name, known)
     shown = ", ".join(known[:30]) + (f" and {len(known) - 30} more" if len(known) > 30 else "")
     listed = f"{what}: {shown}" if known else f"there are no {what}"
     return f"did you mean `{near}`? {listed}" if near else listed

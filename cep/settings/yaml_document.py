@@ -23,6 +23,39 @@ MAX_NESTING = 20
 MAX_TEXT = 1_000
 """Most characters of a name or value."""
 
+_ELSEWHERE = {
+    "allowedlateness": "lateness",
+    "bootstrapservers": "brokers",
+    "checkpointlocation": "checkpoint",
+    "connector": "format",
+    "deadletters": "dead_letter",
+    "delay": "lateness",
+    "delayms": "lateness",
+    "dlq": "dead_letter",
+    "fields": "schema",
+    "file": "path",
+    "files": "path",
+    "input": "source",
+    "inputs": "sources",
+    "output": "sinks",
+    "outputs": "sinks",
+    "primarykey": "key",
+    "queries": "rules",
+    "rowtime": "event_time",
+    "sep": "delimiter",
+    "separator": "delimiter",
+    "startingoffsets": "from",
+    "time": "event_time",
+    "timestamp": "event_time",
+    "tsfield": "event_time",
+    "type": "format",
+    "uri": "url",
+    "username": "user",
+    "watermarkdelay": "lateness",
+    "webhookurl": "url",
+}
+"""What other tools call a setting, in lower case, without signs: too unlike ours to be found by likeness."""
+
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -187,13 +220,15 @@ class Document:
             if entry.name in allowed or entry.name in others:
                 found[entry.name] = entry.value
                 continue
-            meant.add(suggestion(entry.name, sorted(allowed)))
+            elsewhere = _ELSEWHERE.get(re.sub(r"[^a-z]", "", entry.name.casefold()))
+            near = elsewhere if elsewhere in allowed else suggestion(entry.name, sorted(allowed))
+            meant.add(near)
             self.problem(
                 "E0403",
                 f"{what} has no setting `{entry.name}`",
                 entry.key,
                 "not a setting",
-                did_you_mean(entry.name, allowed, "settings"),
+                did_you_mean(entry.name, allowed, "settings", near),
             )
         for name in required:
             if name not in found and name not in meant:  # a misspelt key is not also reported as missing

@@ -98,3 +98,21 @@ def test_a_file_is_loaded_or_refused_with_all_its_problems(tmp_path: Path) -> No
     path.write_bytes(b"\xff")
     with pytest.raises(RuleError, match="cannot be read: not UTF-8 text"):
         load_streams(path)
+
+
+@pytest.mark.parametrize(
+    ("written", "ours"),
+    [
+        ("time", "event_time"),
+        ("rowtime", "event_time"),
+        ("watermark-delay", "lateness"),
+        ("Fields", "schema"),
+    ],
+)
+def test_the_name_that_another_tool_gives_a_setting_is_understood_and_not_also_missing(
+    written: str, ours: str
+) -> None:
+    settings = {"event_time": "ts", "lateness": "1 minute", "schema": "{ts: timestamp}"}
+    text = "".join(f"    {written if name == ours else name}: {value}\n" for name, value in settings.items())
+    (problem,) = parse_streams(Source("streams.yaml", f"streams:\n  s:\n{text}"))[1]
+    assert (problem.code, (problem.help or "").split("?")[0]) == ("E0403", f"did you mean `{ours}`")
