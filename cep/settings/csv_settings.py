@@ -46,7 +46,7 @@ _SIGN, _OF_NUMBERS = "\r\n\0", "\r\n\0+-"
 
 
 def _sign(words: dict[str, str], example: str, never: str = _SIGN) -> Callable[[Settings, str], str | None]:
-    """Return what reads one character, or one of some words for it."""
+    """Return a reader of one character, or of a word for it."""
 
     def read(settings: Settings, name: str) -> str | None:
         text = settings.text(name)
@@ -104,7 +104,7 @@ class CsvSettings:
     thousands: str = declared.own(_sign({"none": "", "blank": " "}, '"."', _OF_NUMBERS), "")
 
     def layout(self, settings: Settings) -> CsvLayout | None:
-        """Return the layout, or None after a report if settings do not go together."""
+        """Return the layout, or None after reporting settings that contradict each other."""
         before = settings.n_problems
         if "columns" in settings and self.has_header:
             label, advice = "the first line names the columns", "add header: false, or remove `columns`"

@@ -1,16 +1,17 @@
 """Settings as declarations: a setting is one line, a field of a frozen dataclass.
 
-The line says what a value may be, what holds without it, and which other settings it goes with::
+The line gives the allowed values, the default, and the other settings that it depends on::
 
     @dataclass(frozen=True, slots=True)
     class Console:
         limit: int = integer(20)
         width: int = integer(80, at_least=40)
 
-`read` returns such a dataclass of the settings that a file gives. Each problem has its code and its place,
-says what is wrong and what to write. All of them are reported. A value that is wrong counts as not given.
+`read` returns such a dataclass with the settings of a file. It reports all problems, each with its code, its
+place, what is wrong and what to write. A wrong value counts as not given.
 
-A function without a default declares a setting that must be given. Further arguments of each: see `More`.
+A function without a default declares a setting that must be given. See `More` for the further arguments of
+each function.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """The problem of a value that cannot be. In the texts `{}` is the value."""
+    """The problem of a value that is not allowed. In the texts `{}` is the value."""
 
     title: str
     label: str
@@ -49,7 +50,7 @@ class Wrong:
 
 
 class More(TypedDict, total=False):
-    """What a line may say of a setting besides its type and its default."""
+    """What a line may say about a setting apart from its type and its default."""
 
     name: str
     """Its name in the file, if the field has another one."""
@@ -69,7 +70,7 @@ class More(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A line of a declaration. `words`: what the value may be, if it is one of some words."""
+    """A line of a declaration. `words`: the allowed values, if the setting has a fixed set of them."""
 
     read: _Read
     default: Any
@@ -78,7 +79,7 @@ class Setting:
     more: More = field(default_factory=More)
 
     def value(self, settings: Settings, name: str, *, is_complete: bool) -> Any:
-        """Return its value, the default after a report. `is_complete`: what is missing was reported."""
+        """Return its value, or the default after a report. `is_complete`: missing ones were reported."""
         more = self.more
         if name not in settings:
             other = more.get("unless", "")
@@ -100,17 +101,17 @@ class Setting:
 
 
 def text(default: str | None = None, *, secret: bool = False, **more: Unpack[More]) -> Any:
-    """Declare a text. In a secret one `${NAME}` may stand for a variable of the environment."""
+    """Declare a text. In a secret, `${NAME}` may stand for an environment variable."""
     return _declared(Settings.secret if secret else Settings.text, default or "", more, default is None)
 
 
 def path(default: str | None = None, **more: Unpack[More]) -> Any:
-    """Declare a path. It is kept as it is if it has a scheme, else made absolute."""
+    """Declare a path. A path with a scheme is kept as it is; any other is made absolute."""
     return _declared(Settings.path, default or "", more, default is None)
 
 
 def names(default: tuple[str, ...] | None = None, **more: Unpack[More]) -> Any:
-    """Declare a text or a list of texts: a tuple with each of them once."""
+    """Declare a text or a list of texts. The value is a tuple without duplicates."""
     return _declared(Settings.names, default or (), more, default is None)
 
 
@@ -120,7 +121,7 @@ def flag(default: bool, **more: Unpack[More]) -> Any:
 
 
 def choice(words: Mapping[str, Any] | Iterable[str], default: Any = None, **more: Unpack[More]) -> Any:
-    """Declare one of some words; the first holds by default. A mapping says what they mean."""
+    """Declare a choice among words; the first is the default. A mapping says what they mean."""
     meanings = dict(words) if isinstance(words, Mapping) else {word: word for word in words}
 
     def read(settings: Settings, name: str) -> Any:
@@ -154,7 +155,7 @@ def duration(
     otherwise: Wrong | None = None,
     **more: Unpack[More],
 ) -> Any:
-    """Declare a length of time in `unit`: ``us`` or ``s``. `otherwise`: the problem of any other text."""
+    """Declare a duration in `unit`, ``us`` or ``s``. `otherwise` is the problem of any other text."""
 
     def read(settings: Settings, name: str) -> float | None:
         given = settings.text(name)
@@ -171,7 +172,7 @@ def duration(
 
 
 def file_mode(**more: Unpack[More]) -> Any:
-    """Declare who may read files; by default their user only."""
+    """Declare who may read files; by default only their owner."""
 
     def read(settings: Settings, name: str) -> FileMode | None:
         given = settings.text(name)
@@ -196,10 +197,10 @@ def texts(*, refused: Collection[str] = (), **more: Unpack[More]) -> Any:
 def read_texts(
     settings: Settings, name: str, refused: Collection[str] = (), known: Collection[str] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Return a mapping of names to texts, in which `${NAME}` may stand for a variable of the environment.
+    """Return a mapping of names to texts, in which `${NAME}` may stand for an environment variable.
 
-    The names `refused`, in small letters or as they are written, are not the user's to give. If some are
-    `known`, there are no others.
+    The user may not give the names `refused`, compared both in lower case and as written. If `known` is
+    given, all other names are refused, too.
     """
     document, found = settings.document, []
     for entry in document.mapping(settings.found[name], f"`{name}`") or []:
@@ -212,7 +213,7 @@ def read_texts(
         elif isinstance(entry.value, yaml.ScalarNode):
             found.append((entry.name, str(entry.value.value)))
         else:
-            document.text(entry.value, f"`{entry.name}`")  # reports that it is no text
+            document.text(entry.value, f"`{entry.name}`")  # reports that it is not a text
     return tuple(found)
 
 
@@ -222,13 +223,13 @@ def later(**more: Unpack[More]) -> Any:
 
 
 def own(read: _Read, default: T, *, required: bool = False, **more: Unpack[More]) -> T:
-    """Declare a setting that `read` returns; it may have a form of its own."""
+    """Declare a setting that the function `read` reads; it may have any form."""
     declared: T = _declared(read, default, more, required)
     return declared
 
 
 def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = None) -> Any:
-    """Declare a mapping with settings of its own; `made` returns its value of what is declared."""
+    """Declare a mapping with settings of its own; `made` turns the declared settings into its value."""
 
     def value(settings: Settings, name: str) -> Any:
         known = declared_settings(declaration)
@@ -243,19 +244,19 @@ def nested(declaration: type[T], made: Callable[[Any, Settings], Any] | None = N
 
 
 def declared_settings(declaration: type) -> dict[str, Setting]:
-    """Return what a declaration says, by the names in the file and in their order."""
+    """Return the declared settings, by their names in the file and in their order."""
     return {name: setting for _, name, setting in _lines(declaration)}
 
 
 def read(declaration: type[T], settings: Settings, *, is_complete: bool = False, **given: Any) -> T:
-    """Return the declared settings. Problems are noted; a value that is wrong counts as not given.
+    """Return the declared settings. Problems are noted; a wrong value counts as not given.
 
     Parameters
     ----------
     is_complete
-        Whether settings that are missing were reported.
+        Whether missing settings were reported already.
     given
-        Fields of the dataclass that are no settings.
+        Fields of the dataclass that are not settings.
     """
     found = {
         field_name: setting.value(settings, name, is_complete=is_complete)
@@ -272,13 +273,13 @@ class Declared(Generic[T]):
     declaration
         The settings.
     made
-        Returns the spec, or None; without it the declared settings are the spec.
+        Returns the spec, or None. Without `made`, the declared settings are the spec.
     package, extra
-        The package that the format needs, and what installs it.
+        The package that the format needs, and the extra that installs it.
     kinds
         The kinds of output that a sink takes.
     given
-        Fields of the declaration that are no settings.
+        Fields of the declaration that are not settings.
     """
 
     def __init__(
@@ -299,7 +300,7 @@ class Declared(Generic[T]):
         self._given = given or {}
 
     def spec(self, settings: Settings) -> T | None:
-        """Return the spec, None if a problem was noted."""
+        """Return the spec, or None if a problem was noted."""
         n_problems = settings.n_problems
         if self._package[0]:
             settings.require_package(*self._package)
@@ -320,8 +321,8 @@ def _lines(declaration: type) -> list[tuple[str, str, Setting]]:
 def _declared(
     read: _Read, default: Any, more: More, is_required: bool = False, *, words: tuple[str, ...] = ()
 ) -> Any:
-    """Return the field of a setting. The default is also the value of a required one that is missing."""
-    has_own = default.__class__.__hash__ is None  # each dataclass gets a copy of what can be changed
+    """Return the field of a setting. The default is also the value of a required setting that is missing."""
+    has_own = default.__class__.__hash__ is None  # each dataclass gets a copy of a mutable default
     about: Any = {"default_factory": default.copy, "hash": False} if has_own else {"default": default}
     setting = Setting(read, default, is_required, words, more)
     return field(**about, repr=not more.get("hidden", False), metadata={_KEY: setting})

@@ -1,4 +1,4 @@
-"""Who may read and write the files that a command makes: only the user, unless a setting says otherwise.
+"""Who may read and write the files that a command creates: only the user, unless a setting says otherwise.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -15,13 +15,13 @@ HELP = 'write for example "0640": the user reads and writes, the group reads'
 
 @dataclass(frozen=True, slots=True)
 class FileMode:
-    """The mode of files that are made. A folder has the same one, and who may read it may enter it."""
+    """The mode of created files. Folders have the same mode; whoever may read a folder may also enter it."""
 
     bits: int = 0o600
 
     @property
     def umask(self) -> int:
-        """What the system takes away from new files and folders."""
+        """The bits that the system removes from the modes of new files and folders."""
         return 0o777 & ~(self.bits | (self.bits & 0o444) >> 2)
 
 
@@ -29,6 +29,6 @@ PRIVATE = FileMode()
 
 
 def parse_file_mode(text: str) -> FileMode | None:
-    """Return the mode that octal digits mean; None: they mean none that files can have here."""
+    """Return the mode that octal digits mean, or None if files cannot have such a mode here."""
     found = _MODE.fullmatch(text)
     return None if found is None else FileMode(int(found[1], 8))

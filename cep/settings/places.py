@@ -1,4 +1,4 @@
-"""The setting `field` of a column: where the data have the value, such as ``readings[0].value``."""
+"""The setting `field` of a column: where its value is in the data, such as ``readings[0].value``."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
     Raises
     ------
     RuleError
-        The file is wrong, or it cannot be read. The error has every problem of the file.
+        The file is wrong, or it cannot be read. The error contains every problem of the file.
     """
     try:
         source = read_source(path, MAX_BYTES)
@@ -93,7 +93,7 @@ def load_streams(path: str | Path) -> dict[str, Stream]:
 
 
 def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
-    """Return the streams of a streams file that are sound, and all problems."""
+    """Return the sound streams of a streams file, and all problems."""
     document = Document(source)
     streams: dict[str, Stream] = {}
     try:
@@ -218,7 +218,7 @@ _NO_RANGE = Wrong(
 
 @dataclass(frozen=True, slots=True)
 class OfAll:
-    """The settings that streams and tables have."""
+    """The settings of both streams and tables."""
 
     event_time: str = declared.text()
     fields: list[Field] | None = declared.own(_schema, None, name="schema", required=True)
@@ -231,7 +231,7 @@ class OfAll:
 
 @dataclass(frozen=True, slots=True)
 class OfStreams:
-    """The settings that tables do not have."""
+    """The settings that only streams have."""
 
     deduplicate: bool = declared.flag(False)
     device_clock: yaml.Node | None = declared.later()
@@ -374,7 +374,7 @@ def _format(settings: Settings, name: str) -> str | None:
 
 
 def _fits(document: Document, text: str, settings: dict[str, yaml.Node], ddl: str) -> bool:
-    """Return whether a format goes with the type and the other settings of a column."""
+    """Return whether a format fits the type and the other settings of a column."""
     form = read_format(text)
     if ddl == "date" and form.has_time:
         document.problem(
@@ -454,7 +454,7 @@ def _refuse_type(document: Document, kind: str, node: yaml.Node) -> None:
 def _check_estimated(
     document: Document, name: str, settings: Mapping[str, yaml.Node], fields: list[Field] | None
 ) -> None:
-    """Report an event time that is a column of the data, though it is to be estimated."""
+    """Report an event time that is a column of the data although it should be estimated."""
     if not name or fields is None:
         return
     if any(field.name.casefold() == name.casefold() for field in fields):

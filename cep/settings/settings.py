@@ -1,4 +1,4 @@
-"""The settings of one source or sink of a pipeline file, each read with its place for errors."""
+"""The settings of one source or sink of a pipeline file, each read with its place for error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Settings:
     what
         What it is, for messages: ``a sink``.
     found
-        The settings that are there.
+        The settings that are given.
     """
 
     document: Document
@@ -52,11 +52,11 @@ class Settings:
         return len(self.document.diagnostics)
 
     def problem(self, code: str, title: str, name: str, label: str, help_text: str) -> None:
-        """Note a problem of a setting; if it is not given, of the whole."""
+        """Note a problem of a setting, or of the whole source or sink if the setting is not given."""
         self.document.problem(code, title, self.found.get(name, self.node), label, help_text)
 
     def missing(self, name: str, other: str = "") -> None:
-        """Note that a setting is missing; `other` could be given in its place."""
+        """Note that a setting is missing; `other` could be given instead."""
         has_no = f"has neither `{name}` nor `{other}`" if other else f"has no `{name}`"
         self.problem("E0404", f"{self.what} {has_no}", name, f"`{name}` is missing", f"add: {name}: ...")
 
@@ -67,19 +67,19 @@ class Settings:
         return None if found is None else Settings(self.document, self.folder, node, what, found)
 
     def text(self, name: str) -> str | None:
-        """Return a text; it is a problem if it is missing."""
+        """Return a text; a missing text is a problem."""
         node = self._needed(name)
         return None if node is None else self.document.text(node, f"`{name}`")
 
     def secret(self, name: str) -> str | None:
-        """Return a text in which `${NAME}` may stand for a variable of the environment, as it is written."""
+        """Return a text in which `${NAME}` may stand for an environment variable, as it is written."""
         node = self.found.get(name)
         if isinstance(node, yaml.ScalarNode) and _VARIABLE.search(node.value):
             return str(node.value)
         return self.text(name)
 
     def require_package(self, package: str, extra: str) -> bool:
-        """Return whether a package of the format is installed; that it is missing is a problem."""
+        """Return whether a package of the format is installed; a missing package is a problem."""
         node = self.found["format"]
         try:
             require_package(f"{self.what} of format {node.value}", package, extra)
@@ -89,26 +89,26 @@ class Settings:
         return True
 
     def path(self, name: str) -> str | None:
-        """Return a path: as it is if it has a scheme, else absolute. It is a problem if it is missing."""
+        """Return a path, unchanged if it has a scheme, else absolute. A missing path is a problem."""
         node = self._needed(name)
         return None if node is None else path_of(self.document, node, f"`{name}`", self.folder)
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a text or a list of texts, each once; it is a problem if it is missing."""
+        """Return a text or a list of texts without duplicates; a missing setting is a problem."""
         node = self._needed(name)
         texts = None if node is None else self.document.texts(node, f"`{name}`")
         return None if texts is None else tuple(dict.fromkeys(text for text, _ in texts))
 
     def boolean(self, name: str) -> bool | None:
-        """Return true or false; None also without it."""
+        """Return true or false; None also if it is missing."""
         return self.document.boolean(self.found[name], f"`{name}`") if name in self.found else None
 
     def integer(self, name: str, default: int | None = None) -> int | None:
-        """Return a whole number from 0."""
+        """Return a whole number of at least 0."""
         return self.document.integer(self.found[name], f"`{name}`") if name in self.found else default
 
     def word(self, name: str, words: Sequence[str]) -> str | None:
-        """Return one of some words; None also without it."""
+        """Return one of some words; None also if it is missing."""
         return one_of(self.document, self.found[name], f"`{name}`", words) if name in self.found else None
 
     def _needed(self, name: str) -> yaml.Node | None:
@@ -118,7 +118,7 @@ class Settings:
 
 
 def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str | None:
-    """Return a path as it is if it has a scheme, else from `folder` on."""
+    """Return a path unchanged if it has a scheme, else relative to `folder`."""
     text = document.text(node, what)
     if text is None or _REMOTE.match(text):
         return text
@@ -126,7 +126,7 @@ def path_of(document: Document, node: yaml.Node, what: str, folder: Path) -> str
 
 
 def one_of(document: Document, node: yaml.Node, what: str, words: Sequence[str]) -> str | None:
-    """Return a text that is one of some words; what else is there is a problem."""
+    """Return a text that is one of some words; anything else is a problem."""
     text = document.text(node, what)
     if text is None or text in words:
         return text

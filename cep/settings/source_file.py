@@ -1,4 +1,4 @@
-"""Files of text: bytes -> `Source`. A file is read only up to the size that a text may have."""
+"""Files of text: bytes -> `Source`. A file is read only up to the maximum size of a text."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def placed_names(settings: Settings, name: str) -> tuple[Placed, ...]:
 
 
 def length_us(name: str, default: int, example: str) -> Any:
-    """Declare a length of time that a stream has."""
+    """Declare a duration of a stream."""
     return declared.duration(
         default, "us", example=example, name=name, valid=lambda us: us <= MAX_DURATION_US, wrong=_TOO_LONG
     )
@@ -66,7 +66,7 @@ class ClockSettings:
 
 
 def device_clock(settings: Settings, event_time: str, fields: Sequence[Field] | None) -> DeviceClock | None:
-    """Return from which columns the event time of a stream is estimated; None after a report."""
+    """Return the columns from which the event time of a stream is estimated, or None after a report."""
     known = declared_settings(ClockSettings)
     clock = [name for name, setting in known.items() if setting.is_required]
     inner = settings.inside("device_clock", known, clock)

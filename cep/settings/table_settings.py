@@ -1,4 +1,4 @@
-"""What a streams file says of a table, besides what it says of any stream."""
+"""The settings of a table in a streams file that streams do not have."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OfTables:
 
 
 def required_settings(node: yaml.Node) -> tuple[str, ...]:
-    """Return what the declaration of a table must have: without `static: true` an event time, too."""
+    """Return the settings that a table must have: without `static: true`, also an event time."""
     is_static = isinstance(node, yaml.MappingNode) and any(
         isinstance(value, yaml.ScalarNode) and key.value == "static" and value.value.lower() in _YES
         for key, value in node.value
@@ -69,7 +69,7 @@ def table_settings(settings: Settings, fields: Sequence[Field] | None) -> TableS
 
 
 def _kind(settings: Settings, given: OfTables) -> TableKind:
-    """Return where the rows of a table are needed; report settings that contradict each other."""
+    """Return where the rows of a table are needed; contradictory settings are reported."""
     if given.is_replicated and given.is_static:
         settings.problem(
             "E0423",

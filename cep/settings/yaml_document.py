@@ -1,4 +1,4 @@
-"""YAML files, read as nodes with places. Because of the places every problem can point at its line."""
+"""YAML files, read as nodes with places. The places let every problem name its line."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Document:
         """Return whether the text has no aliases, no tags and not too many nodes; report the problem.
 
         The check reads the parser's events, because building a tree of aliases, or a very deep tree, could
-        take for ever.
+        take forever.
         """
         depth = 0
         n_nodes = 0
@@ -181,7 +181,7 @@ class Document:
         )
 
     def mapping(self, node: yaml.Node, what: str) -> list[Entry] | None:
-        """Return the entries of a mapping. A key that is there twice is a problem."""
+        """Return the entries of a mapping. A duplicate key is a problem."""
         if not isinstance(node, yaml.MappingNode):
             self._wrong(node, what, "a mapping of names to values", "write: name: value")
             return None
@@ -208,7 +208,7 @@ class Document:
     ) -> dict[str, yaml.Node] | None:
         """Return the values of a mapping with fixed keys. Unknown keys and missing keys are problems.
 
-        `of_others` are keys that the caller has something to say about, and that no help names.
+        `of_others` are keys that the caller reports itself; no help names them.
         """
         entries = self.mapping(node, what)
         if entries is None:
@@ -281,7 +281,7 @@ class Document:
 
 
 def _advice(sign: str) -> str:
-    """Return what to do about YAML that cannot be read, by the sign at which reading stopped."""
+    """Return what to do about unreadable YAML, by the character at which reading stopped."""
     if sign == "[":
         return 'put quotes around a text with `[` in it, as in field: "readings[0].value"'
     return "check the indentation, colons and quotes of this line and the one before"
@@ -321,7 +321,7 @@ def _is_null(node: yaml.ScalarNode) -> bool:
 
 
 def _span(node: yaml.Node, length: int) -> Span:
-    """Return the place of a scalar or of a collection. A collection in blocks is marked on its first line."""
+    """Return the place of a scalar or of a collection. For a block collection it is its first line."""
     start = min(node.start_mark.index, length)
     return Span(start, min(length, max(start + 1, _end(node))))
 

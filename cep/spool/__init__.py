@@ -1,1 +1,1 @@
-"""The spool: keeps messages that cannot be asked for twice, until every pipeline has read them."""
+"""The spool: keeps messages that cannot be requested twice until every pipeline has read them."""

@@ -1,4 +1,4 @@
-"""What a spool has done since it began."""
+"""What a spool has done since it started."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 @dataclass(slots=True)
 class SpoolCounts:
-    """Messages and connections, counted.
+    """Counts of messages and connections.
 
     Parameters
     ----------
     taken
-        Came in, whatever became of them.
+        Messages that arrived, whatever happened to them.
     written
-        Are on disk.
+        Messages on disk.
     acknowledged
-        Are on disk, and their sender was told so.
+        Messages on disk whose sender has received the acknowledgement.
     refused
-        Were sent back because of a limit, and may come again.
+        Messages that were refused because of a limit, and may come again.
     dropped
-        Were given up because of a limit, or by the system before they were taken.
+        Messages that were dropped because of a limit, or by the system before they were taken.
     gaps
-        Are missing, as the sequence numbers of their senders say.
+        Messages that are missing according to the sequence numbers of their senders.
     removed_unread
-        Were on disk and removed before every reader had read them.
+        Messages that were removed from the disk before every reader had read them.
     refused_connections
-        Connections of clients that had too many, or for which there was no room.
+        Connections that were refused because a client had too many, or because there was no room.
     slow_connections
         Connections that were closed because their clients sent too little.
     broken_connections
@@ -50,7 +50,7 @@ class SpoolCounts:
         return asdict(self)
 
     def line(self) -> str:
-        """Return them as one line; what is 0 and seldom is left out."""
+        """Return the counts as one line; rare counts are left out if they are 0."""
         always = ("taken", "written")
         shown = [(name, n) for name, n in asdict(self).items() if n or name in always]
         return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in shown)

@@ -1,11 +1,11 @@
-"""The folder of a spool: what lies in it, for the spool that writes and the pipelines that read.
+"""The folder of a spool: its files, for the spool that writes and the pipelines that read.
 
-    spool.json                      what this is: a version and an identity
-    00000000000000000000.segment    messages; the name is the number of the first one
-    durable                         up to where the newest segment is on disk: nobody reads beyond it
+    spool.json                      the version and identity of the spool
+    00000000000000000000.segment    messages; the name is the number of the first
+    durable                         up to where the newest segment is on disk; nobody reads beyond it
     readers/NAME.json               how far a pipeline has read
-    status.json                     counts, of the spool that runs
-    lock                            held by the spool that runs
+    status.json                     counts of the running spool
+    lock                            held by the running spool
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -35,16 +35,16 @@ _TRIES = 100
 
 
 class Place(NamedTuple):
-    """A place in a spool.
+    """A position in a spool.
 
     Parameters
     ----------
     segment
         The segment: the number of its first message.
     n_bytes
-        Where in it; a block ends there.
+        The position in the segment; a block ends there.
     number
-        The number of the message behind it. Messages are counted from 0 in all segments together.
+        The number of the next message. Messages are numbered from 0 across all segments.
     """
 
     segment: int
@@ -58,7 +58,7 @@ def segment_path(folder: Path, segment: int) -> Path:
 
 
 def segments(folder: Path) -> list[int]:
-    """Return the segments that are there, in order."""
+    """Return the segments in order."""
     found = (_SEGMENT.fullmatch(name) for name in os.listdir(folder))
     return sorted(int(match[1]) for match in found if match)
 
@@ -69,7 +69,7 @@ def identity(folder: Path) -> str:
     Raises
     ------
     InputError
-        There is no spool.
+        The folder contains no spool.
     """
     try:
         about = json.loads((folder / "spool.json").read_bytes())
@@ -100,14 +100,14 @@ def identity(folder: Path) -> str:
 
 
 def durable_bytes(place: Place) -> bytes:
-    """Return a place as the content of the file `durable`."""
+    """Return a position as the content of the file `durable`."""
     packed = _DURABLE.pack(*place)
     return packed + zlib.crc32(packed).to_bytes(4, "little")
 
 
 def durable(folder: Path) -> Place | None:
-    """Return up to where messages are on disk; None: nobody has said it, or what was said is damaged."""
-    for _ in range(_TRIES):  # it may be written just now
+    """Return up to where messages are on disk; None: the file is missing or damaged."""
+    for _ in range(_TRIES):  # it may be being written
         try:
             data = (folder / "durable").read_bytes()
         except FileNotFoundError:
@@ -128,7 +128,7 @@ def readers_locked(folder: Path) -> Iterator[None]:
     Raises
     ------
     InputError
-        This user may not write there.
+        This user may not write to the folder.
     """
     place = folder / "readers"
     with writing(place):
@@ -142,19 +142,19 @@ def readers_locked(folder: Path) -> Iterator[None]:
 
 
 def note_reader(folder: Path, name: str, place: Place, about: Mapping[str, Any]) -> None:
-    """Write down how far a reader has come; raises InputError."""
+    """Record how far a reader has read; raises InputError."""
     with writing(folder):
         (folder / "readers").mkdir(exist_ok=True)
     write_whole(folder / "readers" / f"{name}.json", json.dumps({"place": list(place), **about}))
 
 
 def readers(folder: Path) -> dict[str, Place]:
-    """Return how far each reader has come, by its name.
+    """Return how far each reader has read, by its name.
 
     Raises
     ------
     StateError
-        A file is damaged: nobody knows what its reader still needs.
+        A file is damaged, so it is unknown what its reader still needs.
     """
     found = {}
     for file in sorted((folder / "readers").glob("[!.]*.json")):
@@ -170,7 +170,7 @@ def readers(folder: Path) -> dict[str, Place]:
 
 
 def write_whole(file: Path, text: str, *, is_durable: bool = False) -> None:
-    """Write a file in one step; `is_durable`: it is on disk then. Raises InputError."""
+    """Write a file atomically; if `is_durable`, it is then on disk. Raises InputError."""
     unfinished = file.with_name(f".{file.name}.tmp")
     with writing(file):
         with unfinished.open("w", encoding="utf-8") as output:
@@ -184,7 +184,7 @@ def write_whole(file: Path, text: str, *, is_durable: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names in a folder be on disk."""
+    """Write the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -28,7 +28,7 @@ _NO_ROOM_FOR_STATUS = "E0616"
 
 
 class AtLimit(Enum):
-    """What becomes of messages for which there is no room."""
+    """What happens to messages for which there is no room."""
 
     REFUSE = "refuse"
     DROP = "drop"
@@ -36,7 +36,7 @@ class AtLimit(Enum):
 
 
 class Outcome(Enum):
-    """What became of a batch."""
+    """What happened to a batch."""
 
     WRITTEN = "written"
     """It is on disk: acknowledge it."""
@@ -54,16 +54,16 @@ Told = Callable[[Outcome], None]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a spool holds.
+    """How much a spool may hold.
 
     Parameters
     ----------
     max_bytes
-        Of all segments together; None: as much as the disk.
+        Bytes of all segments together; None: as much as the disk.
     max_waiting_bytes
-        In memory, before they are written.
+        Bytes in memory, before they are written.
     at_limit
-        What becomes of messages beyond that.
+        What happens to messages beyond these limits.
     """
 
     max_bytes: int | None = None
@@ -77,13 +77,13 @@ class Intake:
     Parameters
     ----------
     clock
-        Seconds, from anywhere on.
+        Returns seconds, counted from any start.
     about
-        What the status says besides counts, such as the protocol.
+        What the status says apart from counts, such as the protocol.
     show
-        Gets the line of status, once a second at most.
+        Receives the status line, at most once a second.
     stop
-        Is called when the spool cannot go on; `error` says why.
+        Is called when the spool cannot continue; `error` says why.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Intake:
         self._stop = stop
         self._changed = threading.Condition()
         self._waiting: list[tuple[ReceivedBatch, Told]] = []
-        self._waiting_bytes = 0  # with those that are being written
+        self._waiting_bytes = 0  # including those that are being written
         self._is_writing = self._is_closing = False
         self._room_at = float("-inf")  # when the disk may have room again
         self._full = ""
@@ -114,14 +114,14 @@ class Intake:
         self._thread = threading.Thread(target=self._work, name="spool", daemon=True)
         self._thread.start()
 
-    # ------------------------------------------------------------ of receivers
+    # ------------------------------------------------------------ for receivers
 
     def offer(
         self, batch: ReceivedBatch, told: Told = lambda outcome: None, *, is_again: bool = False
     ) -> Outcome | None:
-        """Take a batch; None: `told` will be called. Else what became of it, and `told` is not called.
+        """Take a batch. Return None if `told` will be called later; else what happened to the batch.
 
-        `is_again`: it was refused before and has been counted.
+        `is_again`: the batch was refused before and has been counted.
         """
         n_bytes = batch.n_bytes
         with self._changed:
@@ -138,35 +138,35 @@ class Intake:
         return None
 
     def is_full(self) -> str:
-        """Return which limit is reached, "": none."""
+        """Return the limit that is reached; "": none."""
         with self._changed:
             return "" if self._has_room(0) else self._full
 
     def acknowledged(self, n: int) -> None:
-        """Note that the senders of `n` messages were told."""
+        """Note that the senders of `n` messages have received the acknowledgement."""
         with self._changed:
             self.counts.acknowledged += n
 
     def missed(self, gaps: int = 0, dropped: int = 0) -> None:
-        """Note messages that never came."""
+        """Note messages that never arrived."""
         with self._changed:
             self.counts.gaps += gaps
             self.counts.dropped += dropped
 
     def lost(self, refused: int = 0, slow: int = 0, broken: int = 0) -> None:
-        """Note connections that ended without their clients' will, or badly."""
+        """Note connections that were refused, closed because they were slow, or broken."""
         with self._changed:
             self.counts.refused_connections += refused
             self.counts.slow_connections += slow
             self.counts.broken_connections += broken
 
     def flush(self) -> None:
-        """Wait until what was offered is written, or is not."""
+        """Wait until everything offered is written or has failed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting and not self._is_writing)
 
     def close(self) -> None:
-        """Write what waits; take nothing more."""
+        """Write what waits; accept nothing more."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -289,10 +289,10 @@ class Intake:
             if error.code != _NO_ROOM_FOR_STATUS:
                 self._fail(error)
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ outcomes and status
 
     def line(self) -> str:
-        """Return the line of status."""
+        """Return the status line."""
         with self._changed:
             self.counts.removed_unread = self._writer.n_removed_unread
             line = self.counts.line()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def umask(bits: int) -> Iterator[None]:
-    """Take `bits` away from the mode of files that this process, or one that it starts, creates meanwhile."""
+    """Meanwhile remove `bits` from the mode of files that this process, or one that it starts, creates."""
     before = os.umask(bits)
     try:
         yield

@@ -1,15 +1,15 @@
 """Messages as bytes of a segment, and back.
 
-A segment is a file: a header, then blocks. A block is what was written together: its messages, with the time
-of receipt of each, and columns of text beside them.
+A segment is a file: a header, then blocks. A block holds what was written together: messages, the time of
+receipt of each, and columns of text.
 
     segment   "CEPSPOOL" | version u32 | 0 u32 | number of its first message u64 | block ...
     block     "BLCK" | crc u32 | bytes of the body u32 | messages u32 | number of its first message u64 | body
     body      time of receipt i64[n] | bytes of each value u32[n] | values
               | columns u32 | for each: bytes of its name u32 | name | bytes of each text i32[n] | texts
 
-A text of -1 bytes is NULL. All numbers are little-endian. The checksum (CRC-32) covers the block behind it,
-and begins with the number of the segment, so that a block of another file is none of this one.
+A text of -1 bytes is NULL. All numbers are little-endian. The checksum (CRC-32) starts with the number of the
+segment and covers the rest of the block, so a block of another file is not valid in this one.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -52,7 +52,7 @@ Texts = Sequence[str | None]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBatch:
-    """Messages that were taken together, in their order.
+    """Messages that were taken together, in order.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class ReceivedBatch:
     received_us
         int64[n]: when each was received, microseconds since 1970.
     columns
-        What is known of the messages besides their values, such as ``topic``: a text for each, or None.
+        What is known about each message apart from its value, such as ``topic``: a text or None.
     """
 
     values: Sequence[bytes]
@@ -73,13 +73,13 @@ class ReceivedBatch:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that it needs on disk, about."""
+        """About how many bytes it needs on disk."""
         texts = sum(len(text) for texts in self.columns.values() for text in texts if text)
         return sum(map(len, self.values)) + texts + (12 + 4 * len(self.columns)) * len(self) + 64
 
 
 class Block(NamedTuple):
-    """Where a block lies in its segment, and which messages it has."""
+    """The position of a block in its segment, and the messages that it contains."""
 
     start: int
     end: int
@@ -103,7 +103,7 @@ def joined(batches: Sequence[ReceivedBatch]) -> ReceivedBatch:
 
 
 def cut(batch: ReceivedBatch) -> Iterator[ReceivedBatch]:
-    """Yield a batch in parts that are blocks of a bounded size."""
+    """Yield a batch in parts that each fit a block."""
     start, n_bytes = 0, 0
     for at, value in enumerate(batch.values):
         if at > start and (at - start >= MAX_BLOCK_MESSAGES or n_bytes + len(value) > MAX_BLOCK_BYTES):
@@ -156,7 +156,7 @@ def _seed(segment: int) -> int:
 
 
 def check_header(data: Any, segment: int, name: str) -> None:
-    """Raise StateError unless `data` begins as the segment whose first message is `segment`."""
+    """Raise StateError unless `data` starts like the segment whose first message is `segment`."""
     if len(data) >= HEADER_BYTES:
         magic, version, _, first = _HEADER.unpack_from(data)
         if magic == _MAGIC and version != VERSION:
@@ -171,9 +171,9 @@ def check_header(data: Any, segment: int, name: str) -> None:
 
 
 def blocks(data: Any, start: int, end: int) -> Iterator[Block]:
-    """Yield the blocks between two bytes of a segment, as their headers say; ends where there is none.
+    """Yield the blocks between two positions of a segment, as their headers say; stops where no block starts.
 
-    Checksums are not looked at.
+    Checksums are not checked.
     """
     while start + BLOCK_HEADER_BYTES <= end:
         magic, _, n_bytes, n, first = _BLOCK.unpack_from(data, start)
@@ -185,7 +185,7 @@ def blocks(data: Any, start: int, end: int) -> Iterator[Block]:
 
 
 def is_sound(data: Any, block: Block, segment: int) -> bool:
-    """Say whether the checksum of a block is right."""
+    """Return whether the checksum of a block is correct."""
     (crc,) = _COUNT.unpack_from(data, block.start + 4)
     view = memoryview(data)[block.start + _CHECKED_FROM : block.end]
     found = zlib.crc32(view, _seed(segment))
@@ -194,7 +194,7 @@ def is_sound(data: Any, block: Block, segment: int) -> bool:
 
 
 def sound_end(data: Any, segment: int, n_bytes: int) -> tuple[int, int]:
-    """Return where the sound blocks from the beginning of a segment end, and the number behind them."""
+    """Return where the sound blocks at the start of a segment end, and the number of the next message."""
     end, following = HEADER_BYTES, segment
     for block in blocks(data, HEADER_BYTES, n_bytes):
         if block.first != following or not is_sound(data, block, segment):
@@ -204,9 +204,9 @@ def sound_end(data: Any, segment: int, n_bytes: int) -> tuple[int, int]:
 
 
 def batch_of(data: Any, block: Block, names: Sequence[str] | None = None) -> ReceivedBatch:
-    """Return the messages of a block, with the columns that it has of `names`; None: with all of them."""
+    """Return the messages of a block, with those columns of `names` that it has; None: with all columns."""
     n, at = block.n, block.start + BLOCK_HEADER_BYTES
-    if n == 1:  # many such blocks come from one sender that waits for each answer
+    if n == 1:  # a sender that waits for each answer writes many such blocks
         at_us, length = _ONE.unpack_from(data, at)
         end = at + _ONE.size + length
         columns = {} if names == [] else _columns(data, n, end, names)

@@ -1,4 +1,4 @@
-"""Writes segments: what `append` returns from is on disk, also after a power failure."""
+"""Writes segments: when `append` returns, the messages are on disk, even after a power failure."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ from cep.write_errors import writing
 
 
 class DiskFailedError(Exception):
-    """The disk did not take what was written; nothing of it counts, and nothing more can be written."""
+    """The disk did not accept what was written; none of it counts, and nothing more can be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a new segment begins, and how long segments stay.
+    """When a new segment starts, and how long segments are kept.
 
     Parameters
     ----------
     segment_bytes, segment_seconds
         A segment that is larger, or older, is closed.
     keep_seconds
-        So long a segment stays after every reader has read it.
+        How long a segment is kept after every reader has read it.
     remove_after_seconds
-        A closed segment that is older is removed, read or not; None: only if it was read.
+        An older closed segment is removed, read or not; None: only if it was read.
     wanted
-        Names of readers that must have read a segment, also if they have not registered yet.
+        Names of readers that must have read a segment, even if they have not registered yet.
     """
 
     segment_bytes: int = 64 << 20
@@ -69,19 +69,19 @@ class Limits:
 
 
 class SegmentWriter:
-    """The one writer of a folder. Used by one thread at a time.
+    """The only writer of a folder; for one thread at a time.
 
     Parameters
     ----------
     folder
-        Made if it is not there.
+        Created if it is missing.
     clock
         Seconds since 1970.
 
     Raises
     ------
     StateError
-        Another spool writes there (E0951), or acknowledged messages are damaged (E0952).
+        Another spool writes to the folder (E0951), or acknowledged messages are damaged (E0952).
     InputError
         The folder cannot be written.
     """
@@ -95,7 +95,7 @@ class SegmentWriter:
         self._begun_s = 0.0
         self._sizes: dict[int, int] = {}
         self._closed_s: dict[int, float] = {}
-        self._done_since: dict[int, float] = {}  # segments that everybody has read
+        self._done_since: dict[int, float] = {}  # segments that every reader has read
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -129,7 +129,7 @@ class SegmentWriter:
         os.pwrite(self._lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
     def _name(self) -> None:
-        """Give the spool an identity, once."""
+        """Give the spool an identity if it has none."""
         if (self.folder / "spool.json").exists():
             identity(self.folder)
             return
@@ -146,9 +146,9 @@ class SegmentWriter:
     # ------------------------------------------------------------ after a crash
 
     def _recover(self) -> int:
-        """Cut what was not written to its end; return the number of the next message."""
+        """Truncate what was not written completely; return the number of the next message."""
         found, told = segments(self.folder), durable(self.folder)
-        # A number is never given again, even if somebody has removed segments.
+        # A number is never used again, even if somebody has removed segments.
         told_number = 0 if told is None else told.number
         if not found:
             return told_number
@@ -189,7 +189,7 @@ class SegmentWriter:
 
     @property
     def n_segments(self) -> int:
-        """How many segments there are, with the open one."""
+        """The number of segments, including the open one."""
         return len(self._sizes)
 
     @property
@@ -203,9 +203,9 @@ class SegmentWriter:
         Raises
         ------
         OSError
-            The disk has no room for them. Nothing of them is there.
+            The disk has no room for the messages. None of them was written.
         DiskFailedError
-            The disk failed: whether they are there is not known, and this writer writes nothing more.
+            The disk failed: it is unknown whether they were written, and this writer writes nothing more.
         """
         if self._end.n_bytes > HEADER_BYTES and self._is_over():
             self.roll()
@@ -221,7 +221,7 @@ class SegmentWriter:
         try:
             os.fdatasync(self._file)
         except OSError as error:
-            # What the system does with pages that it could not write is its own affair: never ask again.
+            # The fate of pages that the system could not write is unknown: never try again.
             with suppress(OSError, DiskFailedError):
                 self._cut_off(error)
             raise DiskFailedError(str(error)) from error
@@ -232,14 +232,14 @@ class SegmentWriter:
             raise
 
     def roll(self) -> None:
-        """Close the open segment and begin the next one. Raises OSError."""
+        """Close the open segment and start the next one. Raises OSError."""
         before, segment = self._file, self._end.segment
         self._begin(self._end.number)
         os.close(before)
         self._closed_s[segment] = self.clock()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._release()
 
     def _is_over(self) -> bool:
@@ -267,14 +267,14 @@ class SegmentWriter:
         self._begun_s = self.clock()
 
     def _publish(self, end: Place) -> None:
-        """Let readers see what is on disk up to `end`."""
+        """Show readers what is on disk up to `end`."""
         os.pwrite(self._durable_file, durable_bytes(end), 0)
         self._end = end
         self.total_bytes += end.n_bytes - self._sizes.get(end.segment, 0)
         self._sizes[end.segment] = end.n_bytes
 
     def _cut_off(self, error: OSError) -> None:
-        """Remove what was written behind the end."""
+        """Remove what was written after the end."""
         try:
             os.ftruncate(self._file, self._end.n_bytes)
         except OSError:
@@ -289,7 +289,7 @@ class SegmentWriter:
     # ------------------------------------------------------------ removing
 
     def tend(self) -> None:
-        """Begin a new segment if the open one is old; remove those that nobody needs. Raises OSError."""
+        """Start a new segment if the open one is old; remove segments that nobody needs. Raises OSError."""
         if self._end.n_bytes > HEADER_BYTES and self._is_over():
             self.roll()
         now = self.clock()
@@ -315,7 +315,7 @@ class SegmentWriter:
         return False
 
     def places(self) -> dict[str, int]:
-        """Return by reader the number of the message that it reads next."""
+        """Return for each reader the number of the message that it reads next."""
         return {name: place.number for name, place in readers(self.folder).items()}
 
     def _needed(self) -> int:
@@ -326,7 +326,7 @@ class SegmentWriter:
         return min(known.values())
 
     def _closed(self) -> list[tuple[int, int]]:
-        """Return the closed segments in order, each with the number behind it."""
+        """Return the closed segments in order, each with the number of the message after it."""
         found = sorted(self._sizes)
         return list(pairwise(found))
 

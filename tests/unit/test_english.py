@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+PAGES = ("docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 CODE = ("cep", "spark_runtime", "scenarios", "tools")
 
 # An expression, and the words to use in its place. A word is listed only if it has no other common use.
@@ -44,8 +44,6 @@ EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead 
 TO_DO: tuple[str, ...] = (
     "cep/engine",
     "cep/jit",
-    "cep/settings",
-    "cep/spool",
     "spark_runtime",
 )
 

@@ -1,1 +1,1 @@
-"""Programs that run together, some of them over the matches of others."""
+"""Programs that run together; some of them read the matches of others."""

@@ -1,12 +1,12 @@
-"""Chain: what evaluates a rule set. All runners use it, whether or not rules read the matches of rules.
+"""Chain evaluates a rule set. All runners use it, whether or not rules read the matches of rules.
 
     chain = Chain(rules)
     late = chain.push(number, events)     # prepared events of program `number`
-    chain.advance(time_us, put)           # `put` is given the matches of all programs
+    chain.advance(time_us, put)           # `put` receives the matches of all programs
     chain.finish(put)
 
 Without corrections there is a `Matcher` for each program. With them there is a `Corrector` for each program,
-or for all programs together that matches of rules connect.
+or for each group of programs that read each other's matches.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ class Chain:
     rules
         The rules.
     tables
-        What static tables hold, by name.
+        The rows of static tables, by name.
     matchers
-        What was restored from snapshots, one for each of `units_of(rules)`. Without them all begin anew.
+        The matchers restored from snapshots, one for each of `units_of(rules)`. Without them all start from
+        the beginning.
     stage
-        Only the programs of this stage (`Chains.stages`) are run; None: all.
+        Only the programs of this stage (`Chains.stages`) run; None: all of them.
     forward
-        Is given the events for programs of later stages, if there is a `stage`.
+        Receives the events for programs of later stages, if `stage` is given.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Chain:
         return max(matcher.watermark_us for matcher in self.matchers)
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
-        """Take in prepared events of program `number` in any order; return those that come too late."""
+        """Add prepared events of program `number` in any order; return those that come too late."""
         if self._fed is not None:
             return self._fed.push(number, events)
         program = self.rules.programs[number]
@@ -88,14 +89,14 @@ class Chain:
         raise AssertionError(number)
 
     def take_in(self, number: int, events: pa.Table) -> None:
-        """Take in prepared events of program `number` that `watermark_us` has not passed."""
-        if self._fed is None:  # what late events of before change is decided with them
+        """Add prepared events of program `number` that `watermark_us` has not passed."""
+        if self._fed is None:  # these also decide what earlier late events change
             self.push(number, events)
         else:
             self._fed.matchers[number].take_in(events)
 
     def push_events(self, stream: Stream, events: pa.Table) -> None:
-        """Take in typed events of `stream`, or versions of a table, for all programs that read it.
+        """Add typed events of `stream`, or versions of a table, for all programs that read it.
 
         None of them is late.
         """
@@ -115,9 +116,10 @@ class Chain:
         in_parts: bool = True,
         put_beyond: Emit | None = None,
     ) -> None:
-        """Let event time reach `watermark_us`; `put` is given the matches, a table or more of each program.
+        """Advance event time to `watermark_us`; `put` receives the matches, one or more tables of each
+        program.
 
-        With `in_parts` a rule hands over many matches at a time (`Matcher.advance`). `put_beyond` is given
+        With `in_parts` a rule emits its matches in large parts (`Matcher.advance`). `put_beyond` receives
         what corrections add beyond `watermark_us` (`Corrector.advance`).
         """
         if self._fed is not None:
@@ -139,7 +141,7 @@ class Chain:
         return min((us for us in deadlines if us is not None), default=None)
 
     def duplicates_of(self) -> list[list[int]]:
-        """Return how many second deliveries each program met, by its streams."""
+        """Return how many repeated deliveries each program received, by its streams."""
         numbers: dict[int, list[int]] = {}
         for unit, matcher in zip(self.units, self.matchers, strict=True):
             met = list(matcher.counters.duplicates_of)
@@ -152,7 +154,7 @@ class Chain:
 def units_of(
     rules: RuleSet, tables: Mapping[str, GivenTable] | None = None
 ) -> tuple[Program | LinkedPrograms, ...]:
-    """Return what has state of its own: a program, or with corrections those that matches connect."""
+    """Return the units with own state: programs, or with corrections programs that matches connect."""
     if rules.corrections is None or not rules.chains.feeds:
         return rules.programs
     parts = [tuple(rules.programs[number] for number in part) for part in rules.chains.connected]

@@ -1,10 +1,10 @@
-"""The matchers of programs of which some read the matches of others, without corrections.
+"""The matchers of programs, some of which read the matches of others, without corrections.
 
-A match becomes an event at its end. When event time has reached w, `Matcher.advance` has given every match
-that ends at or before w, so its readers can be advanced to w right after it. Some rules hold matches back
-(`MatchStream.held_us`), so their readers stay that much behind (`Chains.lags_us`). A reader gets each match
-before its own event time reaches the end of the match, and orders it like any event. What it finds depends
-on nothing but the events, however they were cut into batches.
+A match becomes an event at its end. When event time has reached w, `Matcher.advance` has returned every match
+that ends at or before w, so the readers can be advanced to w right after it. Some rules hold matches back
+(`MatchStream.held_us`), so their readers lag by that much (`Chains.lags_us`). A reader gets each match before
+its own event time reaches the end of the match, and orders it like any event. Its results depend only on the
+events, not on how they were divided into batches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class FedMatchers:
     Parameters
     ----------
     programs
-        The programs; `chains` says who reads whom.
+        The programs; `chains` says which reads which.
     matchers
         A matcher for each program.
     stage
-        Only the programs of this stage (`Chains.stages`) are run; None: all.
+        Only the programs of this stage (`Chains.stages`) run; None: all of them.
     forward
-        Is given the events for programs of later stages, if there is a `stage`.
+        Receives the events for programs of later stages, if `stage` is given.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class FedMatchers:
         return max(matcher.watermark_us for matcher in self.matchers)
 
     def push(self, number: int, events: pa.Table) -> pa.Table:
-        """Take in prepared events of program `number` in any order; return those that come too late."""
+        """Add prepared events of program `number` in any order; return those that come too late."""
         matcher = self.matchers[number]
         if not self._lags_us[number]:
             return matcher.push(events)
-        # The matcher is behind, and would take what is late for all others.
+        # The matcher lags, and would accept what is late for all others.
         time_us = np.asarray(events.column(TIME_COLUMN))
         too_late = is_late(late_by_us(time_us, self.watermark_us))
         late = events.slice(0, 0)
@@ -78,9 +78,10 @@ class FedMatchers:
         return late
 
     def advance(self, watermark_us: int, put: Emit, *, in_parts: bool = True) -> None:
-        """Let event time reach `watermark_us`; `put` is given the matches, a table or more of each program.
+        """Advance event time to `watermark_us`; `put` receives the matches, one or more tables of each
+        program.
 
-        With `in_parts` a rule hands over many matches at a time (`Matcher.advance`).
+        With `in_parts` a rule emits its matches in large parts (`Matcher.advance`).
         """
         for number in self._numbers:
             take = self._feeding(number, put)
@@ -96,7 +97,7 @@ class FedMatchers:
         return min(found, default=None)
 
     def _feeding(self, number: int, put: Emit) -> Emit:
-        """Return what takes in the matches of program `number`: `put`, and the programs that read them."""
+        """Return a receiver of the matches of program `number`: `put`, and the programs that read them."""
         feeds = self._feeds[number]
         if not feeds:
             return put
@@ -123,7 +124,7 @@ class FedMatchers:
 def events_of_matches(stream: MatchStream, matches: pa.Table) -> pa.Table:
     """Return the matches of the rule `stream.name` as typed events of `stream`.
 
-    Timeouts are no matches. Where a match has a row for each of its events, it is one event.
+    Timeouts are not matches. A match that has a row for each of its events is one event.
     """
     keep = pc.equal(matches.column("rule"), stream.name)
     if OUTCOME in matches.column_names:

@@ -1,8 +1,8 @@
-"""Programs that read each other's matches as one, for a `Corrector`: it goes back with all of them together.
+"""Programs that read each other's matches as one unit, for a `Corrector`, which resets all of them together.
 
-A late event may change the matches of a rule, and with them those of its readers. What goes back to a saved
-state and does again what came since must therefore be the chain as a whole. Its events are those of all its
-programs in one table, with a column that says whose they are.
+A late event may change the matches of a rule, and with them those of its readers. Therefore the whole chain
+must return to a saved state and repeat the later events. Its events are those of all its programs in one
+table, with a column for the program.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class LinkedPrograms:
-    """Programs that are connected by feeds, and that no feed connects with others.
+    """All programs that feeds connect with each other.
 
     Parameters
     ----------
     programs
-        Each one behind those whose matches it reads.
+        Each program after those whose matches it reads.
     tables
-        What their static tables hold, by name.
+        The rows of their static tables, by name.
     """
 
     programs: tuple[Program, ...]
@@ -74,7 +74,7 @@ class LinkedPrograms:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """16 bytes that differ when what stored state means differs."""
+        """16 bytes that differ if the meaning of stored state differs."""
         return hashlib.sha256(b"".join(program.fingerprint for program in self.programs)).digest()[:16]
 
     @cached_property
@@ -88,7 +88,7 @@ class LinkedPrograms:
         )
 
     def joined(self, number: int, events: pa.Table) -> pa.Table:
-        """Return prepared events of program `number` as events of all (`event_schema`)."""
+        """Return prepared events of program `number` as events of the whole chain (`event_schema`)."""
         columns = {_column(number, name): events.column(name) for name in events.column_names}
         columns[TIME_COLUMN] = events.column(TIME_COLUMN)
         columns[_PROGRAM] = pa.array(np.full(events.num_rows, number, np.int64))
@@ -110,11 +110,11 @@ class LinkedPrograms:
         )
 
     def n_counted(self, events: pa.Table) -> int:
-        """Return the number of events; one that several programs read counts once."""
+        """Return the number of events; an event that several programs read counts once."""
         return max(n_counted(self.split(number, events)) for number in range(len(self.programs)))
 
     def matcher(self) -> LinkedMatchers:
-        """Return what evaluates the programs, from the beginning."""
+        """Return matchers of the programs, in their initial state."""
         return LinkedMatchers(self, [Matcher(program, self.tables) for program in self.programs])
 
     def restored(self, data: bytes | memoryview) -> LinkedMatchers:
@@ -149,7 +149,7 @@ class LinkedMatchers:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys that some program knows of."""
+        """Number of keys that some program knows."""
         return max(matcher.n_keys for matcher in self._matchers)
 
     @property
@@ -164,7 +164,7 @@ class LinkedMatchers:
 
     @property
     def counters(self) -> Counters:
-        """What all programs met; `duplicates_of` has the streams of one program after those of the other."""
+        """The counts of all programs; `duplicates_of` has the streams of one program after another."""
         found = Counters(duplicates_of=[])
         for matcher in self._matchers:
             counters = matcher.counters
@@ -174,14 +174,14 @@ class LinkedMatchers:
         return found
 
     def take_in(self, events: pa.Table) -> None:
-        """Take in events of ``program.event_schema`` that the watermark has not passed."""
+        """Add events of ``program.event_schema`` that the watermark has not passed."""
         for number, matcher in enumerate(self._matchers):
             matcher.take_in(self.program.split(number, events))
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
-        """Let event time reach `watermark_us`; return the matches of all rules, in order.
+        """Advance event time to `watermark_us`; return the matches of all rules, in order.
 
-        With `emit` it is given the matches of each rule in parts, and what is returned is empty.
+        `emit`, if given, receives the matches of each rule in parts; the returned table is then empty.
         """
         rules = self.program.rule_set
         found: list[pa.Table] = []
@@ -202,7 +202,7 @@ class LinkedMatchers:
         return self._chain.next_deadline_us()
 
     def snapshot(self) -> bytes:
-        """Return everything needed to go on elsewhere, as bytes."""
+        """Return everything needed to continue elsewhere, as bytes."""
         parts = [matcher.snapshot() for matcher in self._matchers]
         return b"".join(part for data in parts for part in (_LENGTH.pack(len(data)), data))
 

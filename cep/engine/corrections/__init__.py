@@ -1,1 +1,1 @@
-"""Corrections: what late events change in rows that were already given out."""
+"""Corrections: what late events change in rows that were already reported."""

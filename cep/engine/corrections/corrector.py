@@ -1,18 +1,17 @@
-"""Corrector: a matcher that also counts events that come after the watermark, up to a bound behind it.
+"""Corrector: a matcher that also counts late events, up to a bound before the watermark.
 
     corrector = Corrector(program, Corrections(within_us))
-    late = corrector.push(events)          # returns the rows that came too late for a correction, too
+    late = corrector.push(events)          # returns the rows that came too late even for a correction
     rows = corrector.advance(time_us)      # matches, and what corrects matches of earlier calls
 
-The idea is Time Warp's (Jefferson, Virtual Time, TOPLAS 1985): the matcher goes on as if no event were
-late, and its state is saved now and then. An event that is late after all makes it go back to the last
-state saved before the event and do again what came since. What it then reports otherwise than before is
-withdrawn or added, so that the rows that stand are always the rows of a batch over the events so far.
-Without late events nothing is evaluated twice.
+The idea is Time Warp's (Jefferson, Virtual Time, TOPLAS 1985): the matcher continues as if no event were
+late, and its state is saved from time to time. At a late event it returns to the last state saved before the
+event and repeats the later events. Rows that then differ are withdrawn or added, so the remaining rows are
+always those of a batch over the events so far. Without late events nothing is evaluated twice.
 
-Time is cut into segments, one for each saved state. A segment has the events later than its state, in the
-order in which they arrived, and the rows that were reported since. A segment ends where the next one
-starts; the watermark has passed it by the bound when no event can change it any more, then it is dropped.
+Time is cut into segments, one for each saved state. A segment contains the events later than its state, in
+order of arrival, and the rows that were reported since. A segment ends where the next one starts. When the
+watermark has passed it by the bound, no event can change it any longer, and it is dropped.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ class Corrector:
     program
         The compiled rules.
     corrections
-        How late an event may come, and how much is retained.
+        How late an event may arrive, and how much is retained.
     tables
-        Of a program by itself: see `Matcher`. Versions that come with events correct matches as they do.
+        Only for a single program: see `Matcher`. Versions that come with events correct matches as events do.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class Corrector:
         self._may_differ = may_differ(self._unit.programs)
         self._front = self._unit.matcher()
         self._segments = [Segment(START_OF_TIME_US, self._front.snapshot())]
-        self._waiting: list[pa.Table] = []  # the watermark has not reached them
-        self._late: list[pa.Table] = []  # it has passed them, and they are not evaluated yet
+        self._waiting: list[pa.Table] = []  # events that the watermark has not reached
+        self._late: list[pa.Table] = []  # events that it has passed, not evaluated yet
         self._withdrawn = _WITHDRAWN.empty_table()  # matches that may be found again
         self._first_revision = 0
         self._has_overflowed = False  # more was found in this call than may be retained
@@ -99,12 +98,12 @@ class Corrector:
 
     @property
     def final_us(self) -> int:
-        """The event time up to which nothing is corrected any more."""
+        """The event time up to which nothing is corrected any longer."""
         return max(self.watermark_us - self.corrections.within_us, self._segments[0].start_us)
 
     @property
     def counters(self) -> Counters:
-        """What happened so far, as if every event that was counted had come in time."""
+        """The counts so far, as if every counted event had arrived in time."""
         return replace(
             self._front.counters,
             events=self._n_events,
@@ -125,7 +124,7 @@ class Corrector:
 
     @property
     def n_keys(self) -> int:
-        """Number of keys that it knows of."""
+        """Number of known keys."""
         return self._front.n_keys
 
     @cached_property
@@ -134,7 +133,7 @@ class Corrector:
         return self._unit.match_schema.append(pa.field(REVISION, pa.int64()))
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema`` in any order; return those that come too late."""
+        """Add events of ``program.event_schema`` in any order; return those that come too late."""
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
         time_us = np.asarray(events.column(TIME_COLUMN))
@@ -159,20 +158,20 @@ class Corrector:
     def advance(
         self, watermark_us: int, emit: Emit | None = None, emit_beyond: Emit | None = None
     ) -> pa.Table:
-        """Let event time reach `watermark_us`; return what corrects earlier rows, then the matches.
+        """Advance event time to `watermark_us`; return what corrects earlier rows, then the matches.
 
         The rows have the columns of `program.match_schema`, then `REVISION` and `KIND`. With `emit` a rule
-        hands over many matches at a time, as `Matcher.advance` does; what is returned comes after them.
+        emits its matches in large parts, as in `Matcher.advance`; the returned rows follow them.
 
-        Event time may have been beyond `watermark_us` before. Then a correction may add rows that
-        `watermark_us` alone would not let out. `emit_beyond` gets them; without it they are among the others.
+        If event time was already beyond `watermark_us`, a correction may add rows that end after it.
+        `emit_beyond` receives them; without it they are among the others.
         """
         found = [self._with_kind(self._row_schema.empty_table(), MATCH)]
         if self._late:
             *corrected, beyond = self._correct(watermark_us if emit_beyond else self.watermark_us)
             found += corrected
             if emit is not None and emit_beyond is not None and beyond.num_rows:
-                emit(pa.concat_tables(found))  # what is taken back comes first
+                emit(pa.concat_tables(found))  # withdrawn rows come first
                 found = found[:1]
                 emit_beyond(beyond)
         if watermark_us > self.watermark_us:
@@ -194,12 +193,12 @@ class Corrector:
         of_runs = self._front.next_deadline_us()
         return min(deadlines if of_runs is None else [*deadlines, of_runs], default=None)
 
-    # ------------------------------------------------------------ going on
+    # ------------------------------------------------------------ continuing
 
     def _go_on(self, watermark_us: int, emit: Emit | None) -> pa.Table:
-        """Let the events up to `watermark_us` through; return the matches."""
+        """Evaluate the events up to `watermark_us`; return the matches."""
         due = self._due(watermark_us)
-        if watermark_us >= END_OF_TIME_US:  # nothing comes after it
+        if watermark_us >= END_OF_TIME_US:  # nothing follows
             self._front.take_in(due)
             rows = self._front.advance(watermark_us, self._retaining(emit, retain=False))
             return self._reported(rows, retain=False)
@@ -219,7 +218,7 @@ class Corrector:
         return pa.concat_tables(found)
 
     def _due(self, watermark_us: int) -> pa.Table:
-        """Take the events up to the watermark out of those that wait."""
+        """Remove the events up to the watermark from those that wait, and return them."""
         if not self._waiting:
             return self._unit.event_schema.empty_table()
         table = self._waiting[0]  # the usual case: nothing is copied
@@ -233,7 +232,7 @@ class Corrector:
         return table.filter(pa.array(is_due))
 
     def _stops(self, watermark_us: int) -> list[int]:
-        """Return where to go step by step: of a large step no more is retained than of small ones."""
+        """Return the times at which to stop: a large step then retains no more than small ones."""
         within_us = self.corrections.within_us
         stops = [watermark_us - within_us + within_us * number // SAVES for number in range(SAVES)]
         return [*(us for us in stops if us - self.watermark_us >= self._step_us), watermark_us]
@@ -274,12 +273,13 @@ class Corrector:
     # ------------------------------------------------------------ corrections
 
     def _correct(self, shown_us: int) -> list[pa.Table]:
-        """Do again what came since the earliest late event.
+        """Repeat everything since the earliest late event.
 
         Returns
         -------
         list of 3 tables
-            The rows withdrawn, those added that event time `shown_us` lets out, and the others added.
+            The withdrawn rows, the added rows that may be reported at event time `shown_us`, and the other
+            added rows.
         """
         late = pa.concat_tables(self._late)
         self._late = []
@@ -319,7 +319,7 @@ class Corrector:
         return [self._with_kind(rows, kind) for rows, kind in of_kind]
 
     def _compare(self, old: pa.Table, new: pa.Table) -> tuple[pa.Table, I64, Mask]:
-        """Return the rows that withdraw those of `old` that do not hold; of `new` revisions, and what is new.
+        """Return the rows that withdraw invalid rows of `old`, and those of `new` that are new or revised.
 
         Ids and their numbers of rows are compared, and the values of rules that need it (`may_differ`). The
         rows of a match are withdrawn together.
@@ -336,7 +336,7 @@ class Corrector:
             then, now = self._is_differing(old), self._is_differing(new)
             rows = (old.filter(pa.array(then)), new.filter(pa.array(now)))
             holds &= ~changed_ids(rows[0], rows[1], of_old[then], of_new[now], n_ids)
-        last = np.full(n_ids, self._first_revision - 1, np.int64)  # the last revision written of each id
+        last = np.full(n_ids, self._first_revision - 1, np.int64)  # the last written revision of each id
         last[of_withdrawn] = np.asarray(withdrawn.column(REVISION))
         np.maximum.at(last, of_old, np.asarray(old.column(REVISION)))
         last[~holds & (n_old > 0)] += 1
@@ -355,18 +355,18 @@ class Corrector:
         return _with_revision(gone, last[of_old[is_gone]]), last[of_new] + is_new, is_new
 
     def _is_differing(self, rows: pa.Table) -> Mask:
-        """Return which rows are of rules that `may_differ`."""
+        """Return which rows belong to rules that `may_differ`."""
         names = pa.array(self._may_differ, pa.string())
         chosen: Mask = np.asarray(pc.is_in(rows.column("rule"), value_set=names))
         return chosen
 
     def _count_retracted(self, rows: pa.Table) -> None:
-        """Count matches, of each one row."""
+        """Count matches, given one row of each."""
         for item in pc.value_counts(rows.column("rule")).to_pylist():
             self._n_retracted[item["values"]] += item["counts"]
 
     def _as_withdrawn(self, rows: pa.Table, revision: I64) -> pa.Table:
-        """Return matches as withdrawn ones, with the time after which they cannot be found again."""
+        """Return the withdrawn matches, with the time after which they cannot be found again."""
         spans = np.array(self._unit.reported_within_us, np.int64)
         names = pa.array([rule.name for rule in self._unit.rules], pa.string())
         of_rule = np.asarray(pc.index_in(rows.column("rule"), value_set=names))
@@ -380,7 +380,7 @@ class Corrector:
     # ------------------------------------------------------------ what is retained
 
     def _let_go(self) -> None:
-        """Save the state if it is time to; drop what is final, and what is more than may be retained."""
+        """Save the state if it is due; drop what is final, and what exceeds the limit."""
         within_us, most = self.corrections.within_us, self.corrections.max_retained
         if self.watermark_us >= END_OF_TIME_US:
             self._segments = [Segment(self.watermark_us, b"")]
@@ -403,7 +403,7 @@ class Corrector:
         self._segments = self._segments[n_final:]
         until_us = np.asarray(self._withdrawn.column("until"))
         self._withdrawn = _without(self._withdrawn, np.flatnonzero(until_us < self._segments[0].start_us))
-        if self._withdrawn.num_rows > most:  # then no revision is given twice because all are higher
+        if self._withdrawn.num_rows > most:  # all later revisions are higher, so none is used twice
             revision = np.asarray(self._withdrawn.column(REVISION))
             self._first_revision = max(self._first_revision, int(revision.max()) + 1)
             self._withdrawn = _WITHDRAWN.empty_table()
@@ -421,7 +421,7 @@ class Corrector:
         return self._front.waiting_bytes + sum(int(table.nbytes) for table in self._waiting)
 
     def snapshot(self) -> bytes:
-        """Return everything needed to go on elsewhere, as bytes (see `cep.engine.corrections.retained`)."""
+        """Return what is needed to continue elsewhere, as bytes (`cep.engine.corrections.retained`)."""
         waiting = pa.concat_tables([self._unit.event_schema.empty_table(), *self._waiting, *self._late])
         numbers = [
             *(self._first_revision, len(self._segments), self._n_events, self._n_late, self._n_uncorrected),
@@ -446,7 +446,7 @@ class Corrector:
         corrections: Corrections,
         tables: Mapping[str, GivenTable] | None = None,
     ) -> Corrector:
-        """Return the corrector that wrote `data`; the bound of corrections may be another one.
+        """Return the corrector that wrote `data`; the bound of corrections may differ.
 
         Raises
         ------
@@ -486,9 +486,9 @@ def is_corrected(data: bytes | memoryview) -> bool:
 
 
 def _fingerprint(program: Evaluated) -> bytes:
-    """Return 16 bytes that also tell the order of the rules.
+    """Return 16 bytes that also depend on the order of the rules.
 
-    The events that are retained are prepared: the order of the rules decides which bit is whose.
+    The retained events are prepared: the order of the rules decides the meaning of each bit.
     """
     names = "\0".join(rule.name for rule in program.rules)
     return hashlib.sha256(program.fingerprint + names.encode()).digest()[:16]
@@ -500,7 +500,7 @@ def restored(
     corrections: Corrections | None,
     tables: Mapping[str, GivenTable] | None = None,
 ) -> Matcher | Corrector:
-    """Return what wrote `data`; StateError if it was of the other kind."""
+    """Return the evaluator that wrote `data`; raises StateError if it was of the other kind."""
     if corrections is not None:
         return Corrector.restore(program, data, corrections, tables)
     if is_corrected(data):

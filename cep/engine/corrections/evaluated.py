@@ -1,4 +1,4 @@
-"""What a `Corrector` evaluates again and again: a program by itself, or several that feed each other."""
+"""What a `Corrector` evaluates repeatedly: a single program, or several that feed each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Front(Protocol):
-    """What evaluates rules and can be saved: a `Matcher`, or several of programs that feed each other."""
+    """An evaluator with savable state: a `Matcher`, or those of programs that feed each other."""
 
     @property
     def watermark_us(self) -> int:
@@ -26,7 +26,7 @@ class Front(Protocol):
 
     @property
     def counters(self) -> Counters:
-        """What happened so far."""
+        """The counts so far."""
         ...
 
     @property
@@ -50,11 +50,11 @@ class Front(Protocol):
         ...
 
     def take_in(self, events: pa.Table) -> None:
-        """Take in events that the watermark has not passed."""
+        """Add events that the watermark has not passed."""
         ...
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
-        """Let event time reach `watermark_us`; return the matches."""
+        """Advance event time to `watermark_us`; return the matches."""
         ...
 
     def next_deadline_us(self) -> int | None:
@@ -62,12 +62,12 @@ class Front(Protocol):
         ...
 
     def snapshot(self) -> bytes:
-        """Return everything needed to go on elsewhere."""
+        """Return everything needed to continue elsewhere."""
         ...
 
 
 class Evaluated(Protocol):
-    """Rules, the columns of their events and matches, and what evaluates them."""
+    """Rules, the columns of their events and matches, and their evaluator."""
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -91,33 +91,33 @@ class Evaluated(Protocol):
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes that differ when what stored state means differs."""
+        """16 bytes that differ if the meaning of stored state differs."""
         ...
 
     @property
     def reported_within_us(self) -> tuple[int, ...]:
-        """How long after its start a match of each rule may be reported; -1: without a bound.
+        """How long after its start a match of each rule may be reported; -1: no bound.
 
-        Of a window rule, how long after its end: only what is in the window changes the row.
+        For a window rule, how long after its end: only the events of the window change the row.
         """
         ...
 
     def n_counted(self, events: pa.Table) -> int:
-        """Return the number of events; one in several rows counts once."""
+        """Return the number of events; an event in several rows counts once."""
         ...
 
     def matcher(self) -> Front:
-        """Return what evaluates the rules, from the beginning."""
+        """Return an evaluator of the rules in its initial state."""
         ...
 
     def restored(self, data: bytes | memoryview) -> Front:
-        """Return what wrote `data`. Raises StateError."""
+        """Return the evaluator that wrote `data`. Raises StateError."""
         ...
 
 
 @dataclass(frozen=True)
 class OneProgram:
-    """A program by itself, with its static tables."""
+    """A single program, with its static tables."""
 
     program: Program
     tables: Mapping[str, GivenTable] | None = None
@@ -149,11 +149,11 @@ class OneProgram:
 
     @property
     def reported_within_us(self) -> tuple[int, ...]:
-        """Return the windows: a match waits for runs that began before it, but no longer than these do."""
+        """Return the windows: a match waits for runs that started before it, but not beyond their windows."""
         return tuple(0 if rule.windowed is not None else rule.span_us for rule in self.program.rules)
 
     def n_counted(self, events: pa.Table) -> int:
-        """Return the number of events; one that is in several partitions counts once."""
+        """Return the number of events; an event in several partitions counts once."""
         return n_counted(events)
 
     def matcher(self) -> Matcher:

@@ -1,8 +1,8 @@
 """What a `Corrector` retains, and its bytes.
 
 Layout, little endian: magic ``SCEC``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
-rest (u32), then sections, each with its length (u64). A table is a section of Arrow IPC behind its number
-of rows; it is read when somebody needs it, which a call without late events does not.
+rest (u32), then sections, each with its length (u64). A table is its number of rows, then a section of Arrow
+IPC. It is read only when needed; a call without late events does not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Part: TypeAlias = bytes | memoryview | pa.Buffer
 
 
 class RetainedTable:
-    """A table, or its bytes until somebody reads it.
+    """A table, or its bytes until it is read.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def tables_of(retained: Iterable[RetainedTable], schema: pa.Schema) -> pa.Table:
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of event time: what a matcher was at its start, what came in it, and what was reported."""
+    """A stretch of event time: the state of a matcher at its start, its events, and the reported rows."""
 
     start_us: int
     save: Part  # `Matcher.snapshot` at `start_us`; no event waits in it
@@ -90,7 +90,7 @@ Section: TypeAlias = Part | RetainedTable | Sequence[int]
 
 
 def write_sections(fingerprint: bytes, sections: Iterable[Section]) -> bytes:
-    """Return bytes, tables and lists of 64-bit integers behind a header."""
+    """Return a header, followed by bytes, tables and lists of 64-bit integers."""
     body: list[Part] = []
     for section in sections:
         if isinstance(section, RetainedTable):

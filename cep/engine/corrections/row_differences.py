@@ -1,8 +1,8 @@
-"""Which matches have other values than before, although their ids are the same.
+"""Which matches have different values than before, although their ids are the same.
 
 A `match_id` is a function of the rule, the key, the events taken and the time. So are the values of most
-rules. But an event may have values that come from elsewhere: windowed ones (PREV is one of them), columns of
-joined tables, and the measures of the match that it is. The id of a window tells only which window it is.
+rules. But an event may have values from elsewhere: windowed values (including PREV), columns of joined
+tables, and the measures of a match that is read as an event. The id of a window only identifies the window.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def may_differ(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def changed_ids(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: int) -> Mask:
-    """Return which ids have as many rows in one table as in the other, but other values.
+    """Return which ids have equally many rows in both tables, but different values.
 
-    The rows of an id are compared in their order. They may be anywhere in the tables.
+    The rows of an id are compared in order, wherever they are in the tables.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def changed_ids(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: i
     of_old, of_new : (n,) int64
         The number of the id of each row.
     n_ids
-        How many ids there are.
+        The number of ids.
     """
     n_old, n_new = (np.bincount(of, minlength=n_ids) for of in (of_old, of_new))
     as_many = n_old == n_new
@@ -63,7 +63,7 @@ def changed_ids(old: pa.Table, new: pa.Table, of_old: I64, of_new: I64, n_ids: i
 
 
 def _by_id(of: I64, chosen: Mask) -> I64:
-    """Return the rows of the ids that are chosen, by id, in the order of each id's rows."""
+    """Return the rows of the chosen ids, by id, in the order of each id's rows."""
     rows = np.flatnonzero(chosen[of])
     return rows[np.argsort(of[rows], kind="stable")]
 
@@ -73,7 +73,7 @@ def _at(column: pa.ChunkedArray, rows: I64) -> pa.Array:
 
 
 def _same(then: pa.Array, now: pa.Array) -> Mask:
-    """Return where two arrays of one type and length have the same value; NULL is one, NaN another."""
+    """Return where two arrays of one type and length are equal; NULL equals NULL, NaN equals NaN."""
     known, known_now = (np.asarray(pc.is_valid(array)) for array in (then, now))
     same: Mask = known == known_now
     both = known & known_now
@@ -103,7 +103,7 @@ def _same_lists(then: pa.Array, now: pa.Array) -> Mask:
 
 
 def _bits(numbers: pa.Array) -> I64:
-    """Return the bits of numbers: 0.0 is not -0.0, and all NaN are one."""
+    """Return the bits of numbers: 0.0 differs from -0.0, and all NaN are equal."""
     values = np.asarray(pc.fill_null(numbers.cast(pa.float64()), 0.0))
     bits: I64 = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return bits

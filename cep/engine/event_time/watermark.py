@@ -1,4 +1,5 @@
-"""The watermark: the event time up to which events have arrived. Here alone is decided which events are late.
+"""The watermark: the event time up to which events have arrived. Only this module decides which events are
+late.
 
 An event at or before the watermark is late: what its time could have changed may have been reported already.
 (Akidau et al., The Dataflow Model, VLDB 2015, section 2.3.)
@@ -21,19 +22,19 @@ END_OF_TIME_US = np.iinfo(np.int64).max // 2
 
 
 def late_by_us(times_us: I64, watermark_us: int | I64) -> I64:
-    """Return by how many microseconds the watermark had passed each event.
+    """Return how many microseconds the watermark had passed each event by.
 
     Parameters
     ----------
     times_us
         int64[n], event times.
     watermark_us
-        The watermark when all of them came, or int64[n] when each of them came.
+        The watermark when all events arrived, or int64[n], the watermark when each of them arrived.
 
     Returns
     -------
     int64[n]
-        0 and more: the event is late.
+        At least 0: the event is late.
     """
     late_us: I64 = watermark_us - times_us
     return late_us
@@ -57,7 +58,7 @@ def split_late(
     late_us
         int64[n] (`late_by_us`).
     counted_us
-        With corrections an event is late for good only if it is late by that much, or more; int64[n] if that
+        With corrections an event is finally late only if it is late by at least this much; int64[n] if this
         differs from event to event.
     """
     late = is_late(late_us - counted_us)

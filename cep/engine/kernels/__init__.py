@@ -7,14 +7,14 @@ nothing costs one test of its state's predicate bits.
 
 A rule is one packed array, a run a row of `runs`, an event a column of `events`: few plain matrices of int64.
 Floats are stored by their bits (`functions.as_f`). A table for each field reads better and was 5 to 8 times
-slower (decision 1). The other rejected way, a function compiled for each rule, is faster by a fifth
-where every event is offered (R3), and takes 20 s of compiling for each rule and process.
+slower (decision 1). The other rejected design, a function compiled for each rule, is a fifth faster where
+every event is offered (R3), but takes 20 s to compile for each rule and process.
 
 Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before*
 the event and says where; the driver makes room and goes on.
 
-These parameters mean the same in every kernel. Docstrings of kernels describe only others. Names that end in
-`_us` are microseconds: times since 1970, or lengths of time.
+These parameters mean the same in every kernel; docstrings of kernels describe only other parameters. Names
+that end in `_us` are microseconds: times since 1970, or durations.
 
 Parameters
 ----------
@@ -29,9 +29,9 @@ runs : (capacity, columns) int64
 keys : (slots, columns) int64
     The keys.
 meta : (N_META,) int64
-    Values that a rule has once: free rows, counts, the instant.
+    Values of the whole rule: free rows, counts, the instant.
 matches : (capacity, columns) int64
-    The matches that were found and not yet taken out.
+    The matches that were found but not yet removed.
 nodes : (capacity, NODE_WIDTH) int64
     The events that runs have taken.
 null : (depth,) uint8
@@ -45,9 +45,9 @@ word : int
 slot : int
     A key: its row of `keys`.
 run : int
-    A row of `runs`; where it says so, NONE is a run that does not exist yet.
+    A row of `runs`; where documented, NONE is a run that does not exist yet.
 previous : int
-    The run behind which the next one is inserted; NONE: at the head of the list.
+    The run after which the next one is inserted; NONE: at the head of the list.
 state : int
     The number of a state.
 place : int
@@ -67,7 +67,7 @@ now_us : int
 end_us : int
     The time at which a match or a timeout ends.
 bound_us : int
-    The time that was reached.
+    The event time that was reached.
 reported : int
     The start of the last match of this instant, because MATCH EARLIEST reports one per start; or NONE.
 prune_before : int

@@ -1,8 +1,8 @@
 """The loops of rules with clocks: runs have deadlines of their own, and timed absences end.
 
-The runs of a key are ordered by start, and their deadlines are in another order. `EARLIEST_US` of the key
-says when the next one may be, so an event that comes before it scans nothing. Deadlines happen before an
-event of a later time is offered, the earliest first. Each such time is an instant of its own.
+The runs of a key are ordered by start; their deadlines have a different order. `EARLIEST_US` of the key says
+when the next deadline may be, so an event before it causes no scan. Deadlines take effect before an event of
+a later time is offered, the earliest first. Each such time is an instant of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def window_closes(rule: I64, runs: I64, run: int, state: int, now_us: int) -> bo
 
 @inlined
 def limit_end(rule: I64, runs: I64, run: int, state: int) -> int:
-    """Return the time of the limit that ended the wait of `run` in `state`, as it is written: 5 of `< 5`."""
+    """Return the time of the limit that ended the wait of `run` in `state`, as written: 5 for `< 5`."""
     clock, place = rule[at.CLOCK], at.place_of(state)
     deadline_us, end_us = runs[run, clock + at.DEADLINE_US], at.NEVER
     if rule[at.SPAN_US] >= 0 and runs[run, at.START_US] + rule[at.SPAN_US] == deadline_us:
@@ -54,7 +54,7 @@ def limit_end(rule: I64, runs: I64, run: int, state: int) -> int:
 def end_timed_absence(
     pool: Pool, slot: int, previous: int, run: int, now_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """Put the successors of `run`, whose timed absence is over, behind `previous` in order of preference.
+    """Insert the successors of `run`, whose timed absence is over, after `previous` in order of preference.
 
     Returns
     -------
@@ -76,8 +76,8 @@ def end_timed_absence(
             continue
         set_deadline(rule, runs, scratch, state)
         deadline_us = runs[scratch, clock + at.DEADLINE_US]
-        # A successor that is due at this very instant is not put into the list: the next instant would report
-        # it behind the others, and matches come in order of preference.
+        # A successor that is due at this instant is not inserted into the list: the next instant would report
+        # it after the others, and matches are reported in order of preference.
         if deadline_us <= now_us:
             if window_closes(rule, runs, scratch, state, now_us):
                 previous, reported, prune_before = complete(
@@ -103,7 +103,7 @@ def end_timed_absence(
 
 @inlined
 def expire(pool: Pool, slot: int) -> None:
-    """Let everything happen that is due at the key's `EARLIEST_US`; this is one instant."""
+    """Process everything that is due at the key's `EARLIEST_US`; this is one instant."""
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     now_us = keys[slot, at.EARLIEST_US]
     keys[slot, at.EARLIEST_US] = at.NEVER
@@ -185,12 +185,12 @@ def run_timed_events(
 
 @kernel
 def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
-    """Let everything happen that is due up to `bound_us`, from slot `first` on.
+    """Process everything that is due up to `bound_us`, starting with slot `first`.
 
     Parameters
     ----------
     first : int
-        The slot to begin with.
+        The first slot.
 
     Returns
     -------
@@ -206,12 +206,12 @@ def expire_all(pool: Pool, first: int, bound_us: int, fan_out: int) -> int:
 
 
 def earliest_due(keys: I64) -> int:
-    """Return a time before which no run of any key has a deadline; the largest int64: none has one."""
+    """Return a time before which no run of any key has a deadline; the largest int64: no run has one."""
     return int(keys[:, at.EARLIEST_US].min(initial=at.NEVER))
 
 
 def has_open_look_behinds(tables: RuleTables, keys: I64, watermark_us: int) -> npt.NDArray[np.bool_]:
-    """Return which keys remember an event after which a run must still not begin."""
+    """Return which keys remember an event after which a run still must not start."""
     result = np.zeros(len(keys), np.bool_)
     for last, span_us, n_events in zip(
         tables.look_behind_last, tables.look_behind_us, tables.look_behind_events, strict=True

@@ -1,4 +1,6 @@
-"""How the engine's kernels are compiled: as all kernels, and anew when any source of them has changed."""
+"""How the engine's kernels are compiled: like all kernels, and again when any of their sources has
+changed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run asks before an event moves it: its clocks, and the predicates of its state."""
+"""What is checked before an event moves a run: its clocks, and the predicates of its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRICT, _NEXT, _ANY = int(Mode.STRICT), int(Mode.NEXT), int(Mode.ANY)
 
 @inlined
 def set_deadline(rule: I64, runs: I64, run: int, state: int) -> None:
-    """Set until when `run` may wait in `state`: the time and the event number of its first limit."""
+    """Set how long `run` may wait in `state`: the time and the event number of its first limit."""
     clock, place = rule[at.CLOCK], at.place_of(state)
     deadline_us, deadline_event = at.NEVER, at.NEVER
     if rule[at.SPAN_US] >= 0:
@@ -42,12 +42,12 @@ def set_deadline(rule: I64, runs: I64, run: int, state: int) -> None:
 
 @inlined
 def set_clocks(rule: I64, runs: I64, run: int, take: int, time_us: int, event_number: int) -> None:
-    """Set the clocks of `run` after it took an event by `take`.
+    """Set the clocks of `run` after it took an event with `take`.
 
     Parameters
     ----------
     event_number : int
-        How many events of the key there were, this one included.
+        The number of events of the key so far, including this one.
     """
     clock = rule[at.CLOCK]
     runs[run, clock + at.LAST_US] = time_us
@@ -65,7 +65,7 @@ def is_past_last_event(pool: Pool, slot: int, run: int) -> bool:
 
 @inlined
 def may_begin(rule: I64, keys: I64, slot: int, take: int, time_us: int) -> bool:
-    """Return whether a run may begin now: no event that one of the look-behinds of `take` forbids is near."""
+    """Return whether a run may start now: no look-behind of `take` forbids it because of a recent event."""
     look_behind = rule[take + at.TAKE_LOOK_BEHINDS]
     while look_behind < rule[take + at.TAKE_LOOK_BEHINDS + at.END]:
         last = at.LAST_MET + 2 * rule[look_behind + at.LOOK_BEHIND_LAST]
@@ -93,7 +93,7 @@ def record_met(rule: I64, keys: I64, slot: int, word: int, time_us: int) -> None
 
 @inlined
 def begin_run(rule: I64, runs: I64, run: int, event: Offered) -> None:
-    """Make `run` a run that begins with the event and has not taken it yet."""
+    """Initialize `run` as a run that starts with the event and has not taken it yet."""
     runs[run, at.START_US] = event.time_us
     runs[run, at.START_POS] = event.position
     runs[run, at.RUN_HASH] = 0
@@ -129,7 +129,7 @@ def correlated_holds(pool: Pool, event: Offered, variable: int, run: int) -> boo
 
 @outlined
 def correlated_holds_outlined(pool: Pool, event: Offered, variable: int, run: int) -> bool:
-    """Return what `correlated_holds` returns; compiled out of line for call sites that are rarely reached."""
+    """Do what `correlated_holds` does; compiled out of line for rarely reached call sites."""
     return correlated_holds(pool, event, variable, run)
 
 
@@ -153,10 +153,10 @@ def holds_any(pool: Pool, event: Offered, first: int, last: int, run: int) -> bo
     Parameters
     ----------
     first, last : int
-        Addresses in `rule`: of the first word of the list, and behind its last word.
+        Addresses in `rule`: of the first word of the list, and after its last word.
     """
-    # The evaluator of correlated predicates is outlined here: the loop over runs asks this at three places,
-    # and few of these lists have any. Inlined by force, it would be in the loop three times.
+    # The evaluator of correlated predicates is outlined here: the loop over runs calls this in three places,
+    # and few of these lists contain any. If inlined, it would occur three times in the loop.
     for entry in range(first, last):
         variable = pool.rule[entry]
         if local_holds(pool.rule, variable, event.word) and (
@@ -169,12 +169,12 @@ def holds_any(pool: Pool, event: Offered, first: int, last: int, run: int) -> bo
 
 @outlined
 def is_excluded(pool: Pool, event: Offered, first: int, last: int, run: int) -> bool:
-    """Return whether one of the exclusions at ``first:last`` forbids the event to `run`.
+    """Return whether one of the exclusions at ``first:last`` forbids `run` to take the event.
 
     Parameters
     ----------
     first, last : int
-        Addresses in `rule`: of the first exclusion, and behind the last one.
+        Addresses in `rule`: of the first exclusion, and after the last one.
     """
     exclusion = first
     while exclusion < last:
@@ -189,7 +189,7 @@ def is_excluded(pool: Pool, event: Offered, first: int, last: int, run: int) -> 
 
 @outlined
 def state_after_releases(pool: Pool, event: Offered, state: int, run: int) -> int:
-    """Return the state of `run` after the event has released every exclusion that it releases."""
+    """Return the state of `run` after the event has released its exclusions."""
     rule = pool.rule
     release = rule[at.place_of(state) + at.STATE_RELEASES]
     while release < rule[at.place_of(state) + at.STATE_RELEASES + at.END]:
@@ -204,7 +204,7 @@ def state_after_releases(pool: Pool, event: Offered, state: int, run: int) -> in
 
 @inlined
 def can_take(pool: Pool, event: Offered, take: int, run: int) -> bool:
-    """Return whether `run` (NONE: a new one) can take the event by `take`."""
+    """Return whether `run` (NONE: a new one) can take the event with `take`."""
     rule = pool.rule
     return not (
         rule[at.HAS_EXCLUSIONS] != 0
@@ -216,12 +216,12 @@ def can_take(pool: Pool, event: Offered, take: int, run: int) -> bool:
 
 @inlined
 def next_take(pool: Pool, event: Offered, first: int, last: int, run: int) -> int:
-    """Return the first of the takes ``first:last`` by which `run` can take the event, or `last`.
+    """Return the first of the takes ``first:last`` with which `run` can take the event, or `last`.
 
     Parameters
     ----------
     first, last : int
-        Addresses in `rule`: of the first take, and behind the last one.
+        Addresses in `rule`: of the first take, and after the last one.
     """
     take = first
     while take < last and not can_take(pool, event, take, run):
@@ -250,7 +250,7 @@ def is_forbidden(pool: Pool, event: Offered, place: int, run: int) -> bool:
 
 @inlined
 def may_ignore(pool: Pool, event: Offered, run: int, place: int, took: bool, early: bool) -> bool:
-    """Return whether `run` may ignore the event: wait on as it is, the event not taken (IGNORE of SASE+).
+    """Return whether `run` may ignore the event: wait unchanged without taking it (IGNORE of SASE+).
 
     STRICT (`a b`) ignores nothing. NEXT (`a -> b`) ignores events that match no variable which may come next:
     neither one of its takes nor one of its `begins`. ANY (`a ->> b`) also ignores an event that a copy of the
@@ -261,7 +261,7 @@ def may_ignore(pool: Pool, event: Offered, run: int, place: int, took: bool, ear
     took : bool
         Whether `run` has taken the event.
     early : bool
-        Whether the event comes before the shortest time that the run must wait. Such an event begins nothing.
+        Whether the event comes before the shortest time that the run must wait. Such an event starts nothing.
     """
     rule, mode = pool.rule, pool.rule[place + at.STATE_MODE]
     if mode == _STRICT or (took and mode != _ANY):

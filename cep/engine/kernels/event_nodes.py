@@ -1,15 +1,15 @@
 """Compiled loops over the events that runs have taken: a forest of nodes that all runs of a rule share.
 
-A node is an event taken as a variable, and the node before it. Runs that went on in several ways share the
-nodes of what they had taken before, as in the versioned buffer of Agrawal et al., "Efficient Pattern
-Matching over Event Streams" (SIGMOD 2008). A register of each run holds its last node, plus 1; 0: the run has
-taken nothing. A node lies behind its parent in the array, so one pass compacts it.
+A node is an event taken as a variable, with a link to the previous node. Runs that split share the nodes
+taken before the split, as in the versioned buffer of Agrawal et al., "Efficient Pattern Matching over Event
+Streams" (SIGMOD 2008). A register of each run holds its last node, plus 1; 0: the run has taken nothing. A
+node comes after its parent in the array, so one pass compacts it.
 
 The values of a *set*, for ``COUNT(DISTINCT v.x)`` and ``x IN (v.y)``, are nodes in the same array: a list of
-different values, the last one first. A register of the run counts the values, and the register behind it
-leads to the last node, plus 1; 0: no event was taken. A NULL is a node of its own, once, for SQL's IN asks
-for it. A list is walked from its end, so a test costs as much as there are different values. A hash table for
-each run would answer at once, but runs are copied whenever they go on in several ways.
+different values, the last one first. A register of the run counts the values, and the next register leads to
+the last node, plus 1; 0: no event was taken. NULL has one node, because SQL's IN depends on it. A list is
+walked from its end, so the cost of a test grows with the number of different values. A hash table for each
+run would answer at once, but runs are copied whenever they split.
 """
 
 from __future__ import annotations

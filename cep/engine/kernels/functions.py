@@ -1,8 +1,7 @@
 """Functions of numbers and of time: one definition for columns (`prepare.predicates`) and for bytecode.
 
-Days are turned into dates by the arithmetic of the proleptic Gregorian calendar in eras of 400 years
-(Richards in "Explanatory Supplement to the Astronomical Almanac", 3rd ed., 15.11), so that no time is out of
-its range.
+Days become dates by the arithmetic of the proleptic Gregorian calendar in eras of 400 years (Richards in
+"Explanatory Supplement to the Astronomical Almanac", 3rd ed., 15.11), so no time is out of range.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def as_i(value: float) -> int:
 
 @outlined
 def _days_before(year: int, month: int) -> int:
-    """Return the days from 1970-01-01 to the first of a month; years begin in March inside."""
+    """Return the days from 1970-01-01 to the first of a month; internally, years start in March."""
     if month <= 2:
         year -= 1
         month += 12
@@ -91,7 +90,7 @@ def _date_part(time_us: int, inlined: int) -> int:
 
 @outlined
 def _date_trunc(time_us: int, unit: int) -> tuple[int, int]:
-    """Return the beginning of the unit `time_us` is in, and 1 if that is out of range."""
+    """Return the start of the unit that contains `time_us`, and 1 if it is out of range."""
     if unit <= _TO_WEEK:
         days = time_us // _DAY_US
         if unit == _TO_WEEK:
@@ -130,7 +129,7 @@ def _power(x: float, y: float) -> float:
 
 @outlined
 def _trigonometric(op: int, x: float) -> float:
-    """Compute by the C library, compiled or not: numpy has implementations of its own, by processor."""
+    """Compute with the C library, compiled or not: numpy has its own implementations for each processor."""
     if op == Code.ATAN_F:
         return math.atan(x)
     if op == Code.ASIN_F or op == Code.ACOS_F:
@@ -146,7 +145,7 @@ def _trigonometric(op: int, x: float) -> float:
 
 @outlined
 def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longitude: float) -> float:
-    """Return the distance on a sphere of the Earth's mean radius (IUGG), by haversine; NaN: there is none.
+    """Return the distance on a sphere of the Earth's mean radius (IUGG), by haversine; NaN: no distance.
 
     R. W. Sinnott, "Virtues of the Haversine", Sky and Telescope 68 (1984).
     """
@@ -157,7 +156,7 @@ def _distance_km(latitude: float, longitude: float, to_latitude: float, to_longi
     east = math.sin(eastward * _RADIANS / 2.0)
     across = math.cos(latitude * _RADIANS) * math.cos(to_latitude * _RADIANS) * east * east
     haversine = north * north + across
-    if haversine > 1.0:  # by rounding
+    if haversine > 1.0:  # due to rounding
         haversine = 1.0
     return 2.0 * _EARTH_RADIUS_KM * math.asin(math.sqrt(haversine))
 
@@ -230,8 +229,7 @@ def compute_rows(op: int, arg: int, i: I64, null: U8) -> None:
     op, arg : int
         As for `compute`.
     i : (n * operands,) int64
-        The operands of each row beside one another, doubles by their bits. The result takes the place of the
-        first one.
+        The operands of each row next to each other, doubles by their bits. The result replaces the first one.
     null : (n,) uint8
         1: an operand is NULL, or, written, there is no result.
     """

@@ -1,4 +1,5 @@
-"""The memory that kernels share: the arrays, and names for their columns and for the fields of a packed rule.
+"""The memory that kernels share: the arrays, and the names of their columns and of the fields of a packed
+rule.
 
 Kernels import it as `at`: ``runs[run, at.STATE]``, ``rule[place + at.STATE_MODE]``. numba reads attributes of
 a module as constants, as it does global names (docs/design/decisions/0016).
@@ -29,22 +30,22 @@ RUN_HASH = 5  # hash of (variable, event) so far
 VALID = 6  # bit r: register r is not NULL
 REGISTER = 7
 
-# The last columns, counted from the end, of rules whose complete runs can wait for their turn or that report
-# timeouts (`runs.holds`). Other rules do without: a run with one register is one line of the cache.
+# The last columns, counted from the end, of rules that report timeouts or whose complete runs can wait for
+# their turn (`runs.holds`). Other rules omit them: a run with one register then fits a cache line.
 END_US = 2  # of a PENDING run: its match_end; of a pending timeout: its end
 AT_INSTANT = 1  # of a PENDING run: the instant at which it completed
 N_HOLDING = 2
 
-# A run's clocks, from column ``rule[CLOCK]`` on (`clocks`): the run ends after the last event of
-# time DEADLINE_US, and after the key's event number DEADLINE_EVENT; the event taken last was of LAST_US; what
-# follows it, or the timed absence behind it, began at MOMENT_US; the first event had number START_EVENT. Then
-# for each group the time or the number of its first event.
+# A run's clocks, from column ``rule[CLOCK]`` on (`clocks`): the run ends after the last event of time
+# DEADLINE_US, and after the key's event number DEADLINE_EVENT; the last taken event has time LAST_US; what
+# follows it, or the timed absence after it, started at MOMENT_US; the first event has number START_EVENT.
+# Then follows for each group the time or the number of its first event.
 DEADLINE_US, DEADLINE_EVENT, LAST_US, MOMENT_US, START_EVENT, GROUP_CLOCK = range(6)
 
 # Columns of `keys`: first and last of a key's list of runs, the predicate bits that may move one of them (or
-# more bits), the length of the list. For a rule with clocks also: no run has a deadline before EARLIEST_US;
-# how many events there were; then, from LAST_MET on, time and number of the last events that look-behinds
-# ask for.
+# more bits), the length of the list. For a rule with clocks also: EARLIEST_US, before which no run has a
+# deadline; the number of events; then, from LAST_MET on, time and number of the last events that look-behinds
+# need.
 HEAD, TAIL, TRIGGER_MASK, N_RUNS = range(4)
 EARLIEST_US, N_EVENTS = 4, 5
 LAST_MET = 6
@@ -53,9 +54,9 @@ LAST_MET = 6
 FREE, N_FREE, N_OUT, DROPPED, INSTANT, INSTANT_OUT = range(6)
 OVERFLOWED = 6  # 1 + slot of a key that had too many runs under ON OVERFLOW FAIL; 0: none
 N_NODES = 7
-PENDING_TIMEOUTS = 8  # 1 + the first record of this instant (`record_timeout`); 0: there is none
-SCRATCH_RUN = 9  # the run on which a take is tried; it is in no list, and not free
-USED = 10  # rows of `runs` that are in a list or free; those behind them were never touched
+PENDING_TIMEOUTS = 8  # 1 + the first record of this instant (`record_timeout`); 0: none
+SCRATCH_RUN = 9  # the run on which a take is tried; it is neither in a list nor free
+USED = 10  # rows of `runs` that are in a list or free; the rows after them were never used
 N_META = 11
 
 # Columns of `nodes`: events that runs have taken (`cep.engine.kernels.event_nodes`).
@@ -68,9 +69,9 @@ FIRST_SET, NULL_NODE = -1, -1_000
 # Whether a value is in a set. UNKNOWN: it is not among the values, but there is a NULL.
 NOT_FOUND, FOUND, UNKNOWN = range(3)
 
-# Rows of `events`; each field lies together. (The other way round a single event would be contiguous in
-# another way than many, and numba compile every kernel twice.) `Program.columns` follow from VALUE on, then
-# words of bits that say which of them are not NULL.
+# Rows of `events`; each field is contiguous. (Otherwise a single event and several would differ in
+# contiguity, and numba would compile every kernel twice.) `Program.columns` start at VALUE, followed by words
+# of bits that say which of them are not NULL.
 TIME_US, SLOT, IDENTITY = 0, 1, 2
 VALUE = 3
 
@@ -79,12 +80,12 @@ MATCH_SLOT, MATCH_START, MATCH_END, MATCH_HASH, MATCH_VALID = range(5)
 MATCH_TIMED_OUT = 5  # 1: a timeout; 0: a match
 MATCH_REGISTER = 6
 
-# A packed rule (`matching.packed_rule`): scalars, a record for each state, then other records and lists.
-# The names come from `cep.program.records`: scalar `span_us` is SPAN_US, field `mode` of a state STATE_MODE,
-# the distance from one state to the next STATE_WIDTH. A record refers to another one by its address, its
-# place in the array, and to a list by two: the address of its first word and, `END` further, the address
-# behind its last. So a step reads what it needs with one load. A table for each field was two loads, because
-# where the table begins depends on the rule (decision 11). States have numbers, which snapshots can keep.
+# A packed rule (`matching.packed_rule`): scalars, a record for each state, then other records and lists. The
+# names come from `cep.program.records`: scalar `span_us` is SPAN_US, field `mode` of a state STATE_MODE, the
+# distance from one state to the next STATE_WIDTH. A record refers to another one by its address, its place in
+# the array. It refers to a list by two addresses: of its first word and, `END` further, after its last word.
+# So a step reads what it needs with one load. A table for each field needed two, because the start of the
+# table depends on the rule (decision 11). States also have numbers, which snapshots can store.
 END = 1
 N_SCALARS = len(SCALARS)
 
@@ -101,13 +102,13 @@ _STATE_WIDTH = RECORDS["state"].width
 
 
 class Pool(NamedTuple):
-    """The arrays of one rule. Kernels get them as one tuple, and read them as `pool.runs`."""
+    """The arrays of one rule. Kernels receive them as one tuple, and read them as `pool.runs`."""
 
     rule: I64  # (words,) the packed rule
     runs: I64  # (capacity, REGISTER + registers + ...) a run is a row
     keys: I64  # (slots, N_RUNS + 1 or more) a key is a row
-    meta: I64  # (N_META,) what there is once
-    matches: I64  # (capacity, MATCH_REGISTER + registers) found and not yet taken out
+    meta: I64  # (N_META,) values of the whole rule
+    matches: I64  # (capacity, MATCH_REGISTER + registers) found but not yet removed
     nodes: I64  # (capacity, NODE_WIDTH) events that runs have taken
     stack: I64  # (depth,) operands of a predicate; floats by their bits
     null: U8  # (depth,) 1: the operand is NULL
@@ -137,7 +138,7 @@ globals().update(_names())
 
 
 def __getattr__(name: str) -> int:
-    """Say that there is no such name. mypy learns from this that the names of `_names` are numbers."""
+    """Raise an error: no such name. From this mypy learns that the names of `_names` are numbers."""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

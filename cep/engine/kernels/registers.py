@@ -31,7 +31,7 @@ def mix(value: np.uint64) -> np.uint64:
 
 @inlined
 def less_f(a: float, b: float) -> bool:
-    """Return whether `a` is less in Spark's order of doubles: NaN is the greatest."""
+    """Return whether `a` is less than `b` in Spark's order of doubles: NaN is the greatest."""
     if np.isnan(a):
         return False
     return np.isnan(b) or a < b
@@ -52,7 +52,7 @@ def extend_match_hash(chain: int, variable_hash: int, identity: int) -> int:
 
 @inlined
 def all_are_known(rule: I64, events: I64) -> bool:
-    """Return whether no value of these events is NULL: then there are no words of known bits."""
+    """Return whether no value of these events is NULL; then there are no words of known bits."""
     return events.shape[0] == at.VALUE + rule[at.N_VALUES]
 
 
@@ -78,8 +78,8 @@ def signed(value: np.uint64) -> int:
 def add_checked(a: int, b: int) -> tuple[int, bool]:
     """Return the 64-bit sum and whether it fits.
 
-    Results that may wrap are computed unsigned, here and below: LLVM assumes that a signed sum fits, and
-    would drop the test.
+    Results that may wrap are computed unsigned, here and below: LLVM assumes that a signed sum fits and would
+    remove the test.
     """
     total = signed(np.uint64(a) + np.uint64(b))
     return total, ((a ^ total) & (b ^ total)) >= 0
@@ -123,7 +123,7 @@ def update_registers(  # noqa: C901, PLR0912 - a case for each instruction
     all_known = all_are_known(rule, events)
     valid = runs[run, at.VALID]
     update, last = rule[variable + at.VARIABLE_UPDATES], rule[variable + at.VARIABLE_UPDATES + at.END]
-    # One word for all but one part: a load instead of four. An update of a rule like `b+` runs at each take.
+    # One word for all but one part: one load instead of four. A rule like `b+` runs an update at each take.
     while update < last:
         packed = rule[update + at.UPDATE_WORD]
         op, register, arg, column = packed & 255, packed >> 8 & 255, packed >> 16 & 255, (packed >> 24) - 1
@@ -172,7 +172,7 @@ def update_registers(  # noqa: C901, PLR0912 - a case for each instruction
 
 @outlined
 def extend_sets(pool: Pool, event: Offered, variable: int, run: int) -> None:
-    """Add the values of the event that `run` takes to the sets that grow then; there is room for them."""
+    """Add the values of the event that `run` takes to the sets that grow; there is room for them."""
     rule, runs, nodes = pool.rule, pool.runs, pool.nodes
     all_known = all_are_known(rule, event.fields)
     update = rule[variable + at.VARIABLE_UPDATES]
@@ -230,11 +230,11 @@ def operand(
 
 @inlined
 def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool:  # noqa: C901, PLR0912, PLR0915 - a case for each kind
-    """Return whether the correlated predicate of `variable` is TRUE for event `row` and what `run` holds.
+    """Return whether the correlated predicate of `variable` is TRUE for event `row` and the values of `run`.
 
     The top of the stack is in `value` and `missing` (1: NULL), as in the abstract machine of ZINC (Leroy,
-    INRIA report 117, 1990); `i` and `null` hold the operands below it. So to compare a value of the event
-    with one of the run touches no other memory.
+    INRIA report 117, 1990); `i` and `null` hold the operands below it. So comparing a value of the event with
+    one of the run touches no other memory.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def evaluate(pool: Pool, events: I64, variable: int, run: int, row: int) -> bool
 
 @inlined
 def _of_one(op: int, value: int, missing: int) -> tuple[int, int]:
-    """Return a computation of one number, and 1 if it is NULL."""
+    """Return the result of a function of one number, and 1 if it is NULL."""
     if op == Code.I_TO_F:
         value = as_i(np.float64(value))
     elif op == Code.NEG_I or op == Code.ABS_I:
@@ -329,8 +329,8 @@ def _of_one(op: int, value: int, missing: int) -> tuple[int, int]:
 
 @inlined
 def _is_in_set(pool: Pool, last_node: int, op: int, value: int, missing: int) -> tuple[int, int]:
-    """Return 1 if a value is in the set with this last node, else 0; and 1 if that is not known."""
-    if last_node == 0:  # no event was taken: nothing is in it, not even NULL
+    """Return 1 if a value is in the set with this last node, else 0; and 1 if this is unknown."""
+    if last_node == 0:  # no event was taken: the set is empty, without even NULL
         return 0, 0
     if missing != 0:
         return value, missing
@@ -346,7 +346,7 @@ def _chosen(op: int, below: int, below_missing: int, value: int, missing: int) -
     if op == Code.NOT:
         return 1 - value, missing
     if op == Code.AND or op == Code.OR:
-        # FALSE decides an AND, TRUE an OR, whatever the other side is
+        # FALSE decides an AND and TRUE an OR, whatever the other side is
         strong = 0 if op == Code.AND else 1
         if (missing == 0 and value == strong) or (below_missing == 0 and below == strong):
             return strong, 0
@@ -408,8 +408,8 @@ def _binary(op: int, a: int, b: int) -> tuple[int, int]:
     # MOD_I
     if b == 0:
         return 0, 1
-    # numba's remainder has the sign of the divisor, SQL's the sign of the dividend. -1 is apart, because the
-    # processor traps on the lowest number divided by it.
+    # numba's remainder has the sign of the divisor, SQL's the sign of the dividend. -1 is a special case: the
+    # processor traps when the lowest number is divided by it.
     remainder = 0 if b == -1 else a % b
     if remainder != 0 and (a < 0) != (b < 0):
         remainder -= b

@@ -1,4 +1,4 @@
-"""The pool of runs: rows that are free, and the list of runs of each key."""
+"""The pool of runs: free rows, and the list of runs of each key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cep.engine.kernels.compiled import inlined, kernel
 
 @inlined
 def allocate(runs: I64, meta: I64) -> int:
-    """Return a run, taken from the free list; the caller made sure that there is one."""
+    """Return a run from the free list; the caller has ensured that one exists."""
     run = meta[at.FREE]
     meta[at.FREE] = runs[run, at.NEXT]
     meta[at.N_FREE] -= 1
@@ -18,7 +18,7 @@ def allocate(runs: I64, meta: I64) -> int:
 
 @inlined
 def release(runs: I64, meta: I64, run: int) -> None:
-    """Give a run back to the free list."""
+    """Return a run to the free list."""
     runs[run, at.NEXT] = meta[at.FREE]
     meta[at.FREE] = run
     meta[at.N_FREE] += 1
@@ -26,7 +26,7 @@ def release(runs: I64, meta: I64, run: int) -> None:
 
 @inlined
 def copy_run(runs: I64, source: int, target: int) -> None:
-    """Copy what a run holds, except its place in a list and its state.
+    """Copy the contents of a run, except its place in a list and its state.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def copy_run(runs: I64, source: int, target: int) -> None:
 
 @inlined
 def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> None:
-    """Put `run` behind `previous` in the key's list, or at its head if `previous` is NONE."""
+    """Insert `run` after `previous` in the key's list, or at its head if `previous` is NONE."""
     if previous == at.NONE:
         runs[run, at.NEXT] = keys[slot, at.HEAD]
         keys[slot, at.HEAD] = run
@@ -58,7 +58,7 @@ def insert_after(runs: I64, keys: I64, slot: int, previous: int, run: int) -> No
 
 @inlined
 def remove_after(runs: I64, keys: I64, meta: I64, slot: int, previous: int) -> None:
-    """Take the run behind `previous` out of the list, or the head if `previous` is NONE, and free it."""
+    """Remove the run after `previous` from the list, or the head if `previous` is NONE, and free it."""
     if previous == at.NONE:
         run = keys[slot, at.HEAD]
         keys[slot, at.HEAD] = runs[run, at.NEXT]
@@ -80,7 +80,7 @@ def prune(runs: I64, keys: I64, meta: I64, slot: int, prune_before: int) -> None
 
 @kernel
 def list_runs(runs: I64, keys: I64, order: I64) -> int:
-    """List the runs of all keys, key by key, each key's in order.
+    """List the runs of all keys, key by key, in the order of each key's list.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def list_runs(runs: I64, keys: I64, order: I64) -> int:
 
 @kernel
 def link_runs(runs: I64, keys: I64, meta: I64) -> None:
-    """Link the first rows to lists by the lengths in `keys`. The next row is the scratch run."""
+    """Link the first rows into lists by the lengths in `keys`. The next row is the scratch run."""
     row = 0
     for slot in range(keys.shape[0]):
         keys[slot, at.HEAD] = row if keys[slot, at.N_RUNS] > 0 else at.NONE
@@ -120,12 +120,12 @@ def link_runs(runs: I64, keys: I64, meta: I64) -> None:
 
 @kernel
 def link_free(runs: I64, meta: I64, end: int) -> None:
-    """Put the rows that were never used on the free list, as far as `end`.
+    """Put the rows that were never used on the free list, up to `end`.
 
     Parameters
     ----------
     end : int
-        The row behind the last one to free.
+        The row after the last one to free.
     """
     for free in range(end - 1, meta[at.USED] - 1, -1):
         release(runs, meta, free)

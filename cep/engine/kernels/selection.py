@@ -109,7 +109,7 @@ def release_pending(pool: Pool, slot: int) -> int:
             ):
                 best, before_best = run, previous
             previous, run = run, runs[run, at.NEXT]
-        # An open run of the earliest start may still complete, and its match would skip those behind it.
+        # An open run of the earliest start may still complete, and its match would skip the later ones.
         if best == at.NONE:
             break
         emit(runs, meta, pool.matches, slot, best, runs[best, runs.shape[1] - at.END_US])
@@ -122,11 +122,11 @@ def release_pending(pool: Pool, slot: int) -> int:
 
 @outlined
 def choose_preferred(pool: Pool, slot: int) -> None:
-    """Report for each start the match that no open run can beat any more (MATCH PREFERRED).
+    """Report for each start the match that no open run can beat any longer (MATCH PREFERRED).
 
     The runs of a start are in order of preference. Its match is decided when a PENDING run comes first. The
-    runs after a PENDING one are beaten and removed. A start behind an undecided start waits if a match of the
-    undecided one could skip over it.
+    runs after a PENDING run are beaten and removed. A start after an undecided start waits if a match of the
+    undecided one could skip it.
     """
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     waits = rule[at.SKIP] != _NO_SKIP and rule[at.SKIP] != _TO_NEXT
@@ -159,7 +159,7 @@ def choose_preferred(pool: Pool, slot: int) -> None:
 
 @inlined
 def report_decided(pool: Pool, slot: int) -> int:
-    """Report the pending matches that nothing can change any more: an instant is over.
+    """Report the pending matches that nothing can change any longer: an instant is over.
 
     Returns
     -------
@@ -174,9 +174,9 @@ def report_decided(pool: Pool, slot: int) -> int:
 
 @outlined
 def record_timeout(runs: I64, meta: I64, run: int, state: int, end_us: int) -> None:
-    """Record until the end of the instant that `run` is complete (`state` is PENDING) or ended by a limit.
+    """Until the end of the instant, record that `run` is complete (`state` is PENDING) or ended by a limit.
 
-    Whether that is a timeout is known only then: another run of the same assignment may still wait.
+    Only then is it known whether that is a timeout: another run of the same assignment may still wait.
     """
     record = allocate(runs, meta)
     copy_run(runs, run, record)
@@ -203,10 +203,11 @@ def took_the_same(runs: I64, run: int, other: int) -> bool:
 
 @inlined
 def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
-    """Return whether the pending timeout `run` is to be reported.
+    """Return whether the pending timeout `run` must be reported.
 
-    It is not if a run with the same assignment still waits, if the assignment is complete, or if an earlier
-    record of this instant has the same assignment. The first of several records gets the earliest end.
+    It is not reported if a run with the same assignment still waits, if the assignment is complete, or if an
+    earlier record of this instant has the same assignment. The first of several records gets the earliest
+    end.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ def times_out(runs: I64, keys: I64, slot: int, first: int, run: int) -> bool:
 
 @outlined
 def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, prune_before: int) -> None:
-    """Report what limits ended in this instant, each assignment once, and free the records."""
+    """Report the runs that limits ended in this instant, each assignment once, and free the records."""
     first = meta[at.PENDING_TIMEOUTS] - 1
     run = first
     while run != at.NONE:
@@ -257,7 +258,7 @@ def report_timeouts(runs: I64, keys: I64, meta: I64, matches: I64, slot: int, pr
 def complete(
     pool: Pool, slot: int, previous: int, run: int, end_us: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """Report `run` as a match, or keep it as a pending match, by the rule's selection.
+    """Report `run` as a match, or keep it as a pending match, depending on the rule's selection.
 
     Returns
     -------
@@ -276,7 +277,7 @@ def complete(
             emit(runs, meta, pool.matches, slot, run, end_us)
         return previous, reported, prune_before
     # MATCH EARLIEST: the list is in order of start and preference, so the first run that completes is the
-    # match of its start. What others of that start complete is not reported.
+    # match of its start. Matches of its other runs are not reported.
     start = runs[run, at.START_POS]
     if start != reported and start >= prune_before:
         emit(runs, meta, pool.matches, slot, run, end_us)
@@ -292,9 +293,9 @@ def mark_suppressed(matches: I64, until_us: I64, length_us: int, suppressed: U8)
     Parameters
     ----------
     matches : (n, columns) int64
-        In the order in which each key's matches were found.
+        The matches of each key in the order in which they were found.
     until_us : (slots,) int64
-        The time before which each key's matches are suppressed; moved along.
+        The time before which each key's matches are suppressed; advanced.
     length_us : int
         How long a match suppresses others.
     suppressed : (n,) uint8

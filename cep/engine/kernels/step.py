@@ -1,7 +1,7 @@
-"""One event: the runs of its key take it, ignore it, complete or end; then new runs begin with it.
+"""One event: the runs of its key take it, ignore it, complete or end; then new runs start with it.
 
-`step` is the order in which that happens: `walk_runs`, `begin_runs`, `finish_instant`. `offer_to_run` is what
-happens to one run: `make_takes`, then `may_ignore` (`conditions.py`).
+`step` does this in order: `walk_runs`, `begin_runs`, `finish_instant`. `offer_to_run` handles one run:
+`make_takes`, then `may_ignore` (`conditions.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DROP_OLDEST, _FAIL = int(OverflowCode.DROP_OLDEST), int(OverflowCode.FAIL)
 
 @inlined
 def record_take(pool: Pool, variable: int, run: int, position: int) -> None:
-    """Add a node for the event that `run` has just taken; the caller made sure that there is room."""
+    """Add a node for the event that `run` has just taken; the caller has ensured that there is room."""
     register = at.REGISTER + pool.rule[at.NODE_REGISTER]
     nodes, node = pool.nodes, pool.meta[at.N_NODES]
     nodes[node, at.NODE_PARENT] = pool.runs[run, register] - 1
@@ -51,7 +51,7 @@ def record_take(pool: Pool, variable: int, run: int, position: int) -> None:
 
 @inlined
 def take_event(pool: Pool, event: Offered, take: int, run: int, timed: bool) -> None:
-    """Let `run` take the event by `take`: registers, hash, node and clocks."""
+    """Make `run` take the event with `take`: registers, hash, node and clocks."""
     rule, runs = pool.rule, pool.runs
     variable = rule[take + at.TAKE_VARIABLE]
     runs[run, at.LAST_POS] = event.position
@@ -71,13 +71,13 @@ def take_event(pool: Pool, event: Offered, take: int, run: int, timed: bool) -> 
 def reach_limit(
     pool: Pool, event: Offered, previous: int, run: int, state: int, reported: int, prune_before: int
 ) -> tuple[int, int, int]:
-    """End the wait of `run` in `state`, whose count of events is reached: a match, a timeout, or nothing.
+    """End the wait of `run` in `state`, whose limit of events is reached: a match, a timeout, or nothing.
 
     The caller removes `run`.
 
     Returns
     -------
-    The run before the next one, `reported` and `prune_before`, as they are then.
+    The run before the next one, and the new `reported` and `prune_before`.
     """
     if pool.rule[at.place_of(state) + at.STATE_CLOSES] != 0:
         return complete(pool, event.slot, previous, run, event.time_us, reported, prune_before)
@@ -97,12 +97,12 @@ def add_successors(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int, bool]:
-    """Put the successors of a run that has just taken the event behind `previous`, in order of preference.
+    """Insert the successors of a run that has just taken the event after `previous`, in order of preference.
 
     Parameters
     ----------
     run : int
-        The run behind `previous`; NONE: the scratch run.
+        The run after `previous`; NONE: the scratch run.
 
     Returns
     -------
@@ -110,8 +110,8 @@ def add_successors(
     """
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     slot = event.slot
-    # NONE, not the row of the scratch run: it is a constant where runs begin, so LLVM leaves the other case
-    # out. To compare rows instead took a tenth longer to compile, and rules like R1 were slower.
+    # NONE, not the row of the scratch run: it is a constant where runs start, so LLVM removes the other case.
+    # Comparing rows instead took a tenth longer to compile and made rules like R1 slower.
     is_scratch = run == at.NONE
     if is_scratch:
         run = meta[at.SCRATCH_RUN]
@@ -126,7 +126,7 @@ def add_successors(
             continue
         if timed:
             set_deadline(rule, runs, run, state)
-            if is_past_last_event(pool, slot, run):  # the wait is over before it begins
+            if is_past_last_event(pool, slot, run):  # the wait is over before it starts
                 previous, reported, prune_before = reach_limit(
                     pool, event, previous, run, state, reported, prune_before
                 )
@@ -134,8 +134,8 @@ def add_successors(
             keys[slot, at.EARLIEST_US] = min(
                 keys[slot, at.EARLIEST_US], runs[run, rule[at.CLOCK] + at.DEADLINE_US]
             )
-        # The last successor is `run` itself. To copy it for each successor and to free it then reads simpler,
-        # and costs a copy at each take (decision 11).
+        # The last successor is `run` itself. Copying it for each successor and then freeing it would be
+        # simpler, but would cost a copy at each take (decision 11).
         successor = run
         if entry < last:
             successor = allocate(runs, meta)
@@ -162,17 +162,15 @@ def make_takes(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int, bool, bool]:
-    """Let `run` take the event in every way that it can, in order of preference.
+    """Make `run` take the event in every possible way, in order of preference.
 
-    Returns
-    -------
-    The new `previous`, `reported` and `prune_before`, whether `run` took the event at all, and whether it is
-    in the list as one of its own successors.
+    Returns ------- The new `previous`, `reported` and `prune_before`, whether `run` took the event, and
+    whether it is in the list as one of its own successors.
     """
     rule = pool.rule
     took, goes_on = False, False
-    # A take is made only when it is known whether another one follows. The last one is made in the run
-    # itself, which saves a copy (decision 11). ANY needs the copy, because the run may also ignore the event.
+    # A take is made only when it is known whether another follows. The last take is made in the run itself,
+    # which saves a copy (decision 11). ANY needs the copy, because the run may also ignore the event.
     made, last = at.NONE, rule[place + at.STATE_TAKES + at.END]
     take = rule[place + at.STATE_TAKES]
     while True:
@@ -208,11 +206,11 @@ def ignore_event(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int, bool]:
-    """Let `run` ignore the event, which may complete it or end it.
+    """Make `run` ignore the event, which may complete or end the run.
 
     Returns
     -------
-    The new `previous`, `reported` and `prune_before`, and whether `run` waits on.
+    The new `previous`, `reported` and `prune_before`, and whether `run` keeps waiting.
     """
     rule, runs, keys, slot = pool.rule, pool.runs, pool.keys, event.slot
     if rule[place + at.STATE_AFTER_IGNORE] == at.NONE:  # a trailing "not next" is decided by one event
@@ -242,11 +240,11 @@ def offer_to_run(
     prune_before: int,
     timed: bool,
 ) -> tuple[int, int, int]:
-    """Offer the event to `run`, the run behind `previous`: it takes it, ignores it, or ends.
+    """Offer the event to `run`, the run after `previous`, which takes it, ignores it, or ends.
 
     Returns
     -------
-    The run before the next one, `reported` and `prune_before`, as they are then.
+    The run before the next one, and the new `reported` and `prune_before`.
     """
     rule, runs = pool.rule, pool.runs
     early = timed and event.time_us < runs[run, rule[at.CLOCK] + at.LAST_US] + rule[place + at.STATE_LOW]
@@ -293,7 +291,7 @@ def walk_runs(pool: Pool, event: Offered, timed: bool) -> tuple[int, int, int]:
             remove_after(runs, keys, pool.meta, slot, previous)
             run = following
             continue
-        # Releases come first: the event that releases an exclusion may be taken or ignored behind it.
+        # Releases come first: an event that releases an exclusion may then be taken or ignored.
         if rule[at.HAS_EXCLUSIONS] != 0:
             runs[run, at.STATE] = state_after_releases(pool, event, state, run)
             place = at.place_of(runs[run, at.STATE])
@@ -318,7 +316,7 @@ def walk_runs(pool: Pool, event: Offered, timed: bool) -> tuple[int, int, int]:
 def begin_runs(
     pool: Pool, event: Offered, previous: int, reported: int, prune_before: int, timed: bool
 ) -> int:
-    """Let new runs begin with the event, behind `previous`, the last run of the list.
+    """Start new runs with the event, after `previous`, the last run of the list.
 
     Returns
     -------
@@ -357,7 +355,7 @@ def finish_instant(pool: Pool, slot: int, prune_before: int, timed: bool) -> Non
 
 @inlined
 def step(pool: Pool, events: I64, bits: I64, slot: int, row: int, position: int, timed: bool) -> None:
-    """Offer event `row` to every run of its key, in order, then let it begin new ones.
+    """Offer event `row` to every run of its key, in order, then start new runs with it.
 
     `timed` is a constant in each caller, so a rule without clocks pays nothing for them.
     """
@@ -370,9 +368,9 @@ def step(pool: Pool, events: I64, bits: I64, slot: int, row: int, position: int,
     meta[at.INSTANT] += 1
     meta[at.INSTANT_OUT] = meta[at.N_OUT]
     reported, prune_before = at.NONE, at.NONE
-    # The mask of the key is the union of the masks of its runs, so most events that no run takes cost no walk
-    # over the list (decision 7). It may have more bits: a run that leaves the list leaves its bits behind
-    # until the next walk, because to take them out would need a count for each bit.
+    # The mask of the key is the union of the masks of its runs, so most events that no run takes cause no
+    # walk over the list (decision 7). It may have more bits: the bits of a run that leaves the list remain
+    # until the next walk, because removing them would need a count for each bit.
     if not timed and pool.rule[at.ALWAYS_WALKS] == 0 and event.word & keys[slot, at.TRIGGER_MASK] == 0:
         previous = keys[slot, at.TAIL]
     else:
@@ -387,7 +385,7 @@ def step(pool: Pool, events: I64, bits: I64, slot: int, row: int, position: int,
 
 @outlined
 def drop_runs(rule: I64, runs: I64, keys: I64, meta: I64, slot: int) -> None:
-    """Drop as many runs of the key as it has too many, by ON OVERFLOW."""
+    """Drop the excess runs of the key, according to ON OVERFLOW."""
     excess = keys[slot, at.N_RUNS] - rule[at.MAX_RUNS]
     meta[at.DROPPED] += excess
     if rule[at.OVERFLOW] == _FAIL:

@@ -13,7 +13,7 @@ from cep.engine.kernels.step import step
 
 @inlined
 def close(pool: Pool, slot: int, bound_us: int) -> None:
-    """End the runs of a key whose window closed at or before `bound_us`; some of them are matches then."""
+    """End the runs of a key whose window closed at or before `bound_us`; some of them then are matches."""
     rule, runs, keys, meta = pool.rule, pool.runs, pool.keys, pool.meta
     meta[at.INSTANT] += 1
     meta[at.INSTANT_OUT] = meta[at.N_OUT]
@@ -42,7 +42,7 @@ def close(pool: Pool, slot: int, bound_us: int) -> None:
 
 @inlined
 def room_needed(keys: I64, slot: int, fan_out: int) -> int:
-    """Return an upper bound of the runs that one event of the key makes, and of how often it is taken."""
+    """Return upper bounds of the number of runs that one event of the key creates, and of its takes."""
     return (keys[slot, at.N_RUNS] + 1) * (fan_out + 1)
 
 
@@ -87,8 +87,8 @@ def run_events(pool: Pool, events: I64, bits: I64, rows: I64, first: int, base: 
         if not has_room(pool, slot, fan_out) or not has_room_for_nodes(pool, slot, fan_out):
             return index
         head = keys[slot, at.HEAD]
-        # The list is in order of start, so only its head is asked whether a window closed. A PENDING head
-        # hides the ages behind it, so the list is walked then.
+        # The list is in order of start, so checking its head shows whether a window closed. A PENDING head
+        # hides the ages of the later runs, so then the list is walked.
         if (
             rule[at.SPAN_US] >= 0
             and head != at.NONE
@@ -109,7 +109,7 @@ def close_all(pool: Pool, first: int, bound_us: int) -> int:
     Parameters
     ----------
     first : int
-        The slot to begin with.
+        The first slot.
 
     Returns
     -------
@@ -126,12 +126,12 @@ def close_all(pool: Pool, first: int, bound_us: int) -> int:
 
 @kernel
 def end_all(pool: Pool, first: int) -> int:
-    """End the open runs from slot `first` on, because nothing follows any more.
+    """End the open runs from slot `first` on, because nothing follows.
 
     Parameters
     ----------
     first : int
-        The slot to begin with.
+        The first slot.
 
     Returns
     -------

@@ -1,12 +1,12 @@
 """The rows of a table by their keys, changed in place.
 
     rows = KeptRows(kind_of_key, kinds_of_columns)
-    places = rows.add(keys)              # of keys that come for the first time, too
+    places = rows.add(keys)              # also adds new keys
     rows.change(places, is_deleted, columns, chosen)
     column = rows.values(name, places)
 
-To look up a key, or to change its row, takes the same time however many rows there are: a hash table of the
-keys, and the values in columns beside it (`cep.engine.keys.kernel`).
+Looking up a key or changing its row takes the same time for any number of rows: the keys are in a hash table,
+and the values in columns (`cep.engine.keys.kernel`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KeptRows:
         self._set_empty()
 
     def _set_empty(self) -> None:
-        self.n_rows = 0  # that are there
+        self.n_rows = 0  # that exist
         self._kind = pa.string()  # of the keys
         self._ends = np.zeros(2, np.int64)
         self._records = np.zeros((0, 4), np.int64)
@@ -77,7 +77,7 @@ class KeptRows:
 
     @property
     def capacity(self) -> int:
-        """The number of places there are."""
+        """The number of places."""
         return len(self._records)
 
     @property
@@ -87,9 +87,9 @@ class KeptRows:
         return sum(array.nbytes for array in own) + sum(column.n_bytes for column in self._columns.values())
 
     def find(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
-        """Return (n,) int64: the place of each of `keys`, texts or int64; -1: it has none.
+        """Return (n,) int64: the place of each of `keys`, texts or int64; -1: none.
 
-        Give their `hashing.key_hashes` if you have them.
+        Pass their `hashing.key_hashes` if they are known.
         """
         places = np.empty(len(keys), np.int64)
         if not pa.types.is_string(keys.type) or keys.null_count:
@@ -103,17 +103,19 @@ class KeptRows:
         return places
 
     def that_are_there(self, places: I64) -> I64:
-        """Return `places`; -1 instead of those whose row is not there."""
+        """Return `places`, with -1 for places without a row."""
         return np.maximum(self.marked(places), -1)
 
     def marked(self, places: I64) -> I64:
-        """Return `places`; -2 - p instead of a place p whose row is not there."""
+        """Return `places`, with -2 - p for a place p without a row."""
         if self.n_rows == self._ends[0]:  # none was deleted
             return places
         return np.where((places < 0) | self._is_there[places], places, -2 - places)
 
     def add(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
-        """Return (n,) int64: the place of each of `keys`. New ones get the next, but no row is there yet."""
+        """Return (n,) int64: the place of each of `keys`. New keys get the next places, still without a
+        row.
+        """
         if not self._ends[0]:
             self._kind = keys.type
         hashes = hashing.key_hashes(keys) if hashes is None else hashes
@@ -132,7 +134,7 @@ class KeptRows:
         return places
 
     def _make_room(self, n_more: int, n_texts: int) -> None:
-        """Make room for a row more, at best for as many as are wanted."""
+        """Make room for at least one more row, if possible for as many as wanted."""
         n, used = self._ends.tolist()
         if n == self.capacity:
             size = max(n + (n_more if n == 0 else 0), n + n // 2, 64)
@@ -149,20 +151,20 @@ class KeptRows:
             index_rows(self._records, n, self._index)
 
     def change(self, places: I64, is_deleted: Mask, values: Mapping[str, pa.Array], chosen: I64) -> None:
-        """Let rows be the ones of versions, one for each of `places`.
+        """Set rows to versions, one for each of `places`.
 
         Parameters
         ----------
         places : (m,) int64
             Which rows change, each once.
         is_deleted : (m,) bool
-            Which of them are not there from now on.
+            Which of them are deleted from now on.
         values
             (n,) Columns of versions.
         chosen : (m,) int64
             The version of each row.
         """
-        if self.n_rows < self._ends[0] or is_deleted.any():  # or else they are there, before and after
+        if self.n_rows < self._ends[0] or is_deleted.any():  # otherwise they exist, before and after
             self.n_rows += int((~is_deleted).sum()) - int(self._is_there[places].sum())
             self._is_there[places] = ~is_deleted
         for name, column in self._columns.items():
@@ -171,12 +173,12 @@ class KeptRows:
             self.keep(self.keys(), {name: self.values(name, self.places()) for name in self.types})
 
     def keep(self, keys: pa.Array, values: Mapping[str, pa.Array]) -> None:
-        """Hold these rows and no others.
+        """Store these rows and no others.
 
         Raises
         ------
         ValueError
-            A key is there twice.
+            A key occurs twice.
         """
         self._set_empty()
         places = self.add(keys)
@@ -189,7 +191,7 @@ class KeptRows:
             column.change(places, values[name], all_of_them)
 
     def places(self) -> I64:
-        """Return the places of all rows, in the order in which their keys came."""
+        """Return the places of all rows, in the order in which their keys arrived."""
         return np.flatnonzero(self._is_there[: self._ends[0]])
 
     def keys(self) -> pa.Array:
@@ -204,11 +206,11 @@ class KeptRows:
         return _text_array(np.ones(len(places), np.bool_), offsets, data)
 
     def values(self, name: str, places: I64) -> pa.Array:
-        """Return a column of the rows at `places`, (n,) int64, that are there; -1: NULL."""
+        """Return a column of the existing rows at `places`, (n,) int64; -1: NULL."""
         return self._columns[name].values(places)
 
     def cells(self, name: str, places: I64) -> Vector | None:
-        """Return the same as a vector that may be written to; None: the column has texts."""
+        """Return the same as a writable vector; None: the column has texts."""
         column = self._columns[name]
         return None if isinstance(column, _Texts) else column.cells(places)
 
@@ -251,13 +253,13 @@ class _Cells:
 
 
 class _Texts:
-    """A column of texts: those of all versions one behind the other, until most of them are not needed."""
+    """A column of texts: those of all versions one after another, until most of them are no longer needed."""
 
     def __init__(self) -> None:
         self._spans = np.zeros((0, 3), np.int64)
         self._text = np.zeros(1, np.uint8)
         self._used = 0
-        self._needed = 0  # at most so much of `_text` is of rows
+        self._needed = 0  # at most this much of `_text` belongs to rows
 
     @property
     def n_bytes(self) -> int:
@@ -322,7 +324,7 @@ def _hashed(keys: pa.Array, hashes: I64 | None = None) -> tuple[I64, U8]:
 
 
 def _parts_of(texts: pa.Array) -> tuple[I64, I64, U8]:
-    """Return where each text begins, its length, -1 where it is NULL, and the bytes of all."""
+    """Return where each text starts, its length (-1: NULL), and the bytes of all."""
     _, offsets, data = texts.buffers()
     if not len(texts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64), _NO_BYTES
@@ -335,7 +337,7 @@ def _parts_of(texts: pa.Array) -> tuple[I64, I64, U8]:
 
 
 def _texts(spans: I64, text: U8, places: I64) -> pa.Array:
-    """Return the texts of rows; of -1, and where a span has no text, NULL."""
+    """Return the texts of rows; NULL for -1, and where a span has no text."""
     n = len(places)
     if not len(spans):
         return pa.nulls(n, pa.string())
@@ -353,7 +355,7 @@ def _text_array(known: Mask, offsets: I64, data: U8) -> pa.Array:
 
 
 def _longer(array: npt.NDArray[_Item], size: int) -> npt.NDArray[_Item]:
-    """Return an array with zeros behind it, of `size` rows."""
+    """Return the array, extended with zeros to `size` rows."""
     longer = np.zeros((size, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer

@@ -1,7 +1,7 @@
 """Rows of a table by their keys: found and added by hashing, their values copied for events.
 
 A key is found in an open-addressed hash table of row numbers (linear probing: Knuth, The Art of Computer
-Programming 3, 6.4). Its own text or number is compared, so keys with equal hashes are told apart.
+Programming 3, 6.4). The text or number itself is compared, which distinguishes keys with equal hashes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SOON = 32
 
 @inlined
 def _pack(offsets: I32, data: U8, hashes: I64, text: int, keys: I64, key: int) -> None:
-    """Write the record of a key that is a text: its hash, two words, and its length.
+    """Write the record of a text key: its hash, two words, and its length.
 
-    The words are the text if it is short, or else where it begins.
+    The words are the text if it is short, else the place where it starts.
     """
     start, end = offsets[text], offsets[text + 1]
     length = end - start
@@ -48,18 +48,18 @@ def _pack(offsets: I32, data: U8, hashes: I64, text: int, keys: I64, key: int) -
 
 @kernel
 def pack_keys(offsets: I32, data: U8, hashes: I64, keys: I64) -> None:
-    """Write the records of keys that are texts.
+    """Write the records of text keys.
 
     Parameters
     ----------
     offsets : (m + 1,) int32
-        Where each text begins in `data`.
+        Where each text starts in `data`.
     data : (bytes,) uint8
         Texts.
     hashes : (m,) int64
         A hash of each.
     keys : (m, 4) int64
-        Written: of each key its hash, two words, and the length of the text.
+        Written: for each key its hash, two words, and the length of the text.
     """
     for key in range(keys.shape[0]):
         _pack(offsets, data, hashes, key, keys, key)
@@ -67,13 +67,13 @@ def pack_keys(offsets: I32, data: U8, hashes: I64, keys: I64) -> None:
 
 @inlined
 def _tag(hashed: int) -> int:
-    """Return what the index has of a hash besides its place."""
+    """Return the part of a hash that the index stores, apart from its place."""
     return hashed >> 32 & 0x7FFF_FFFF
 
 
 @inlined
 def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) -> bool:
-    """Return whether a key is the one of a row."""
+    """Return whether a key is that of a row."""
     length = keys[key, 3]
     if records[row, 0] != keys[key, 0] or records[row, 3] != length:
         return False
@@ -88,7 +88,9 @@ def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) ->
 
 @inlined
 def _find(keys: I64, own: int, data: U8, records: I64, text: U8, index: I64, rows: I64, first: int) -> None:
-    """Find the rows of `AHEAD` keys, or of those left. The first key is at `own`, its row goes to `first`."""
+    """Find the rows of `AHEAD` keys, or of the remaining ones. The first key is at `own`, its row goes to
+    `first`.
+    """
     mask, n = index.shape[0] - 1, min(AHEAD, rows.shape[0] - first)
     for at in range(n):
         prefetch(index, keys[own + at, 0] & mask)
@@ -119,16 +121,17 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
     Parameters
     ----------
     keys : (m, 4) int64
-        Of each key its hash, its text (see `pack_keys`), and the length of the text. Of a key that is a
-        number: the number, 0, and the length `NUMBER`. `NULL`: it has no row.
+        For each key its hash, its text (see `pack_keys`), and the length of the text. For a number: the
+        number, 0, and the length `NUMBER`. `NULL`: it has no row.
     data : (bytes,) uint8
         Texts of `keys`.
     records : (capacity, 4) int64
-        The same of each row; long texts are in `text`.
+        The same for each row; long texts are in `text`.
     text : (bytes,) uint8
         Texts of `records`.
     index : (2**k,) int64
-        The row at each place, with a part of its hash above; -1: none. At least twice as many places as rows.
+        The row at each place, with a part of its hash in the upper bits; -1: none. At least twice as many
+        places as rows.
     rows : (m,) int64
         The row of each key, -1: none; written.
     """
@@ -140,12 +143,12 @@ def find_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, rows: I64
 def find_texts(
     offsets: I32, data: U8, hashes: I64, room: I64, records: I64, text: U8, index: I64, rows: I64
 ) -> None:
-    """Find the rows of keys that are texts, none of them NULL.
+    """Find the rows of text keys, none of them NULL.
 
     Parameters
     ----------
     offsets : (m + 1,) int32
-        Where each text begins in `data`.
+        Where each text starts in `data`.
     data : (bytes,) uint8
         Texts.
     hashes : (m,) int64
@@ -169,7 +172,7 @@ def find_texts(
 
 @kernel
 def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64, done: int, rows: I64) -> int:
-    """Find the rows of keys, and add those that are not there, until there is no room.
+    """Find the rows of keys and add missing ones until there is no room.
 
     Parameters
     ----------
@@ -186,13 +189,13 @@ def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64,
     ends : (2,) int64
         How many rows there are, and how much of `text` is used; changed.
     done : int
-        So many keys are done.
+        The number of keys that are done.
     rows : (m,) int64
         The row of each key.
 
     Returns
     -------
-    How many keys are done; less than m: there is no room for the next one.
+    The number of keys that are done; less than m: there is no room for the next one.
     """
     mask = index.shape[0] - 1
     for key in range(done, keys.shape[0]):
@@ -223,7 +226,7 @@ def add_keys(keys: I64, data: U8, records: I64, text: U8, index: I64, ends: I64,
 
 @kernel
 def index_rows(records: I64, n_rows: int, index: I64) -> None:
-    """Write an index of rows, whose keys differ.
+    """Write an index of rows with distinct keys.
 
     Parameters
     ----------
@@ -244,7 +247,7 @@ def index_rows(records: I64, n_rows: int, index: I64) -> None:
 
 @kernel
 def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
-    """Write the keys of some rows, which are texts, one behind the other.
+    """Write the text keys of some rows, one after another.
 
     Parameters
     ----------
@@ -255,7 +258,7 @@ def unpack_keys(records: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None
     rows : (n,) int64
         Rows.
     offsets : (n + 1,) int64
-        Where each text goes, as long as it is.
+        Where each text is written, and where the last one ends.
     to : (bytes,) uint8
         Written.
     """
@@ -282,14 +285,14 @@ def group_versions(
     rows : (m,) int64
         The row of each version.
     groups : (capacity,) int32
-        The number of each row that has a version, -1: none; all -1, written.
+        The number of each row that has a version, -1: none; all -1; written.
     marks : (capacity / 64 or more,) int64
-        Bit r % 64 of word r / 64: whether row r has a version; all 0, written. It is small: most events find
-        in the cache that nothing is due for them.
+        Bit r % 64 of word r / 64: whether row r has a version; all 0; written. It is small, so for most
+        events the cache shows that nothing is due.
     of_version : (m,) int32
         The number of the row of each version; written.
     starts : (m + 1,) int64
-        All 0; written: where the versions of each number begin in `grouped`, and where the last ones end.
+        All 0; written: where the versions of each number start in `grouped`, and where the last ones end.
     grouped : (m,) int64
         The sorted versions; written.
 
@@ -326,12 +329,12 @@ def group_versions(
 def find_due(
     rows: I64, codes: I32, time_us: I64, groups: I32, marks: I64, starts: I64, due_us: I64, found: I64
 ) -> int:
-    """Find for each event the latest version at or before its time among those that are due, or else its row.
+    """Find for each event the latest due version at or before its time, or else its row.
 
     Parameters
     ----------
     rows : (keys,) int64
-        The row of each key; -1: none; -2 - r: row r, which is not there.
+        The row of each key; -1: none; -2 - r: row r, which is deleted.
     codes : (n,) int32
         The key of each event. Empty: each has its own.
     time_us : (n,) int64
@@ -341,12 +344,12 @@ def find_due(
     marks : (capacity / 64 or more,) int64
         Whether versions are due for a row.
     starts : (rows that have a version + 1,) int64
-        Where the versions of each number begin.
+        Where the versions of each number start.
     due_us : (m,) int64
-        The times of the versions, of each row rising.
+        The times of the versions, rising for each row.
     found : (3, n) int64
         Written: the row of each event, -1: none, or a version is due. Then the events for which a version is
-        due, in order, and which.
+        due, in order, and these versions.
 
     Returns
     -------
@@ -377,14 +380,14 @@ def find_due(
 
 @kernel
 def put_cells(values: I64, chosen: I64, rows: I64, cells: I64) -> None:
-    """Let some rows have new cells.
+    """Set new cells for some rows.
 
     Parameters
     ----------
     values : (n,) int64
         Cells.
     chosen : (m,) int64
-        Which of `values` a row gets.
+        The index into `values` for each row.
     rows : (m,) int64
         The rows.
     cells : (capacity,) int64
@@ -426,12 +429,12 @@ def copy_cells(cells: I64, null: U8, rows: I64, to: I64, to_known: U8) -> None:
 
 @kernel
 def measure_texts(spans: I64, rows: I64, offsets: I64) -> None:
-    """Write where the text of each of some rows begins if they lie one behind the other.
+    """Write where the texts of some rows start when they follow each other.
 
     Parameters
     ----------
     spans : (capacity, 3) int64
-        Of each row: anything, where its text begins, and its length; below 0: it has none.
+        For each row: any value, where its text starts, and its length; below 0: no text.
     rows : (n,) int64
         Rows; -1: none.
     offsets : (n + 1,) int64
@@ -458,7 +461,7 @@ def copy_texts(spans: I64, text: U8, rows: I64, offsets: I64, to: U8) -> None:
     rows : (n,) int64
         Rows; -1: none.
     offsets : (n + 1,) int64
-        What `measure_texts` wrote.
+        The offsets that `measure_texts` wrote.
     to : (bytes,) uint8
         Written.
     """

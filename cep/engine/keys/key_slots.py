@@ -1,13 +1,13 @@
-"""Keys that are known, each with the number of its slot.
+"""Known keys, each with the number of its slot.
 
     keys = KeySlots(names, columns)
     slots = keys.place(table, keys_of_batch, first_rows, hashes)   # new keys get the next ones
     keys.keep(live)                                                # the others move up
 
-How a key is found depends on how many are known. Where they are fewer than the keys of a batch, as without
-windows, where most are forgotten behind each batch, a table is made of the shorter side each time. Where they
-are more, an index of them is kept from batch to batch. To make it takes as long as some batches without it.
-So it is made once so much time has been lost, and again after keys have moved.
+How a key is found depends on how many are known. If fewer keys are known than a batch has, as without
+windows, where most are forgotten after each batch, a table of the shorter side is built each time. If more
+are known, an index of them is kept from batch to batch. Building it takes as long as several batches without
+it. So it is built once that much time has been lost, and again after keys have moved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KeySlots:
     names
         The columns of a key.
     columns
-        (n,) The columns of the keys that are known at first, by slot.
+        (n,) The columns of the initially known keys, by slot.
     """
 
     def __init__(self, names: tuple[str, ...], columns: Sequence[pa.Array]) -> None:
@@ -50,7 +50,7 @@ class KeySlots:
         return len(self.columns[0])
 
     def place(self, table: pa.Table, of_batch: pa.Array, first_rows: I64, hashes: I64 | None = None) -> I32:
-        """Return the slot of each key of a batch; unknown ones get new slots.
+        """Return the slot of each key of a batch; unknown keys get new slots.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class KeySlots:
         of_batch
             (m,) Their distinct keys (`key_values`).
         first_rows : (m,) int64
-            A row of `table` with each.
+            A row of `table` with each key.
         hashes : (m,) int64
             Their hashes (`text_hashes`), if they are known.
         """
@@ -85,7 +85,7 @@ class KeySlots:
         return slots, is_new
 
     def _append(self, table: pa.Table, of_batch: pa.Array, first_rows: I64, is_new: Mask | None) -> None:
-        """Append the keys that are new; None: all are."""
+        """Append the new keys; None: all are new."""
         if is_new is not None and not is_new.any():
             return
         is_all = is_new is None or is_new.all()
@@ -102,12 +102,12 @@ class KeySlots:
         return key_values(pa.table(self.columns, self.names), self.names)
 
     def _index_for(self, of_batch: pa.Array) -> KeptRows | None:
-        """Return the index of known keys, if it is there or worth its time."""
+        """Return the index of known keys, if it exists or is worth building."""
         n = len(self)
         if self._index is None and n >= _MANY and n >= len(of_batch) and self._n_searched >= n:
             if of_batch.type not in (pa.string(), pa.int64()):
                 return None
-            from cep.engine.keys.kept_rows import KeptRows  # its kernels: most programs do without
+            from cep.engine.keys.kept_rows import KeptRows  # its kernels: most programs do not need them
 
             self._index = KeptRows({})
             self._index.add(self._values())

@@ -1,1 +1,1 @@
-"""The matcher: from ordered events to matches, with all state of one rule set."""
+"""The matcher: from ordered events to matches, with the whole state of one rule set."""

@@ -13,9 +13,9 @@ from cep.program.tables import VERSION_COLUMN
 
 @dataclass(slots=True)
 class Counters:
-    """What happened so far: every event pushed is counted once as taken in, late or duplicate.
+    """The counts so far: every pushed event is counted once as accepted, late or duplicate.
 
-    Matches, timeouts, matches that were suppressed, and runs dropped at the limit are counted by rule.
+    Matches, timeouts, suppressed matches, and runs dropped at the limit are counted by rule.
     """
 
     events: int = 0
@@ -25,17 +25,17 @@ class Counters:
     timeouts: dict[str, int] = field(default_factory=dict)
     suppressed: dict[str, int] = field(default_factory=dict)
     dropped_runs: dict[str, int] = field(default_factory=dict)
-    retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, as is what follows
+    retracted: dict[str, int] = field(default_factory=dict)  # by a `Corrector`, like the following fields
     uncorrected: int = 0
 
     @property
     def duplicates(self) -> int:
-        """Second deliveries of all streams."""
+        """Repeated deliveries of all streams."""
         return sum(self.duplicates_of)
 
 
 def n_counted(events: pa.Table) -> int:
-    """Return the number of events: one that is in several partitions counts once, a version does not."""
+    """Return the number of events; an event in several partitions counts once, a version does not count."""
     counts = np.ones(events.num_rows, np.bool_)
     if VERSION_COLUMN in events.column_names:
         counts &= np.asarray(events.column(VERSION_COLUMN)) == 0

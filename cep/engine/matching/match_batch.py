@@ -46,7 +46,7 @@ _TIMEOUT_HASH = np.uint64(name_hash(TIMEOUT))
 
 
 def empty_matches(program: Program) -> pa.Table:
-    """Return a table of no matches."""
+    """Return an empty table of matches."""
     return program.match_schema.empty_table()
 
 
@@ -60,8 +60,8 @@ def build_matches(
 ) -> pa.Table:
     """Return the matches of all rules (`program.match_schema`) in order of end, start, rule, key and id.
 
-    `found` has a list of rows (`matches` of `cep.engine.kernels`) per rule; `keys` are the key columns by
-    slot; `nodes` lead to the `events` of the matches, for each rule.
+    `found` has a list of rows (`matches` of `cep.engine.kernels`) for each rule; `keys` are the key columns
+    by slot; `nodes` lead to the `events` of the matches, for each rule.
     """
     alike: dict[object, list[int]] = {}
     for number, (rule, parts) in enumerate(zip(program.rules, found, strict=True)):
@@ -82,7 +82,7 @@ def _form(rule: RuleProgram) -> object:
 
 
 def _match_order(program: Program, table: pa.Table) -> I64:
-    """Return the rows in order: sorted by their ends, everything else compared only where ends tie."""
+    """Return the rows in order: sorted by their ends; everything else is compared only where ends tie."""
     ends = np.asarray(table.column("match_end").cast(pa.int64()))
     rows = order_by_time(ends)
     ordered = ends[rows]
@@ -113,7 +113,7 @@ def _table(
     hashes = np.array([name_hash(name) for name in names], np.uint64)
     part = np.concatenate([rows for number in numbers for rows in found[number]])
     of_rule = np.repeat(np.arange(len(numbers)), [sum(map(len, found[number])) for number in numbers])
-    # Put in order as rows: a match is one row here and a value of many columns later (decision 11).
+    # Sorted as rows: a match is one row here, and later a value in each of many columns (decision 11).
     by_end = order_by_time(part[:, MATCH_END])
     rule, part, of_rule = program.rules[numbers[0]], part.take(by_end, axis=0), of_rule[by_end]
     n = len(part)
@@ -189,11 +189,11 @@ def _events_of(
 
 
 def _as_reported(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a prepared column in the type that events of matches have."""
+    """Return a prepared column in the type of the events of matches."""
     if pa.types.is_date(kind):
         return values.cast(pa.timestamp("us")).cast(kind)
     if pa.types.is_decimal(kind):
-        # A value that the type cannot hold (NaN, too large) is NULL.
+        # A value that the type cannot represent (NaN, too large) is NULL.
         bound = 10.0 ** (kind.precision - kind.scale) - 0.5 * 10.0**-kind.scale
         fits = pc.less(pc.abs(values), bound)
         values = pc.if_else(pc.fill_null(fits, False), values, pa.scalar(None, pa.float64()))
@@ -237,14 +237,16 @@ def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
 
 
 def _of_key(part: I64) -> I64:
-    """Return matches of a view without what tells those of one key apart: each replaces the one before."""
+    """Return matches of a view without what distinguishes those of one key: each replaces the previous
+    one.
+    """
     same = part.copy()
     same[:, [MATCH_HASH, MATCH_START, MATCH_END]] = 0
     return same
 
 
 def _hexadecimal(words: npt.NDArray[np.uint64]) -> pa.Array:
-    """Return each row of 64-bit words as text, without a Python string per row."""
+    """Return each row of 64-bit words as text, without a Python string for each row."""
     n, width = words.shape[0], words.shape[1] * 16
     text = np.empty(n * width, np.uint8)
     write_hexadecimal(words.reshape(-1), text)

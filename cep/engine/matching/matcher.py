@@ -1,12 +1,12 @@
-"""Matcher: events in, matches out, for all keys that it is given. All live state is here.
+"""Matcher: events in, matches out, for all keys that it receives. It holds all live state.
 
     matcher = Matcher(program)
     late = matcher.push(events)          # a prepared table; returns the rows that came too late
     matches = matcher.advance(time_us)   # event time has reached time_us
     data = matcher.snapshot()            # and Matcher.restore(program, data) elsewhere
 
-Events wait in a buffer until the watermark reaches them, then they go through the rules in order. The result
-depends only on the events and on the order of their times, not on how they were cut into batches.
+Events wait in a buffer until the watermark reaches them, then the rules evaluate them in order. The result
+depends only on the events and on the order of their times, not on how they were divided into batches.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Emit = Callable[[pa.Table], None]
 
 
 class _RuleState:
-    """Open runs of one rule and the room its kernels need."""
+    """Open runs of one rule, and the room that its kernels need."""
 
     def __init__(self, program: Program, rule: RuleProgram, stored: StoredRuns) -> None:
         self.rule = rule
@@ -98,10 +98,10 @@ class _RuleState:
         self.suppression = Suppression(rule.suppress_us)
         self.run_events = run_timed_events if rule.is_timed else run_events
         self.nodes = Nodes(rule)
-        self.hand_over: Callable[[], None] | None = None  # called when `found` has grown large
+        self.hand_over: Callable[[], None] | None = None  # called when `found` has become large
 
     def arrays(self) -> Pool:
-        """Return what the kernels work in: some of it is replaced when room is made."""
+        """Return the arrays of the kernels; some are replaced when room is made."""
         return Pool(
             rule=self.packed,
             runs=self.pool.runs,
@@ -119,7 +119,7 @@ class _RuleState:
         self.suppression.set_slots(n_slots)
 
     def make_room(self, slot: int, found: list[I64]) -> None:
-        """Take the matches out and, where that is not enough, grow the pool or the room for matches."""
+        """Remove the matches and, if that is not enough, enlarge the pool or the room for matches."""
         self.drain(found)
         count = int(self.pool.keys[slot, N_RUNS])
         needed = (count + 1) * (self.fan_out + 1)
@@ -136,13 +136,13 @@ class _RuleState:
             matches = self.matches[:n_out]
             if 2 * n_out < len(self.matches):
                 matches = matches.copy()
-            else:  # not copied, but handed on with its room
+            else:  # not copied, but passed on with its room
                 self.matches = new_matches(self.rule, len(self.matches))
             self.pool.meta[N_OUT] = 0
             self.report(matches, found)
 
     def report(self, matches: I64, found: list[I64]) -> None:
-        """Add matches that are not suppressed to `found`, in the order found."""
+        """Add matches that are not suppressed to `found`, in the order in which they were found."""
         reported = self.suppression.reported(matches)
         if len(reported):
             found.append(reported)
@@ -166,7 +166,7 @@ class _RuleState:
         return slot if slot >= 0 else None
 
     def next_end_us(self) -> int:
-        """Return a time before which no run ends by time; `END_OF_TIME_US` or more: none ever does."""
+        """Return a time before which no run ends by time; `END_OF_TIME_US` or more: no run ever does."""
         if self.rule.is_timed:
             return earliest_due(self.pool.keys)
         if self.rule.span_us < 0:
@@ -208,7 +208,7 @@ class Matcher:
     program
         The compiled rules.
     tables
-        Joined tables whose versions do not come with the events, by name: all static ones.
+        Joined tables whose versions do not come with the events, by name: the static tables.
     """
 
     def __init__(self, program: Program, tables: Mapping[str, GivenTable] | None = None) -> None:
@@ -223,7 +223,7 @@ class Matcher:
             dropped_runs=dict.fromkeys(names, 0),
         )
         self._position = 0
-        self._looked_at = 0  # after so many events
+        self._looked_at = 0  # after this many events
         self._pending: list[pa.Table] = []
         self._strings = StringPool()
         no_keys = [pa.array([], program.event_schema.field(name).type) for name in program.key_columns]
@@ -233,7 +233,7 @@ class Matcher:
         self._lookahead = Lookahead(program)
         self._context: Context | None = None
         self._window_rules: WindowRules | None = None
-        # They load kernels that other programs have no use for.
+        # They load kernels that other programs do not use.
         if program.has_window_rules:
             from cep.engine.window_rules.window_rules import WindowRules
 
@@ -249,9 +249,9 @@ class Matcher:
         return len(self._keys)
 
     def push(self, events: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take in events of ``program.event_schema`` in any order; return the events that come too late.
+        """Add events of ``program.event_schema`` in any order; return the events that come too late.
 
-        So do versions of tables (`cep.engine.prepare.versions`), with the events or apart.
+        Versions of tables (`cep.engine.prepare.versions`) are added likewise, with the events or separately.
         """
         if isinstance(events, pa.RecordBatch):
             events = pa.Table.from_batches([events])
@@ -265,19 +265,19 @@ class Matcher:
         return late
 
     def take_in(self, events: pa.Table) -> None:
-        """Take in events of which the caller knows that the watermark has not passed them."""
+        """Add events that, as the caller knows, the watermark has not passed."""
         self.counters.events += n_counted(events)
         if events.num_rows:
             self._pending.append(events)
 
     def advance(self, watermark_us: int, emit: Emit | None = None) -> pa.Table:
-        """Let event time reach `watermark_us`; return the matches, in order (`program.match_schema`).
+        """Advance event time to `watermark_us`; return the matches, in order (`program.match_schema`).
 
-        All events up to that time go through the rules, then the windows that have closed by then close. A
-        watermark behind the one reached before changes nothing.
+        The rules evaluate all events up to that time; then the windows that end by then close. A watermark
+        before the one already reached changes nothing.
 
-        One hot key can complete more matches than memory holds. With `emit` a rule hands over `MOST_PENDING`
-        of them at a time, each table in order. The returned table comes after them.
+        One hot key can complete more matches than memory holds. With `emit` a rule emits `MOST_PENDING` of
+        them at a time, each table in order. The returned table follows them.
         """
         if watermark_us <= self.watermark_us:
             return empty_matches(self.program)
@@ -317,7 +317,7 @@ class Matcher:
         return build_matches(self.program, found, self._keys.columns, self._strings, nodes, self._kept)
 
     def _hand_over(self, number: int, found: list[list[I64]], emit: Emit) -> None:
-        """Give the matches that one rule has found to `emit`."""
+        """Pass the matches that one rule has found to `emit`."""
         emit(self._table([rows if at == number else [] for at, rows in enumerate(found)]))
         found[number].clear()
 
@@ -357,7 +357,9 @@ class Matcher:
     # ------------------------------------------------------------ events
 
     def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
-        """Take the events, and the versions of tables, up to the watermark out of the buffer."""
+        """Remove the events and the versions of tables up to the watermark from the buffer, and return
+        them.
+        """
         pending, self._pending = self._pending, []
         found: list[pa.Table | None] = []
         for tables in parted(self.program, pending):
@@ -443,7 +445,7 @@ class Matcher:
     # ------------------------------------------------------------ memory
 
     def _live_slots(self) -> npt.NDArray[np.bool_]:
-        """Return which keys have state of any rule that may still matter."""
+        """Return which keys have state that may still matter to a rule."""
         live = np.zeros(self._n_slots, np.bool_)
         for state in self._rules:
             state.set_slots(self._n_slots)
@@ -453,10 +455,10 @@ class Matcher:
         return live
 
     def _forget(self) -> None:
-        """Drop keys without runs and strings that no run refers to, once they are the larger part."""
+        """Drop keys without runs, and strings that no run refers to, once they are the majority."""
         if self._past is not None:
             self._past.expire(self.watermark_us)
-        # To look at all keys costs as much as a few events of each: so as many events come first.
+        # Examining all keys costs as much as a few events of each, so it waits for that many events.
         if self._n_slots <= max(_FEW_SLOTS, _LOOKS * (self.counters.events - self._looked_at)):
             self._looked_at = self.counters.events
             live = self._live_slots()
@@ -496,7 +498,7 @@ class Matcher:
     # ------------------------------------------------------------ snapshot
 
     def snapshot(self) -> bytes:
-        """Return everything needed to go on elsewhere, as bytes (see `cep.engine.state.codec`)."""
+        """Return everything needed to continue elsewhere, as bytes (see `cep.engine.state.codec`)."""
         live = self._live_slots()
         if not live.all():
             self._keep_slots(live)
@@ -549,7 +551,7 @@ class Matcher:
         data: bytes | memoryview,
         tables: Mapping[str, GivenTable] | None = None,
     ) -> Matcher:
-        """Return the matcher that wrote `data`; `tables` are not in it.
+        """Return the matcher that wrote `data`, which does not contain the `tables`.
 
         Raises
         ------

@@ -22,7 +22,7 @@ _Lists = dict[str, list[int]]
 
 
 class _Section(NamedTuple):
-    """Where the records of one kind lie."""
+    """Where the records of one kind are."""
 
     start: int
     width: int
@@ -66,7 +66,7 @@ _COUNTED = {field.record: (name, field.kind is Kind.LIST) for name, field in COL
 
 
 def _sections(tables: _Lists, lengths: dict[str, int]) -> dict[str, _Section]:
-    """Return where the records of each kind lie; `lengths` are the numbers of those that packing makes."""
+    """Return where the records of each kind are; `lengths` are the numbers of those that packing creates."""
     sections = {}
     start = len(SCALARS)
     for name, record in RECORDS.items():
@@ -132,7 +132,7 @@ def _scalars(program: Program, rule: RuleProgram, sections: dict[str, _Section])
 
 
 def _updates(tables: _Lists) -> list[int]:
-    """Return all but one part of each update as one word: a load instead of four."""
+    """Return all but one part of each update as one word: one load instead of four."""
     names = ("update_op", "update_register", "update_arg", "update_column")
     parts = zip(*(tables[name] for name in names), strict=True)
     return [op | to << 8 | arg << 16 | column + 1 << 24 for op, to, arg, column in parts]
@@ -163,18 +163,18 @@ def _instructions(tables: _Lists) -> tuple[list[list[int]], list[int]]:
     for first, last in pairwise(tables["code_ptr"]):
         begin = len(code)
         for op, arg in zip(tables["code_op"][first:last], tables["code_arg"][first:last], strict=True):
-            n_pushes = 0  # of the last instructions that only push
+            n_pushes = 0  # the number of last instructions that only push
             while n_pushes < min(2, len(code) - begin) and code[-1 - n_pushes][0] >> OPERATION == 0:
                 n_pushes += 1
             is_of_two = op in _OF_TWO
             if op <= Code.REGISTER:
-                keeps = KEEPS if len(code) > begin else 0  # at first there is nothing on top
+                keeps = KEEPS if len(code) > begin else 0  # at first the stack is empty
                 code.append([op + 1 | keeps, arg, 0])
             elif op in _WITH_ARG or n_pushes == 0:
                 code.append([op << OPERATION | (POPS if is_of_two else 0), arg, 0])
             elif not is_of_two:
                 code[-1][0] |= op << OPERATION
-            elif n_pushes == 1:  # what was on top is the other operand
+            elif n_pushes == 1:  # the previous top is the other operand
                 code[-1][0] = code[-1][0] & ~KEEPS | op << OPERATION
             else:
                 second, second_arg, _ = code.pop()

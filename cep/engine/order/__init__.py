@@ -1,1 +1,1 @@
-"""Events in the order in which rules see them, and which of them a rule is offered."""
+"""Events in the order in which rules see them, and which of them each rule receives."""

@@ -20,14 +20,15 @@ Column = tuple[I64, Mask | None]
 
 
 class ColumnCells:
-    """The columns of one batch as cells. Each is made once, though windows and runs may both read it.
+    """The columns of one batch as cells. Each column is converted once, although windows and runs may both
+    read it.
 
-    To give each text its number takes longer than the windows themselves.
+    Numbering the texts takes longer than the windows themselves.
 
     Parameters
     ----------
     program
-        Says what the types are.
+        Gives the types.
     strings
         Texts by number; new ones are added.
     """
@@ -49,7 +50,7 @@ class ColumnCells:
 
 
 def cells_of(column: pa.Array, kind: Type, strings: StringPool) -> Column:
-    """Return the values of a column as 64-bit cells, and which are known; None: all."""
+    """Return the values of a column as 64-bit cells, and which are known; None: all are."""
     if kind is Type.STRING:
         known = np.asarray(pc.is_valid(column))
         return strings.encode(column), None if known.all() else known

@@ -1,6 +1,6 @@
 """Events as kernels read them: in order, a block of them at a time.
 
-A block is put in order and read while it stays in the cache, and the same memory serves all blocks. To order
+A block is put in order and read while it stays in the cache, and the same memory serves all blocks. Ordering
 the whole batch at once would take 8 bytes for each field and event.
 """
 
@@ -27,10 +27,10 @@ BLOCK_ROWS = 1 << 13
 
 @dataclass(frozen=True, slots=True)
 class EventBlocks:
-    """n events: `cells` and `known` are in the order of their table, the rest in order."""
+    """n events: `cells` and `known` are in the order of their table, the rest in the order of rules."""
 
     order: OrderedEvents
-    slots: I32  # of each key of `order`
+    slots: I32  # the slot of each key of `order`
     cells: tuple[I64 | None, ...]  # (n,) a column of `Program.columns`; None: the event time
     known: tuple[npt.NDArray[np.bool_] | None, ...]  # (n,) None: no value is NULL
 

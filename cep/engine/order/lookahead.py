@@ -1,13 +1,13 @@
-"""Which events each rule is offered.
+"""Which events each rule receives.
 
-An event is of use to a rule only if one of the rule's predicates holds for it. More is known of a rule with a
-window of time whose matches all end with an event of known predicates: a match lies within the window before
-its last event. So an event changes no match if no such last event follows it within the window, unless the
-window is still open after the events at hand. For ``a -> b`` with a rare ``b`` that is most events, and most
-of the runs that would begin in vain.
+A rule can use an event only if one of its predicates holds for it. More is known about a rule with a time
+window whose matches all end with an event of known predicates: a match is within the window before its last
+event. So an event changes no match if no such last event follows it within the window, unless the window is
+still open after the events at hand. For ``a -> b`` with a rare ``b`` this excludes most events, and most of
+the runs that would never complete.
 
 In the terms of databases this is a semijoin. CORE (Bucchi et al., "CORE: a Complex Event Recognition Engine",
-VLDB 2022) reaches the same end with a representation in which runs in vain cost nothing.
+VLDB 2022) reaches the same goal with a representation in which runs that never complete cost nothing.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MAX_PAIRS = 32
 
 
 def final_mask(rule: RuleProgram) -> int:
-    """Return predicate bits such that the last event of every match has one of them; 0: not known.
+    """Return predicate bits, one of which the last event of every match has; 0: unknown.
 
-    It is also 0 for rules in which events matter that are in no match: limits that count events, absences at
+    It is also 0 for rules in which events outside of matches matter: limits that count events, absences at
     the start, timeouts, matches that wait for others.
     """
     tables = rule.tables
@@ -65,7 +65,7 @@ def final_mask(rule: RuleProgram) -> int:
 
 
 def _multiplies(rule: RuleProgram) -> bool:
-    """Return whether a run may become several, so that a key may have more runs than events in a window."""
+    """Return whether a run may become several, so a key may have more runs than events in a window."""
     tables = rule.tables
     goes_on = [
         int((tables.after_state[first:last] != ACCEPT).sum()) for first, last in pairwise(tables.after_ptr)
@@ -102,11 +102,12 @@ class Lookahead:
     def rows(
         self, bits: I64, order: OrderedEvents, pools: Sequence[RunPool], horizon_us: int
     ) -> dict[int, I64]:
-        """Return the places, in order, of the events of use to each rule, by its number in the program.
+        """Return for each rule, by its number in the program, the places of the events that it can use, in
+        order.
 
         A rule is absent if look-ahead does not apply to it. The result is empty if a key could exceed MAX
-        RUNS, because then even runs that never complete decide which ones are dropped. It is also empty if
-        many rules use most events: little would be gained, and each pair takes sixteen bytes.
+        RUNS, because then even runs that never complete affect which ones are dropped. It is also empty if
+        many rules use most events: the gain would be small, and each pair takes sixteen bytes.
         """
         n_events = len(order.rows)
         if not self.rules or n_events == 0:

@@ -35,8 +35,8 @@ class OrderedEvents:
     rows: I64  # (n,) row of the table
     codes: I32  # (n,)
     time_us: I64  # (n,)
-    identity: U64  # (n,) 64 bits that stand for (time, tie breakers, ordinal among equals)
-    keys: pa.Array  # (n_keys,) one value per key: the key itself, or its columns joined
+    identity: U64  # (n,) a hash of (time, tie breakers, ordinal among equals)
+    keys: pa.Array  # (n_keys,) one value for each key: the key itself, or its columns joined
     first_rows: I64  # (n_keys,) a row of the table with that key
     n_duplicates: tuple[int, ...]  # of each stream
     row_codes: I32 | None = None  # the key of each row of the table, (rows of the table,); None: not known
@@ -44,10 +44,9 @@ class OrderedEvents:
 
 
 def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
-    """Return one value per row that is equal exactly where all key columns are.
+    """Return one value for each row; two are equal exactly if all key columns are.
 
-    Several columns are joined as text, each with its length before it, so that ('a', 'bc') and
-    ('ab', 'c') differ.
+    Several columns are joined as text, each with its length before it, so ('a', 'bc') and ('ab', 'c') differ.
     """
     columns = [whole(table.column(name)) for name in key]
     if len(columns) == 1:
@@ -60,10 +59,10 @@ def key_values(table: pa.Table, key: tuple[str, ...]) -> pa.Array:
 
 
 def places_in(keys: pa.Array, known: pa.Array) -> I32:
-    """Return where in `known` each of `keys` is, -1: nowhere. Both have each value once.
+    """Return where in `known` each of `keys` is; -1: nowhere. Neither has duplicates.
 
-    The shorter one is hashed, and the other one is looked up in it: to hash ten million keys takes 2.7 s, to
-    look up as many in a small table a tenth of that.
+    The shorter one is hashed, and the other is looked up in it: hashing ten million keys takes 2.7 s, looking
+    them up in a small table a tenth of that.
     """
     if len(keys) > len(known):
         found = pc.index_in(keys, value_set=known) if len(known) else pa.nulls(len(keys), pa.int32())
@@ -75,7 +74,7 @@ def places_in(keys: pa.Array, known: pa.Array) -> I32:
 
 
 def order_events(program: Program, table: pa.Table) -> OrderedEvents:
-    """Order the prepared events of `table`. Second deliveries of streams with `deduplicate` are left out."""
+    """Order the prepared events of `table`. Repeated deliveries of streams with `deduplicate` are omitted."""
     codes, keys, first_rows, hashes = numbered(key_values(table, program.key_columns))
     time_us = lent(np.asarray(whole(table.column(TIME_COLUMN))))
     rows, ordered_codes = _by_time_and_key(codes, time_us, len(keys))
@@ -143,7 +142,7 @@ def numbered(keys: pa.Array) -> tuple[I32, pa.Array, I64, I64 | None]:
 
 
 def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> tuple[I64, I32]:
-    """Order by time, then group by counting: keys are not compared. Return rows and codes in order."""
+    """Order by time, then group by counting, without comparing keys. Return rows and codes in order."""
     rows = order_by_time(time_us)
     starts = np.zeros(n_keys + 1, np.int64)
     count_keys(codes, starts)
@@ -157,8 +156,8 @@ def _by_time_and_key(codes: I32, time_us: I64, n_keys: int) -> tuple[I64, I32]:
 def order_by_time(time_us: I64) -> I64:
     """Return the rows in order of time, then of their number.
 
-    Numbers that hold time and row are sorted, digit by digit. That is some 90 times as fast as to sort rows
-    by their times. Time and row must fit into 63 bits together.
+    Numbers that contain time and row are sorted digit by digit. This is about 90 times as fast as sorting
+    rows by their times. Time and row together must fit into 63 bits.
     """
     if is_sorted(time_us):
         return np.arange(len(time_us))
@@ -182,7 +181,7 @@ _DIGIT = 1 << 11
 
 
 def is_sorted(values: I64) -> bool:
-    """Return whether no value is less than the one before."""
+    """Return whether no value is less than the previous one."""
     return bool((values[1:] >= values[:-1]).all())
 
 
@@ -197,7 +196,7 @@ def _break_ties(
 ) -> tuple[npt.NDArray[np.bool_], I64]:
     """Order the events of equal key and time by the tie breakers, NULL first.
 
-    Return which events equal the one before in key, time and all tie breakers, and the rows in their order.
+    Return which events equal the previous one in key, time and all tie breakers, and the rows in order.
     Only tied events are compared, so a costly column of strings is rarely read.
     """
     tied = same.copy()
@@ -223,9 +222,9 @@ def _break_ties(
 def _copies(
     program: Program, table: pa.Table, rows: I64, equal: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.bool_], tuple[int, ...]]:
-    """Return which events are second deliveries, and how many of each stream.
+    """Return which events are repeated deliveries, and how many each stream has.
 
-    An event that is in several partitions is counted in one of them.
+    An event in several partitions is counted in one of them.
     """
     counted = np.ones(len(rows), np.bool_)
     if program.repeats_events:
@@ -251,24 +250,24 @@ def _identities(
             hash_values(names.view(np.int64)[np.asarray(column)], all_valid, identity)
         else:
             hash_column(column, identity)
-    if equal.any():  # equals are told apart by their ordinal
+    if equal.any():  # the ordinal distinguishes equals
         index = np.arange(len(rows))
         ordinal = index - np.maximum.accumulate(np.where(equal, 0, index))
-        others = identity[equal]  # the first keeps its identity, whether or not equals come with it
+        others = identity[equal]  # the first keeps its identity, with or without equals
         hash_values(ordinal[equal], all_valid[equal], others)
         identity[equal] = others
     return identity
 
 
 def text_buffers(column: pa.Array) -> tuple[I32, U8]:
-    """Return where each text of an Arrow array begins, and the texts."""
+    """Return where each text of an Arrow array starts, and the texts."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     return lent(starts), lent(np.frombuffer(data if data is not None and data.size else b"\0", np.uint8))
 
 
 def text_hashes(texts: pa.Array) -> I64:
-    """Return (n,) int64: a hash of each text, anything of one that is NULL. Do not store them."""
+    """Return (n,) int64: a hash of each text, any value for NULL. Do not store them."""
     hashes = np.empty(len(texts), np.uint64)
     if len(texts):
         hash_texts(*text_buffers(texts), hashes)

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as one array, and texts that come as dictionaries."""
+"""Columns of Arrow tables as one array, and texts encoded as dictionaries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 
 class _Lent:
-    """The memory of an array, said to be writable; the array lives as long."""
+    """The memory of an array, declared writable; it keeps the array alive."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         interface = array.__array_interface__
@@ -48,7 +48,7 @@ class _Lent:
 def lent(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
     """Return `array`, whose memory is often Arrow's, to a kernel that only reads it.
 
-    Kernels are compiled for writable arrays only. A second form, for the others, would take as long to
-    compile again; a copy would cost time in each batch.
+    Kernels are compiled for writable arrays only. A second form for read-only arrays would double the time to
+    compile; a copy would cost time in each batch.
     """
     return array if array.flags.writeable else np.asarray(_Lent(array))

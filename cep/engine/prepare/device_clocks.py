@@ -23,10 +23,10 @@ _FORMAT = b"CLK1"
 
 
 class DeviceClocks:
-    """What is known of the clocks of the devices in one source partition; it learns from each event.
+    """What is known about the clocks of the devices in one source partition; each event updates it.
 
-    The estimate for an event depends on the events before it, in the order in which they are given, and on
-    nothing else: not on how they are cut into portions.
+    The estimate for an event depends only on the events before it, in the order given, not on how they are
+    divided into portions.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class DeviceClocks:
             true_us = np.empty(len(codes), np.int64)
             estimate_times(codes, event_us, sent_us, received_us, self._clocks, true_us)
             return true_us
-        # Of a device too many only the record itself is known: its delay counts as an error of the clock.
+        # For a device beyond the limit only the record itself is known: its delay counts as a clock error.
         true_us = np.minimum(event_us + (received_us - sent_us), received_us)
         kept_us = np.empty(int(is_kept.sum()), np.int64)
         times = event_us[is_kept], sent_us[is_kept], received_us[is_kept]
@@ -85,7 +85,7 @@ class DeviceClocks:
         return true_us
 
     def _codes(self, device: pa.Array) -> I32:
-        """Return the number of each event's device; make room for those that are new."""
+        """Return the number of each event's device; make room for new devices."""
         if pa.types.is_dictionary(device.type):
             device = device.dictionary_decode()
         encoded = pc.cast(device, pa.string()).dictionary_encode()
@@ -104,20 +104,20 @@ class DeviceClocks:
         return codes
 
     def copy(self) -> DeviceClocks:
-        """Return clocks that learn for themselves."""
+        """Return an independent copy of the clocks."""
         other = DeviceClocks(self.stream)
         other._names, other._clocks = self._names, self._clocks.copy()
         return other
 
     def to_text(self) -> str:
-        """Return what is known as text."""
+        """Return the knowledge as text."""
         names = pa.RecordBatch.from_arrays([self._names], names=["device"]).serialize()
         parts = [len(names).to_bytes(8, "little"), bytes(names), self._clocks.tobytes()]
         return base64.b64encode(_FORMAT + zlib.compress(b"".join(parts), 1)).decode()
 
     @classmethod
     def of_text(cls, stream: Stream, text: str) -> DeviceClocks:
-        """Return what `to_text` wrote.
+        """Return the clocks from the text that `to_text` wrote.
 
         Raises
         ------

@@ -1,1 +1,1 @@
-"""What takes messages for a spool, a module for each protocol."""
+"""Receivers of messages for a spool, one module for each protocol."""

@@ -1,4 +1,4 @@
-"""Takes messages of AMQP 1.0, such as ActiveMQ and Azure Service Bus: settled when they are on disk."""
+"""Takes messages of AMQP 1.0 (ActiveMQ, Azure Service Bus) and settles them when they are on disk."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NO_SERVER = "E0955"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpSettings(ServerSettings):
-    """Which address is read, and how.
+    """The address that is read, and how.
 
     Parameters
     ----------
     address
-        A queue, or a topic.
+        A queue or a topic.
     subscription
-        The name of a subscription that lasts: this spool has a copy of what comes to the topic; "": a queue.
+        The name of a durable subscription, which receives a copy of each message of the topic; "": a queue.
     container_id
         The name of this client; a subscription belongs to it.
     credit
@@ -50,7 +50,7 @@ class AmqpSettings(ServerSettings):
 
 
 class AmqpReceiver(ServerReceiver[AmqpSettings]):
-    """See `Receiver`. All calls of proton are of the thread of `run`."""
+    """See `Receiver`. Only the thread of `run` calls proton."""
 
     def check(self) -> None:
         """Connect and attach; raises InputError. From now on the server keeps messages for a subscription."""
@@ -68,7 +68,7 @@ class AmqpReceiver(ServerReceiver[AmqpSettings]):
                 stopped.wait(_RECONNECT_SECONDS)
 
     def _run(self, intake: Intake | None, stopped: threading.Event) -> None:
-        """Keep one connection; with no intake only until it is there."""
+        """Keep one connection; without an intake only until it is established."""
         from proton.reactor import ApplicationEvent, Container, EventInjector
 
         injector = EventInjector()
@@ -93,7 +93,7 @@ class AmqpReceiver(ServerReceiver[AmqpSettings]):
 
 
 class _Connection:
-    """What happens on one connection."""
+    """The handler of one connection."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Connection:
 
             def on_transport_closed(self, event: Any) -> None:
                 me.failed(None)
-                me.injector.close()  # it is the last that the container has
+                me.injector.close()  # the container has nothing left after it
 
         return Handler(prefetch=0, auto_accept=False, auto_settle=False)
 
@@ -199,12 +199,12 @@ class _Connection:
         self.settle()
         if not self.is_ending:
             container.schedule(_POLL_SECONDS, _Timer(self))
-        elif time.monotonic() > self.deadline + _CLOSE_SECONDS:  # a server that does not say good-bye
+        elif time.monotonic() > self.deadline + _CLOSE_SECONDS:  # a server that does not close the connection
             container.stop()
 
     def attached(self) -> None:
         if self.link.remote_source is None or self.link.remote_source.address is None:
-            return  # refused: the reason comes with the end of the link
+            return  # refused: the end of the link gives the reason
         self.is_attached = True
         if self.intake is None:
             self._end(None)
@@ -212,7 +212,7 @@ class _Connection:
             self.link.flow(self.settings.credit)
 
     def failed(self, condition: Any) -> None:
-        """End the connection; an error is kept unless it ends because we want so."""
+        """End the connection; an error is kept unless this spool ends the connection itself."""
         if self.is_ending:
             return
         settings = self.settings
@@ -253,7 +253,7 @@ class _Connection:
             for delivery, _ in self.pending:  # never offered: the server need not count them as delivered
                 delivery.update(delivery.RELEASED)
                 delivery.settle()
-            # A link that is closed ends its subscription; one that is detached does not.
+            # Closing a link ends its subscription; detaching it does not.
             self.link.detach()
         self.pending.clear()
         self.connection.close()
@@ -263,10 +263,10 @@ class _Connection:
     def take(self, delivery: Any, message: Any) -> None:
         self.pending.append((delivery, message))
         if self.held is not None and len(self.held) == 0:
-            self._offer()  # what comes while it is written goes with the next one
+            self._offer()  # what arrives during a write joins the next batch
 
     def settle(self) -> None:
-        """Settle what is on disk, and offer what has come."""
+        """Settle what is on disk, and offer what has arrived."""
         if self.held is None or self.intake is None:
             return
         n_settled = 0
@@ -301,7 +301,7 @@ class _Connection:
 
 
 class _Timer:
-    """What proton calls when a time is over."""
+    """The handler that proton calls after a delay."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
-"""Lines of text protocols as events of JSON. A line that is not of its form stays as it is.
+"""Lines of text protocols as JSON events. A line that does not have the form stays as it is.
 
-A pipeline makes a dead letter of a line that stayed as it is, so nothing disappears.
+A pipeline turns such a line into a dead letter, so nothing disappears.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def as_statsd(line: bytes) -> list[bytes]:
 
 
 def as_syslog(line: bytes) -> list[bytes]:
-    """Return an event of a line of syslog, RFC 5424 or RFC 3164."""
+    """Return the event of a syslog line (RFC 5424 or RFC 3164)."""
     text = line.decode(errors="replace").removeprefix("\ufeff")
     event: dict[str, Any]
     if found := _NEW.fullmatch(text):

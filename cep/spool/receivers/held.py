@@ -1,4 +1,4 @@
-"""Batches whose sender can wait for its acknowledgement: they are held until there is room."""
+"""Batches whose senders can wait for the acknowledgement: they are held until there is room."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class _Held(Generic[T]):
 
 
 class HeldBatches(Generic[T]):
-    """Batches on their way through the intake, in their order. Used by one thread.
+    """Batches on their way through the intake, in order. For one thread.
 
     Parameters
     ----------
     wake
-        Is called from another thread when `settled` has something to say.
+        Is called from another thread when `settled` has something to yield.
     clock
-        Seconds, from anywhere on.
+        Returns seconds, counted from any start.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HeldBatches(Generic[T]):
 
     @property
     def n_messages(self) -> int:
-        """Messages that are on their way, or wait for room."""
+        """Messages that are on their way or wait for room."""
         return sum(len(held.batch) for held in self._held)
 
     @property
@@ -62,13 +62,13 @@ class HeldBatches(Generic[T]):
         return self._is_full
 
     def offer(self, batch: ReceivedBatch, what: T) -> None:
-        """Offer a batch; `what` is what has to be acknowledged."""
+        """Offer a batch; `what` is what must be acknowledged."""
         held = _Held(batch, what)
         self._held.append(held)
         self._offer(held, is_again=False)
 
     def settled(self) -> Iterator[tuple[T, int, Outcome]]:
-        """Yield what is to be acknowledged now, with the messages of each; offer again what had no room.
+        """Yield what can be acknowledged now, with its messages; offer again what found no room.
 
         Everything that was offered before it has been yielded before it.
         """
@@ -84,7 +84,7 @@ class HeldBatches(Generic[T]):
         self._is_full = any(held.outcome is Outcome.REFUSED for held in self._held)
 
     def forget(self) -> None:
-        """Wait for what is being written, then forget all: with a new connection it comes again."""
+        """Wait for what is being written, then forget everything: a new connection sends it again."""
         self._intake.flush()
         self._held.clear()
         self._is_full = False

@@ -56,25 +56,25 @@ class HttpSettings:
     Parameters
     ----------
     token
-        Every request that brings messages must have it: ``Authorization: Bearer TOKEN``; "": none.
+        Every request with messages must have it: ``Authorization: Bearer TOKEN``; "": none.
     max_body_bytes
-        Of one request.
+        The maximum of one request.
     max_connections, max_connections_of_one
-        At one time: of all addresses, and of one.
+        The maximum number at one time, of all addresses and of one.
     max_reading_bytes
-        Of all bodies that are being read. One address has the same share of them as of the connections.
+        The maximum of all bodies that are being read. An address gets the same share as of connections.
     min_rate
-        Bytes of a body that a client has to send in a second, on the average of `slow_seconds`.
+        Bytes of a body that a client must send per second, averaged over `slow_seconds`.
     headers
-        Headers that are kept, in small letters; each becomes a column ``header.NAME``.
+        Headers that are kept, in lower case; each becomes a column ``header.NAME``.
     retry_seconds
-        What a sender is told to wait when there is no room.
+        How long a sender should wait when there is no room.
     head_seconds
-        From the connection, or from the last answer on, until the next request must begin.
+        The time from the connection, or the last answer, in which the next request must start.
     body_seconds
-        From the head on until the body must be there.
+        The time after the head in which the body must arrive.
     slow_seconds
-        From the first byte of a head on until the rest of it must be there. See also `min_rate`.
+        The time after the first byte of a head in which the rest of it must arrive. See also `min_rate`.
     certificate, private_key
         Files for TLS; "": no TLS.
     """
@@ -98,7 +98,7 @@ class HttpSettings:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """A connection; `deadline`: by the clock of the loop, when its reader raises TimeoutError."""
+    """A connection; `deadline`: when its reader raises TimeoutError, by the clock of the loop."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -114,7 +114,7 @@ class HttpReceiver:
     now_us
         The wall clock: microseconds since 1970.
     ready
-        Gets the port once requests can come.
+        Receives the port once requests can arrive.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class HttpReceiver:
             task.cancel()
         for each in listening:
             each.close()
-        for task in self._open - self._busy:  # they wait for a request that nobody will answer
+        for task in self._open - self._busy:  # they wait for a request that will not be answered
             task.cancel()
         end = asyncio.get_running_loop().time() + _STOP_SECONDS
         while self._open and asyncio.get_running_loop().time() < end:
@@ -186,7 +186,7 @@ class HttpReceiver:
             task.cancel()
 
     def _end_the_late(self) -> None:
-        """End what is read beyond its time. Timers would take a fifth of the processor time of a request."""
+        """End reads that exceed their time. Timers would take a fifth of the processor time of a request."""
         now = asyncio.get_running_loop().time()
         for connection in self._reading:
             if connection.deadline < now:
@@ -194,7 +194,7 @@ class HttpReceiver:
                 connection.reader.set_exception(TimeoutError())
 
     async def _listen(self) -> list[socket.socket]:
-        """Return the sockets at which connections come: a name may have several addresses."""
+        """Return the sockets that accept connections: a name may have several addresses."""
         host, port = self.settings.host, self.settings.port
         loop = asyncio.get_running_loop()
         opened: list[socket.socket] = []
@@ -204,7 +204,7 @@ class HttpReceiver:
                 each = socket.create_server((str(address), port), family=family, backlog=_BACKLOG)
                 each.setblocking(False)
                 opened.append(each)
-                port = each.getsockname()[1]  # the first chooses, if it is free
+                port = each.getsockname()[1]  # the first one chooses if the port is not given
         except OSError as error:
             for each in opened:
                 each.close()
@@ -237,7 +237,7 @@ class HttpReceiver:
     async def _served(
         self, connection: socket.socket, origin: str, intake: Intake, tls: ssl.SSLContext | None, refused: str
     ) -> None:
-        """Serve a connection to its end; `refused`: only say why there is no room for it."""
+        """Serve a connection to its end; with `refused`, only answer why there is no room for it."""
         self._n_refusing += bool(refused)
         found: _Connection | None = None
         try:
@@ -292,7 +292,7 @@ class HttpReceiver:
         await self._read_the_rest(client)
 
     async def _head(self, client: _Connection, intake: Intake) -> Head | None:
-        """Return the head of the next request; None: the connection has ended, or nothing comes."""
+        """Return the head of the next request; None: the connection has ended, or nothing arrives."""
         loop = asyncio.get_running_loop()
         has_begun = False
 
@@ -312,7 +312,7 @@ class HttpReceiver:
             client.deadline = math.inf
 
     async def _read_the_rest(self, client: _Connection) -> None:
-        """Read what the client still sends: if it came to a closed door, the client would lose the answer."""
+        """Read what the client still sends: if the socket closed before, the answer would be lost."""
         if client.writer.can_write_eof():
             client.writer.write_eof()
         n_bytes = 0
@@ -365,7 +365,7 @@ class HttpReceiver:
         return length
 
     async def _body(self, client: _Connection, length: int | None, held: Body, intake: Intake) -> bytes:
-        """Return the body of a request; raises RequestError. What has come counts, not what was announced."""
+        """Return the body of a request; raises RequestError. Arrived bytes count, not announced ones."""
         settings, clients = self.settings, self._clients
         if not clients.has_room(held, length or 0):
             raise RequestError(_TOO_MANY, "there is no room; send it again later")
@@ -417,7 +417,7 @@ class HttpReceiver:
                 answer.set_result(outcome)
 
         def told(outcome: Outcome) -> None:
-            with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            with suppress(RuntimeError):  # the loop has ended: nobody waits any longer
                 loop.call_soon_threadsafe(resolve, outcome)
 
         at_once = intake.offer(batch, told)
@@ -446,7 +446,7 @@ class HttpReceiver:
 
 
 def _allow_files(n: int) -> None:
-    """Let this process open so many files, if the system allows it: each connection is one."""
+    """Allow this process to open that many files, if the system permits: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -455,7 +455,7 @@ def _allow_files(n: int) -> None:
 
 
 async def _opened(connection: socket.socket, origin: str, tls: ssl.SSLContext | None) -> _Connection:
-    """Return a connection that can be read and written; raises OSError if TLS does not come about."""
+    """Return a connection that can be read and written; raises OSError if TLS cannot be established."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 
 
 def origin_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network of 64 bits, in which a host takes any number."""
+    """Return what counts as one address: for IPv6 a network of 64 bits, where a host has any address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -22,16 +22,16 @@ def origin_of(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What clients may have at one time.
+    """Limits of what clients may have at one time.
 
     Parameters
     ----------
     connections, connections_of_one
         Connections of all addresses, and of one.
     n_bytes
-        Bytes of all bodies that are being read. One address has the same share of them as of the connections.
+        Bytes of all bodies that are being read. An address gets the same share as of connections.
     body_bytes
-        Of one body. A share is never smaller.
+        Bytes of one body. A share is never smaller.
     """
 
     connections: int
@@ -47,14 +47,14 @@ class ClientLimits:
 
     @property
     def bytes_of_all(self) -> int:
-        """Bytes of all bodies: one address never has them all, unless it may have all connections."""
+        """Bytes of all bodies; one address never gets them all unless it may have all connections."""
         n_shares = max(self.connections // min(self.connections_of_one, self.connections), 1)
         return max(self.n_bytes, self.bytes_of_one * n_shares)
 
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """A body that is being read: what of it has come."""
+    """A body that is being read: how much of it has arrived."""
 
     origin: str
     n_bytes: int = 0
@@ -62,7 +62,7 @@ class Body:
 
 @dataclass(slots=True)
 class Clients:
-    """The connections that are there and the bodies that are being read. Used by one thread."""
+    """The open connections and the bodies that are being read. For one thread."""
 
     limits: ClientLimits
     _connections: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ class Clients:
     _n_bytes: int = 0
 
     def admit(self, origin: str) -> str:
-        """Take a connection, and return ""; or return why there is no room for it."""
+        """Accept a connection and return "", or return why there is no room for it."""
         if self._connections[origin] >= self.limits.connections_of_one:
             return "too many connections from this address"
         if self._n_connections >= self.limits.connections:
@@ -82,23 +82,23 @@ class Clients:
         return ""
 
     def leave(self, origin: str) -> None:
-        """Note that a connection that was taken has ended."""
+        """Note that an accepted connection has ended."""
         self._n_connections -= 1
         self._connections[origin] -= 1
         if not self._connections[origin]:
             del self._connections[origin]
 
     def begin(self, origin: str) -> Body:
-        """Return a body of which nothing has come yet; `end` must follow."""
+        """Return a body of which nothing has arrived yet; `end` must follow."""
         body = Body(origin)
         self._bodies.setdefault(origin, []).append(body)
         return body
 
     def has_room(self, body: Body, n_bytes: int) -> bool:
-        """Say whether so many bytes more of a body may come.
+        """Return whether this many more bytes of a body may arrive.
 
-        The oldest body of an address may always go on, within the limit of all. So of many that come together
-        one is read to its end.
+        The oldest body of an address may always continue, within the limit of all bodies. So one of many
+        concurrent bodies is read to its end.
         """
         if self._n_bytes + n_bytes > self.limits.bytes_of_all:
             return False
@@ -106,13 +106,13 @@ class Clients:
         return is_oldest or self._bytes[body.origin] + n_bytes <= self.limits.bytes_of_one
 
     def hold(self, body: Body, n_bytes: int) -> None:
-        """Note that so many bytes of a body have come."""
+        """Note that this many bytes of a body have arrived."""
         body.n_bytes += n_bytes
         self._bytes[body.origin] += n_bytes
         self._n_bytes += n_bytes
 
     def end(self, body: Body) -> None:
-        """Note that nobody holds the bytes of a body any more."""
+        """Note that nobody holds the bytes of a body any longer."""
         self._n_bytes -= body.n_bytes
         self._bytes[body.origin] -= body.n_bytes
         self._bodies[body.origin].remove(body)

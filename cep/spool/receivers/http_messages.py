@@ -35,7 +35,7 @@ class RequestError(Exception):
     status
         The status of the answer.
     closes
-        Whether the connection cannot go on, because nobody knows where the next request begins.
+        Whether the connection must be closed, because the start of the next request is unknown.
     """
 
     def __init__(self, status: int, reason: str, *, closes: bool = True) -> None:
@@ -47,7 +47,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The beginning of a request. Names of headers are in small letters; several of one name are joined."""
+    """The start of a request. Names of headers are in lower case; several of one name are joined."""
 
     method: str
     target: str
@@ -85,12 +85,12 @@ def head_of(data: bytes) -> Head:
 
 
 async def read_head(reader: asyncio.StreamReader, begun: Callable[[], None]) -> Head | None:
-    """Return the head of the next request, None at the end of the connection; raises RequestError.
+    """Return the head of the next request, or None at the end of the connection; raises RequestError.
 
-    `begun` is called when its first byte has come.
+    `begun` is called when its first byte has arrived.
     """
     try:
-        while (first := await reader.read(1)) in (b"\r", b"\n"):  # some clients send an empty line too many
+        while (first := await reader.read(1)) in (b"\r", b"\n"):  # some clients send an extra empty line
             pass
         if not first:
             return None
@@ -104,7 +104,7 @@ async def read_head(reader: asyncio.StreamReader, begun: Callable[[], None]) -> 
 
 
 def body_length(head: Head, most: int) -> int | None:
-    """Return the bytes of the body of a request, None: it comes in chunks; raises RequestError."""
+    """Return the length of the body of a request, or None if it comes in chunks; raises RequestError."""
     length, transfer = head.headers.get("content-length"), head.headers.get("transfer-encoding")
     if transfer is not None:
         if length is not None:
@@ -163,14 +163,14 @@ class _BodyReader:
 async def read_body(
     reader: asyncio.StreamReader, length: int | None, most: int, came: Callable[[int], None]
 ) -> bytes:
-    """Return the body of a request, `length` None: it comes in chunks; raises RequestError.
+    """Return the body of a request; `length` is None if it comes in chunks. Raises RequestError.
 
     Parameters
     ----------
     most
-        Bytes that a body has at most.
+        The maximum number of bytes of a body.
     came
-        Is called with the bytes of each piece of the body that has come. It may raise RequestError.
+        Is called with the number of bytes of each piece that has arrived. It may raise RequestError.
     """
     found = _BodyReader(reader, most, came)
     try:
@@ -183,9 +183,9 @@ async def read_body(
 
 
 def messages_of(body: bytes, content_type: str) -> list[bytes]:
-    """Return the messages in a body; raises RequestError for too many, or an array that cannot be read.
+    """Return the messages in a body; raises RequestError for too many messages or an unreadable array.
 
-    Whether a message is an event is not asked here: a pipeline makes a dead letter of one that is not.
+    Whether a message is an event is not checked here: a pipeline turns one that is not into a dead letter.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _LINES or kind.startswith("text/"):

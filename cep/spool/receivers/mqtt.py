@@ -1,7 +1,7 @@
 """Takes messages of MQTT topics: the session lasts, and a message is acknowledged when it is on disk.
 
-A message of QoS 2 is taken with QoS 1. With QoS 2 a client says that it has a message, and then holds the
-only copy of it; paho holds it in memory.
+A message of QoS 2 is taken with QoS 1. With QoS 2 a client confirms a message and then holds its only copy;
+paho holds it in memory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class MqttSettings(ServerSettings):
     Parameters
     ----------
     topics
-        Filters of topics: ``sensors/+/temperature``; ``$share/GROUP/FILTER`` shares messages among spools.
+        Topic filters: ``sensors/+/temperature``; ``$share/GROUP/FILTER`` shares messages among spools.
     client_id
         The name of the session: the broker keeps messages for it while the spool does not run.
     qos
-        0: a message that is lost on the way is lost; 1: it comes at least once.
+        0: a message may be lost on the way; 1: it arrives at least once.
     in_flight
         Messages that the broker sends before the first of them is acknowledged.
     """
@@ -51,7 +51,7 @@ class MqttSettings(ServerSettings):
 
 
 class MqttReceiver(ServerReceiver[MqttSettings]):
-    """See `Receiver`. Messages come in a thread of paho; that of `run` offers and acknowledges them."""
+    """See `Receiver`. A thread of paho receives messages; that of `run` offers and acknowledges them."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,7 +97,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
                 self._changed.wait(_POLL_SECONDS)
                 self._changed.clear()
                 self._settle(client, held, intake)
-                if not held.is_full:  # else the broker stops at `in_flight`
+                if not held.is_full:  # otherwise the broker stops at `in_flight`
                     self._offer(held)
             intake.flush()
             self._settle(client, held, intake)
@@ -110,9 +110,9 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
             raise self._error
 
     def _await_broker(self, client: Any) -> None:
-        """Wait until the broker has read the acknowledgements: it answers in order.
+        """Wait until the broker has read the acknowledgements; it answers in order.
 
-        Else the end of the connection could overtake them, and the messages would come again.
+        Otherwise the end of the connection could overtake them, and the messages would come again.
         """
         self._is_subscribed = False
         if self._error is None and client.is_connected():
@@ -124,7 +124,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
                 self._changed.clear()
 
     def _offer(self, held: HeldBatches[tuple[int, list[tuple[int, int]]]]) -> None:
-        """Offer all that has come since the last time as one batch."""
+        """Offer everything that has arrived since the last call as one batch."""
         with self._lock:
             taken, self._pending = self._pending, []
             connection = self._connection
@@ -148,7 +148,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
         for (connection, numbers), n, outcome in held.settled():
             with self._lock:
                 if connection != self._connection:
-                    continue  # the broker sends it again, perhaps under a number that means another message
+                    continue  # the broker sends it again, and its number may now mean another message
                 for number, qos in numbers:
                     if qos:
                         client.ack(number, qos)
@@ -218,7 +218,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
     def _subscribe(self, client: Any) -> None:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        # What the broker retains is sent once, not at each connection.
+        # Retained messages are sent once, not at each connection.
         options = SubscribeOptions(
             qos=self.settings.qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
         )

@@ -12,14 +12,14 @@ from cep.spool.intake import Intake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where a server is that messages are taken from, and how to get in.
+    """The address of a server that sends messages, and how to log in.
 
     Parameters
     ----------
     tls
-        Whether the connection is one of TLS.
+        Whether the connection uses TLS.
     ca_file
-        A PEM file of the authorities to trust; "": those of the system.
+        A PEM file of trusted authorities; "": those of the system.
     """
 
     host: str = "127.0.0.1"
@@ -40,14 +40,14 @@ S = TypeVar("S", bound=ServerSettings)
 
 @dataclass(eq=False)
 class ServerReceiver(Generic[S]):
-    """What all receivers have that connect to a server.
+    """What all receivers that connect to a server have in common.
 
     Parameters
     ----------
     now_us
         The wall clock: microseconds since 1970.
     say
-        Gets a sentence when the connection is lost, or works again.
+        Receives a sentence when the connection is lost or works again.
     """
 
     settings: S
@@ -55,7 +55,7 @@ class ServerReceiver(Generic[S]):
     say: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
-        """Prepare what the receiver keeps. Without this one the constructor would call no other."""
+        """Prepare what the receiver keeps. Without it, the constructor ignores a subclass's."""
 
 
 class Receiver(Protocol):
@@ -66,9 +66,9 @@ class Receiver(Protocol):
     """
 
     def check(self) -> None:
-        """Raise InputError within 10 seconds if nothing can come: no server, no such queue, no access."""
+        """Raise InputError within 10 seconds if nothing can arrive: no server, queue or access."""
         ...
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
-        """Take messages until `stopped` is set, then acknowledge what is written; raises InputError."""
+        """Take messages until `stopped` is set, then acknowledge the written ones; raises InputError."""
         ...

@@ -22,7 +22,7 @@ _NOT_FOUND, _REFUSED = 404, 403
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitSettings(ServerSettings):
-    """Which queue is read, and how.
+    """The queue that is read, and how.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RabbitSettings(ServerSettings):
 
 
 class RabbitReceiver(ServerReceiver[RabbitSettings]):
-    """See `Receiver`. All calls of pika are of the thread of `run`."""
+    """See `Receiver`. Only the thread of `run` calls pika."""
 
     def __post_init__(self) -> None:
         self._pending: list[tuple[int, bytes, Any, Any]] = []
@@ -62,7 +62,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
             except (pika.exceptions.AMQPError, OSError) as error:
                 self.say(f"the connection to {self.settings.where} is lost: {_words(error)}")
             except InputError as error:
-                if error.code != "E0955":  # the broker is there, and refuses
+                if error.code != "E0955":  # the broker answers and refuses
                     raise
             stopped.wait(_RECONNECT_SECONDS)
 
@@ -82,13 +82,13 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
                 if gone.is_set():
                     raise _no_queue(settings)
                 self._settle(channel, held, intake)
-                if self._pending and not held.is_full:  # else the broker stops at `prefetch`
+                if self._pending and not held.is_full:  # otherwise the broker stops at `prefetch`
                     self._offer(held)
             channel.basic_cancel(tag)
             intake.flush()
             self._settle(channel, held, intake)
         finally:
-            # What has come and is not acknowledged goes back to the queue with the connection.
+            # When the connection ends, messages that are not acknowledged return to the queue.
             intake.flush()
             self._pending.clear()
             _close(connection)
@@ -97,7 +97,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
         self._pending.append((method.delivery_tag, body, method, properties))
 
     def _offer(self, held: HeldBatches[int]) -> None:
-        """Offer all that has come since the last time as one batch."""
+        """Offer everything that has arrived since the last call as one batch."""
         taken, self._pending = self._pending, []
         columns: dict[str, list[str | None]] = {
             "topic": [method.routing_key for _, _, method, _ in taken],
@@ -169,7 +169,7 @@ class RabbitReceiver(ServerReceiver[RabbitSettings]):
         )
 
     def _declare(self, channel: Any) -> None:
-        """Raise InputError unless the queue is there."""
+        """Raise InputError unless the queue exists."""
         import pika.exceptions
 
         settings = self.settings
@@ -220,6 +220,6 @@ def _text(value: Any) -> str | None:
 
 
 def _words(error: BaseException) -> str:
-    """Return what an error of pika says; some say nothing but their name."""
+    """Return the message of an error of pika; some have only a name."""
     inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
     return str(inner) or type(inner).__name__

@@ -1,4 +1,4 @@
-"""Gaps in what a sender numbers: where nothing is sent again, at least it is counted."""
+"""Gaps in the numbers of a sender: what nobody sends again is at least counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sequences:
     last: dict[str, int] = field(default_factory=dict)
 
     def missing(self, sender: str, number: int) -> int:
-        """Return how many numbers lie between the last message of a sender and this one."""
+        """Return how many numbers are missing between the last message of a sender and this one."""
         before = self.last.get(sender)
         if before is None and len(self.last) >= MAX_SENDERS:
             del self.last[next(iter(self.last))]
@@ -29,12 +29,12 @@ class Sequences:
 
 
 def json_number(name: str) -> re.Pattern[bytes]:
-    """Return what finds a whole number under a name in a message of JSON; its first group is the number."""
+    """Return a pattern that finds a whole number under a name in JSON; its first group is the number."""
     return re.compile(rb'"' + re.escape(name.encode()) + rb'"\s*:\s*"?(\d{1,18})')
 
 
 def number_of(part: bytes) -> int | None:
-    """Return a number that is a part of its own: decimal digits, or 4 or 8 bytes, the highest first."""
+    """Return the number in a part of a message: decimal digits, or 4 or 8 bytes, big-endian."""
     if part.isdigit() and len(part) <= 18:
         return int(part)
     return int.from_bytes(part, "big") if len(part) in (4, 8) else None

@@ -1,4 +1,4 @@
-"""Takes datagrams. Nobody sends one again: what the system drops before it is taken is counted."""
+"""Takes datagrams. Nobody sends one again; those that the system drops before they are taken are counted."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _RXQ_OVFL = 40
 
 @dataclass(frozen=True, slots=True)
 class UdpSettings:
-    """Where datagrams come, and what is a message.
+    """Where datagrams arrive, and what a message is.
 
     Parameters
     ----------
     form
-        What becomes of a message (`FORMS`).
+        The form in which a message is stored (`FORMS`).
     has_lines
         Whether each line of a datagram is a message.
     sequence
         The name of a number in messages of JSON by which gaps are counted; "": none.
     buffer_bytes
-        What the system keeps until it is taken; it may allow less.
+        The bytes that the system may keep until they are taken; it may allow less.
     """
 
     host: str = "127.0.0.1"
@@ -62,7 +62,7 @@ class UdpReceiver:
     now_us
         The wall clock: microseconds since 1970.
     ready
-        Gets the port once datagrams can come.
+        Receives the port once datagrams can arrive.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class UdpReceiver:
         self._overflow = 0
 
     def check(self) -> None:
-        """Do nothing: `run` says at once if it cannot listen."""
+        """Do nothing: `run` reports at once if it cannot listen."""
 
     def run(self, intake: Intake, stopped: threading.Event) -> None:
         """Take datagrams until `stopped` is set."""
@@ -90,7 +90,7 @@ class UdpReceiver:
             while not stopped.is_set():
                 for _ in held.settled():
                     pass
-                if held.is_full:  # the system keeps what comes, then drops and counts it
+                if held.is_full:  # the system keeps what arrives, then drops and counts it
                     stopped.wait(_POLL_SECONDS)
                     continue
                 taken = self._take(found, intake)
@@ -106,7 +106,7 @@ class UdpReceiver:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         found = socket.socket(family, socket.SOCK_DGRAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.buffer_bytes)
-        with suppress(OSError):  # only Linux has it
+        with suppress(OSError):  # only Linux has this
             found.setsockopt(socket.SOL_SOCKET, _RXQ_OVFL, 1)
         try:
             found.bind((settings.host, settings.port))
@@ -120,7 +120,7 @@ class UdpReceiver:
         return found
 
     def _take(self, found: socket.socket, intake: Intake) -> list[tuple[bytes, str]]:
-        """Return the datagrams that are there, each with its sender; waits a little for the first one."""
+        """Return the datagrams that have arrived, each with its sender; waits briefly for the first one."""
         taken: list[tuple[bytes, str]] = []
         n_bytes = 0
         found.settimeout(_POLL_SECONDS)

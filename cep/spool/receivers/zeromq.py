@@ -1,4 +1,4 @@
-"""Takes messages of ZeroMQ, of a SUB or a PULL socket. Nobody sends one again; gaps can be counted."""
+"""Takes messages of a SUB or a PULL socket of ZeroMQ. Nobody sends one again; gaps can be counted."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ZmqSettings:
     kind
         ``sub`` or ``pull``.
     subscribe
-        Beginnings of messages that a SUB socket takes; (): all.
+        Prefixes of the messages that a SUB socket takes; (): all messages.
     sequence
         The name of a number in messages of JSON by which gaps are counted; "": none.
     sequence_part
-        Which part of a message is such a number, from 0 on; None: none.
+        The index of the part of a message that is such a number; None: no part is.
     most
-        Messages that the socket keeps until they are taken (its high-water mark).
+        The maximum number of messages that the socket keeps until they are taken (its high-water mark).
     """
 
     connect: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class ZmqReceiver:
         self._sequences = Sequences()
 
     def check(self) -> None:
-        """Raise InputError if there is no address."""
+        """Raise InputError without an address."""
         if not (self.settings.connect or self.settings.bind):
             raise InputError("E0957", "there is no address", "name one: --connect tcp://HOST:PORT, or --bind")
 
@@ -83,11 +83,11 @@ class ZmqReceiver:
             while not stopped.is_set():
                 for _ in held.settled():
                     pass
-                if held.is_full:  # the socket keeps `most`; then a PUSH waits, and a PUB drops
+                if held.is_full:  # the socket keeps `most` messages; then a PUSH waits, and a PUB drops
                     stopped.wait(_POLL_SECONDS)
                 elif found.poll(_POLL_MS):
                     self._offer(self._take(found), held, intake)
-            while (found.poll(0)) and not held.is_full:  # what has arrived is not sent again
+            while (found.poll(0)) and not held.is_full:  # nobody sends these again
                 self._offer(self._take(found), held, intake)
                 for _ in held.settled():
                     pass
@@ -103,7 +103,7 @@ class ZmqReceiver:
         found = context.socket(zmq.SUB if settings.kind == "sub" else zmq.PULL)
         found.setsockopt(zmq.RCVHWM, settings.most)
         found.setsockopt(zmq.LINGER, 0)
-        found.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)  # of each part; who sends more is disconnected
+        found.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)  # of each part; a sender of more is disconnected
         if settings.kind == "sub":
             for prefix in settings.subscribe or ("",):
                 found.subscribe(prefix)

@@ -1,13 +1,13 @@
-"""True event times of devices whose clocks are wrong, from what they sent and when it was received.
+"""True event times of devices whose clocks are wrong, from times of sending and receipt.
 
-Between the send time that a device gives a record and the time at which a server receives it lie the error
-of the device's clock and the delay of the network: ``gap = received - sent = offset + delay``. The delay is
+Between the send time that a device gives a record and the time at which a server receives it lie the error of
+the device's clock and the delay of the network: ``gap = received - sent = offset + delay``. The delay is
 never below 0, so the offset is the lower edge of the gaps over time. It is found as the lower convex hull of
-the gaps, and of it the line that passes under the middle of the time looked at. Of all lines that no gap lies
-below, it is the nearest one to the gaps (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew from
-Network Delay Measurements, INFOCOM 1999, section IV; by a convex hull: Zhang, Liu, Xia, Clock Synchronization
-Algorithms for Network Measurements, INFOCOM 2002, section III). The gap of a record that had to be sent again
-and again lies far above the edge: it changes nothing.
+the gaps; the line is the edge of the hull under the middle of the observed time. Of all lines with no gap
+below, it is the nearest to the gaps (Moon, Skelly, Towsley, Estimation and Removal of Clock Skew from Network
+Delay Measurements, INFOCOM 1999, section IV; by a convex hull: Zhang, Liu, Xia, Clock Synchronization
+Algorithms for Network Measurements, INFOCOM 2002, section III). The gap of a record that had to be sent
+repeatedly is far above the edge and changes nothing.
 
 All times are microseconds since 1970; offsets and gaps are microseconds.
 """
@@ -40,10 +40,10 @@ JUMP_RECORDS, JUMP_US = 5, 10_000_000
 MOST_MISSED = 3
 """So many records that are held up even longer may come between those with one gap."""
 
-# Columns of the clocks. Of the hull: its number of points, and of records that it has taken in. Of records
-# above the line by one gap: how many, the lowest gap, when the first came, how many others since the last of
-# them. Of the clock before it was set: after and before which time that was (BEFORE is 0: it never was), and
-# its line. Then for each point of the hull its time and its gap.
+# Columns of the clocks. The hull: its number of points, and of records that it contains. Records above the
+# line by one gap: their number, the lowest gap, when the first arrived, and how many others arrived since the
+# last of them. The clock before it was set: the times after and before which that happened (BEFORE is 0: it
+# never was), and its line. Then the time and the gap of each point of the hull.
 POINTS, LEARNED, ABOVE, LOWEST, SINCE, MISSED, AFTER, BEFORE, OLD_AT, OLD_OFFSET, OLD_DRIFT, FIRST = range(12)
 WIDTH = FIRST + 2 * MOST_POINTS
 
@@ -89,14 +89,14 @@ def _line_before(clock: I64) -> tuple[int, float, float]:
 
 @inlined
 def _start(clock: I64, received_us: int, gap_us: int) -> None:
-    """Let the clock begin with one gap."""
+    """Start the clock with one gap."""
     clock[POINTS], clock[LEARNED], clock[ABOVE] = 1, 1, 0
     clock[FIRST], clock[FIRST + 1] = received_us, gap_us
 
 
 @inlined
 def _restart(clock: I64, before_us: int, received_us: int, gap_us: int) -> None:
-    """Let the clock begin anew: it was set before `before_us`, or all records up to now had been held up."""
+    """Restart the clock: it was set before `before_us`, or all records so far had been delayed."""
     if clock[LEARNED] >= JUMP_RECORDS:
         at, offset, drift = _line(clock)
         clock[AFTER], clock[BEFORE] = clock[FIRST + 2 * (clock[POINTS] - 1)], before_us
@@ -120,7 +120,7 @@ def _forget(clock: I64, received_us: int) -> None:
 
 @inlined
 def _flattest(clock: I64, n: int) -> int:
-    """Return the place of the point between the first and the last that the hull can best do without."""
+    """Return the index of the inner point that the hull can best do without."""
     found, least = FIRST + 2, math.inf
     for place in range(FIRST + 2, FIRST + 2 * (n - 1), 2):
         begin, end = place - 2, place + 2
@@ -157,7 +157,7 @@ def _extend(clock: I64, received_us: int, gap_us: int) -> None:
 
 @inlined
 def _learn(clock: I64, received_us: int, gap_us: int) -> None:
-    """Let a clock take in the gap of one record."""
+    """Add the gap of one record to a clock."""
     since_us = max(received_us - clock[FIRST + 2 * (clock[POINTS] - 1)], 0)
     allowed_us = TOLERANCE_US + int(MOST_DRIFT * since_us)
     above_us = gap_us - _offset_at(_line(clock), received_us)
@@ -181,7 +181,7 @@ def _learn(clock: I64, received_us: int, gap_us: int) -> None:
 
 @inlined
 def _is_of_clock_before(clock: I64, sent_us: int, received_us: int) -> bool:
-    """Say whether a record was sent before the clock was set: then it cannot be of the clock as it is now."""
+    """Return whether a record was sent before the clock was set, so it says nothing about the clock now."""
     if clock[BEFORE] == 0 or received_us - clock[BEFORE] > MEMORY_US:
         return False
     now_us = _offset_at(_line(clock), received_us)
@@ -196,7 +196,7 @@ def _is_of_clock_before(clock: I64, sent_us: int, received_us: int) -> bool:
 def estimate_times(
     codes: I32, event_us: I64, sent_us: I64, received_us: I64, clocks: I64, true_us: I64
 ) -> None:
-    """Write the true time of each event; let the clocks learn from its record first.
+    """Write the true time of each event, after its record has updated the clock.
 
     Parameters
     ----------
@@ -205,9 +205,9 @@ def estimate_times(
     event_us, sent_us : (n,) int64
         When the event happened and was sent, by the clock of the device; microseconds since 1970.
     received_us : (n,) int64
-        When the server received it, microseconds since 1970; in about this order.
+        When the server received it, microseconds since 1970; approximately in this order.
     clocks : (devices, WIDTH) int64
-        What is known of each device's clock; all 0: nothing. Changed.
+        What is known about each device's clock; all 0: nothing. Changed.
     true_us : (n,) int64
         Written: microseconds since 1970, not after `received_us`.
     """

@@ -1,4 +1,4 @@
-"""Which events are of use to a rule: those that an event which completes a match follows in the window."""
+"""Which events a rule can use: those that an event follows in the window which completes a match."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cep.arrays import I32, I64
 from cep.engine.kernels.columns.order import lowest_bit
 from cep.engine.kernels.compiled import kernel
 
-# Columns of `Readers.scans`: the bits that complete a match, the length of the window, then how far the scan
-# is: the key, the time from which on an event that completes a match follows, the row looked at last.
+# Columns of `Readers.scans`: the bits that complete a match, the length of the window, then the progress of
+# the scan: the key, the time after which an event that completes a match follows, and the last scanned row.
 FINAL_MASK, SPAN_US, REACH_CODE, REACH_US, LAST_ROW = range(5)
 N_RULE_COLUMNS = 5
 
 
 class Readers(NamedTuple):
-    """The rules that look ahead, and which of them read a bit."""
+    """The rules that look ahead, and the rules that read each bit."""
 
-    scans: I64  # (rules, N_RULE_COLUMNS), see above; LAST_ROW and REACH_CODE begin as -1
-    bit_ptr: I64  # (64 * words + 1,) row pointer: where the rules that read a bit begin in `bit_rule`
+    scans: I64  # (rules, N_RULE_COLUMNS), see above; LAST_ROW and REACH_CODE start as -1
+    bit_ptr: I64  # (64 * words + 1,) row pointer: where the rules that read a bit start in `bit_rule`
     bit_rule: I32  # (readers,) numbers of rules
 
 
 class Pairs(NamedTuple):
-    """Room for pairs of a rule and an event of use to it."""
+    """Room for pairs of a rule and an event that it can use."""
 
     rule: I32  # (capacity,) numbers of rules
     row: I32  # (capacity,) rows of events
@@ -47,11 +47,11 @@ def look_ahead(
     times_us : (n,) int64
         The time of each event, microseconds.
     readers : Readers
-        The rules; their scans are moved along.
+        The rules; their scans are advanced.
     horizon_us : int
-        All events up to this time are here. An event whose window is open then is of use, too.
+        All events up to this time have arrived. An event whose window is still open then can be used, too.
     last : int
-        The row to begin with.
+        The first row.
     pairs : Pairs
         Written, the last event first.
 
@@ -91,7 +91,7 @@ def look_ahead(
 
 @kernel
 def most_in_window(codes: I32, times_us: I64, span_us: int) -> int:
-    """Return the largest number of events of one key that lie within `span_us`.
+    """Return the largest number of events of one key within `span_us`.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def reversed_by_rule(pair_rule: I32, pair_row: I32, starts: I64, rows: I64) -> N
     pair_rule, pair_row : (pairs,) int32
         From `look_ahead`.
     starts : (rules,) int64
-        Where the rows of each rule begin; moved along.
+        Where the rows of each rule start; advanced.
     rows : (pairs,) int64
         The rows; written.
     """

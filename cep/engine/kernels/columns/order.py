@@ -83,7 +83,8 @@ def rows_with(bits: I64, mask: int, rows: I64) -> int:
     -------
     The number of rows.
     """
-    # Every row is written, and the count grows only if it counts: no branch for the processor to guess wrong.
+    # Every row is written, but the count grows only for rows that count: the processor has no branch to
+    # mispredict.
     n = 0
     for row in range(bits.shape[0]):
         rows[n] = row
@@ -93,7 +94,7 @@ def rows_with(bits: I64, mask: int, rows: I64) -> int:
 
 @kernel
 def gather(values: I64, rows: I64, to: I64) -> None:
-    """Copy the values of some rows. Indexing with an array does the same in twice the time.
+    """Copy the values of some rows. Indexing with an array takes twice as long.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ def write_hexadecimal(words: U64, text: U8) -> None:
 
 @kernel
 def count_keys(codes: I32, starts: I64) -> None:
-    """Make a row pointer of how often each code comes.
+    """Build a row pointer from the number of occurrences of each code.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def group_by_key(codes: I32, order: I64, starts: I64, grouped: I64) -> None:
     order : (n,) int64
         Rows of `codes`.
     starts : (keys + 1,) int64
-        From `count_keys`; moved along.
+        From `count_keys`; advanced.
     grouped : (n,) int64
         The sorted rows; written.
     """
@@ -215,9 +216,9 @@ _TOGETHER = 128
 
 @inlined
 def _hash_words(data: U8, start: int, end: int) -> np.uint64:
-    """Return a hash of a text for tables in memory. It takes a fraction of the time of `_hash_text`.
+    """Return a hash of a text for tables in memory. It is much faster than `_hash_text`.
 
-    It may change from version to version. What is stored, and where a key belongs, is hashed by `_hash_text`.
+    It may change between versions. Stored values and the places of keys use `_hash_text`.
     """
     value = GOLDEN ^ np.uint64(end - start)
     at = start
@@ -235,7 +236,7 @@ def hash_texts(offsets: I32, data: U8, hashes: U64) -> None:
     Parameters
     ----------
     offsets : (n + 1,) int32
-        Where each text begins in `data`.
+        Where each text starts in `data`.
     data : (bytes,) uint8
         UTF-8.
     hashes : (n,) uint64
@@ -262,13 +263,13 @@ def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64
     """Number the distinct texts of an Arrow array without NULL in order of their first rows.
 
     They are found in an open-addressed hash table (linear probing: Knuth, The Art of Computer Programming 3,
-    6.4). The places of some rows are fetched together. Arrow's own numbers take twice as long where most
-    texts differ, and as long where few do.
+    6.4). The places of several rows are fetched together. Arrow's own numbering takes twice as long if most
+    texts differ, and equally long if few do.
 
     Parameters
     ----------
     offsets : (n + 1,) int32
-        Where each text begins in `data`.
+        Where each text starts in `data`.
     data : (bytes,) uint8
         UTF-8.
     codes : (n,) int32
@@ -276,7 +277,7 @@ def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64
     first_rows : (n,) int64
         The first row of each number; written.
     index : (2**k,) int64
-        -1 everywhere, at least twice as many as rows; overwritten.
+        -1 everywhere, at least twice as long as there are rows; overwritten.
     hashes : (n,) uint64
         The hash of each number; written.
 
@@ -287,7 +288,7 @@ def number_texts(offsets: I32, data: U8, codes: I32, first_rows: I64, index: I64
     n, mask = 0, index.shape[0] - 1
     for first in range(0, codes.shape[0], _TOGETHER):
         last = min(first + _TOGETHER, codes.shape[0])
-        for row in range(first, last):  # a number is never more than its row: none is written over too early
+        for row in range(first, last):  # a number never exceeds its row, so none is overwritten too early
             hashes[row] = _hash_words(data, offsets[row], offsets[row + 1])
             prefetch(index, np.int64(hashes[row]) & mask)
         for row in range(first, last):
@@ -319,13 +320,13 @@ def sort_digits(values: I64, other: I64, counts: I64, low: int, high: int) -> bo
     Parameters
     ----------
     values : (n,) int64
-        The numbers, none of them negative; overwritten.
+        The numbers, all at least 0; overwritten.
     other : (n,) int64
-        Room for as many; overwritten.
+        Room for equally many numbers; overwritten.
     counts : (values of a digit,) int64
-        Room to count in; its length, a power of two, is the size of a digit.
+        Room for counts; its length, a power of two, is the size of a digit.
     low, high : int
-        The first bit, and the bit behind the last one.
+        The first bit, and the bit after the last one.
 
     Returns
     -------
@@ -355,7 +356,7 @@ def sort_digits(values: I64, other: I64, counts: I64, low: int, high: int) -> bo
 
 @kernel
 def list_codes(ends: I64, codes: I32) -> None:
-    """Repeat each code, so that code c ends at ``ends[c]``.
+    """Repeat each code so that code c ends at ``ends[c]``.
 
     Parameters
     ----------
@@ -373,7 +374,7 @@ def list_codes(ends: I64, codes: I32) -> None:
 
 @kernel
 def mark_same(codes: I32, time_us: I64, same: U8) -> int:
-    """Mark the events that have key and time of the event before.
+    """Mark the events with the same key and time as the previous event.
 
     Parameters
     ----------
@@ -382,7 +383,7 @@ def mark_same(codes: I32, time_us: I64, same: U8) -> int:
     time_us : (n,) int64
         The time of each event, microseconds.
     same : (n,) uint8
-        1: as the event before; written.
+        1: the same as for the previous event; written.
 
     Returns
     -------
@@ -403,7 +404,7 @@ def hash_bytes(offsets: I32, data: U8, valid: U8, seeds: U64) -> None:
     Parameters
     ----------
     offsets : (n + 1,) int32
-        Where each string begins in `data`.
+        Where each string starts in `data`.
     data : (bytes,) uint8
         UTF-8.
     valid : (n,) uint8

@@ -1,8 +1,8 @@
 """Rows of 64-bit numbers to bytes and back: each column as distances from its lowest value, in units.
 
-The bytes of a column are stored plane by plane, all lowest bytes first (BYTE_STREAM_SPLIT of Parquet). So any
-width is one simple loop, and a compressor finds the planes that hardly change. Rows are read in blocks that
-stay in the cache, so the order in which the matrix keeps its cells does not matter.
+The bytes of a column are stored plane by plane, all lowest bytes first (BYTE_STREAM_SPLIT of Parquet). So one
+simple loop serves any width, and a compressor finds the planes that hardly change. Rows are read in blocks
+that stay in the cache, so the order in which the matrix keeps its cells does not matter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POWERS = np.array([10.0**digits for digits in range(MOST_DIGITS + 1)])
 
 @inlined
 def _cell(number: float, power: float) -> int:
-    """Return the bits of a decimal fraction. Of 0 they are 0."""
+    """Return the bits of a decimal fraction. For 0 they are 0."""
     return np.float64((number + 0.0) / power).view(np.int64)  # type: ignore[return-value]
 
 
@@ -66,7 +66,7 @@ def column_divisor(matrix: I64, column: int, order: I64, low: int) -> int:
     matrix : (rows, columns) int64
         The cells.
     column : int
-        Which one. It has more than one value.
+        The index of the column, which has more than one value.
     order : (n,) int64
         Rows of `matrix`.
     low : int
@@ -83,28 +83,28 @@ def column_divisor(matrix: I64, column: int, order: I64, low: int) -> int:
                 divisor, rest = rest, divisor % rest
             if divisor == _ONE:
                 break
-    # A single distance of more than 63 bits is no unit: units have a sign.
+    # A single distance of more than 63 bits cannot be a unit: units are signed.
     return int(np.int64(divisor)) if np.int64(divisor) > 0 else 1
 
 
 @kernel
 def column_digits(matrix: I64, column: int, order: I64, bounds: I64) -> int:
-    """Return how many digits behind the point the doubles of a column have at most.
+    """Return the largest number of decimals of the doubles in a column.
 
     Parameters
     ----------
     matrix : (rows, columns) int64
         The cells.
     column : int
-        Which one.
+        The index of the column.
     order : (n,) int64
         Rows of `matrix`.
     bounds : (2,) int64
-        The lowest and the highest one, without the point; written.
+        The lowest and the highest number, without the decimal point; written.
 
     Returns
     -------
-    The digits, or -1: some have more than `MOST_DIGITS`, are too large, or are no such doubles.
+    The number of decimals; -1: some doubles have more than `MOST_DIGITS`, are too large, or are not decimal.
     """
     digits, power = 0, 1.0
     low, high = _LARGEST, -_LARGEST
@@ -113,7 +113,7 @@ def column_digits(matrix: I64, column: int, order: I64, bounds: I64) -> int:
         value = np.int64(cell).view(np.float64)
         while True:
             number = np.rint(value * power)
-            # Negative zero and what is no number are not equal to any.
+            # Negative zero and NaN are not equal to any decimal number.
             if abs(number) < _LARGEST and _cell(number, power) == cell:
                 break
             digits += 1
@@ -165,7 +165,7 @@ def pack_rows(
     low : (columns,) int64
         The lowest value of each column.
     units : (columns,) int64
-        What its distances are multiples of, or less than 1: minus the digits behind the point of doubles.
+        The unit whose multiples the distances are; below 1: minus the number of decimals of doubles.
     widths : (columns,) int64
         Bytes of each distance.
     distances : (BLOCK,) uint64
@@ -196,7 +196,7 @@ def unpack_rows(
     Parameters
     ----------
     planes : (n * sum of widths,) uint8
-        What `pack_rows` wrote.
+        The bytes that `pack_rows` wrote.
     low, units : (columns,) int64
         The lowest value of each column, and its unit.
     widths : (columns,) int64
