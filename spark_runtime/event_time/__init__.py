@@ -1,1 +1,1 @@
-"""How far event time is: watermarks, partitions, what waits for it, and how that is shown."""
+"""Event time: watermarks, partitions, waiting events, and their display."""

@@ -1,4 +1,4 @@
-"""What was reached with a micro-batch: it lies in the checkpoint, and all that comes next follows from it."""
+"""The progress after a micro-batch. The checkpoint stores it, and everything that follows depends on it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from spark_runtime.event_time.waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was reached with a micro-batch.
+    """The progress after a micro-batch.
 
     Parameters
     ----------
     batch
-        Its number; -1: there was none.
+        Its number; -1 if there was none.
     reached
-        How far event time is.
+        The event time reached.
     offsets
-        By stream the offset of its source.
+        By stream, the offset of its source.
     ended
         Whether the input is complete.
     partitions
-        How far each source partition is.
+        The progress of each source partition.
     waiting
         The events that wait for the watermark.
     waits
-        None of a pipeline without `end_waits_after`.
+        None in a pipeline without `end_waits_after`.
     """
 
     batch: int
@@ -44,11 +44,11 @@ class Done:
 
     @property
     def watermark_us(self) -> int | None:
-        """The watermark reached."""
+        """The watermark that was reached."""
         return self.reached.watermark_us
 
     @property
     def is_ahead_by_clock(self) -> bool:
-        """Whether the wall clock has moved the watermark further than events show."""
+        """Whether the wall clock has moved the watermark further than events did."""
         waits = self.waits
         return waits is not None and is_after(self.watermark_us, waits.events_us)

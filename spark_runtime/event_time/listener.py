@@ -1,4 +1,4 @@
-"""Event time of a query that `detect` is in, as a listener that users attach.
+"""A listener that reports the event time of queries that contain `detect`.
 
 spark.streams.addListener(TimeListener(print))
 """
@@ -22,15 +22,15 @@ from spark_runtime.event_time.time_status import PartitionStatus, TimeStatus
 
 
 class TimeListener(StreamingQueryListener):
-    """Tells how far event time is after each micro-batch of the queries of a session.
+    """Reports the event time after each micro-batch of the queries of a session.
 
-    Spark knows one watermark for a query, and of each source how many rows it gave. So `partitions` are the
-    sources by their descriptions, without event times of their own.
+    Spark reports one watermark for a query, and the number of rows from each source. So `partitions` are the
+    sources by their descriptions, without their own event times.
 
     Parameters
     ----------
     told
-        Is called with the name of the query (or its id) and its status.
+        Called with the name of the query (or its id) and its status.
     clock
         The wall clock, in seconds.
     """
@@ -47,7 +47,7 @@ class TimeListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing: the next progress says how long nothing has come."""
+        """Do nothing: the next progress shows how long no rows have arrived."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Forget the query."""
@@ -56,7 +56,7 @@ class TimeListener(StreamingQueryListener):
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] != query}
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Tell the status."""
+        """Report the status."""
         progress, now = event.progress, self.clock()
         query = str(progress.id)
         watermark_us = watermark_of(dict(progress.eventTime))
@@ -75,9 +75,9 @@ class TimeListener(StreamingQueryListener):
 
 
 def watermark_of(event_time: dict[str, str]) -> int | None:
-    """Return the watermark in Spark's progress, microseconds since 1970; None: there is none yet."""
+    """Return the watermark in Spark's progress, microseconds since 1970; None if there is none yet."""
     text = event_time.get("watermark")
     if text is None:
         return None
     us = round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1e6)
-    return us or None  # Spark begins with 1970
+    return us or None  # Spark's watermark starts at 1970

@@ -1,7 +1,7 @@
-"""Source partitions: input whose events come in about the order of their times.
+"""Source partitions: input whose events arrive in about the order of their times.
 
-A partition is all of a source, one of its files, or the events that have one value of a column, such as
-those of one device or gateway. Each has a watermark of its own (`watermarks`).
+A partition is a whole source, one of its files, or the events with one value of a column, such as those of
+one device or gateway. Each partition has its own watermark (`watermarks`).
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -24,26 +24,26 @@ from cep.formats.path_names import PathPattern
 from cep.schema.stream import Stream
 
 PER_SOURCE, PER_FILE = "source", "file"
-"""What has a watermark of its own: all of a source, or each of its files; else the name of a column."""
+"""What has its own watermark: a whole source, or each of its files; otherwise the name of a column."""
 
 MAX_PARTITIONS = 10_000
-"""Partitions of one pipeline. They lie in the checkpoint and are looked at before each micro-batch."""
+"""Most partitions of a pipeline. The checkpoint stores them, and each micro-batch examines them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """How far one partition is.
+    """The progress of one partition.
 
     Parameters
     ----------
     stream
-        The stream whose source it is a part of.
+        The stream to whose source it belongs.
     latest_us
-        The latest event time that was read of it, microseconds since 1970; None: no event was read yet.
+        Its latest event time that was read, microseconds since 1970; None: no event was read yet.
     place
-        Where that event stands in the input.
+        The place of that event in the input.
     seen_s
-        The wall clock when it last gave events, or was first known; seconds since 1970.
+        The wall clock when its last events arrived, or when it became known; seconds since 1970.
     """
 
     stream: str
@@ -58,19 +58,19 @@ Partitions = Mapping[str, Partition]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What is known of a partition and not read.
+    """The known but unread input of a partition.
 
-    `first_us`: the event time at which it begins, as far as its first events tell; None: it cannot be told.
+    `first_us`: the event time at which it starts, judging by its first events; None: unknown.
     """
 
     first_us: int | None
 
 
 class TimeSpan(NamedTuple):
-    """Event times of some input, microseconds since 1970; None: it cannot be told cheaply.
+    """Event times of some input, microseconds since 1970; None: they cannot be found out cheaply.
 
     `first_us` is the earliest of the first events. `last_us` is the earliest of the last events: a lower
-    bound of the latest event time that a few clocks ahead of the others do not move.
+    bound of the latest event time, which a few fast clocks do not affect.
     """
 
     first_us: int | None
@@ -81,7 +81,7 @@ NO_SPAN = TimeSpan(None, None)
 
 
 def check_watermark_per(watermark_per: str, stream: Stream) -> None:
-    """Raise InputError unless partitions of `stream` can be told by `watermark_per`."""
+    """Raise InputError unless `watermark_per` can distinguish partitions of `stream`."""
     if watermark_per in (PER_SOURCE, PER_FILE) or stream.field(watermark_per) is not None:
         return
     columns = ", ".join(field.name for field in stream.fields)
@@ -93,7 +93,7 @@ def check_watermark_per(watermark_per: str, stream: Stream) -> None:
 
 
 def partition_of_file(path: str, watermark_per: str, pattern: PathPattern | None) -> str | None:
-    """Return the partition that all events of a file are in, "": the only one; None: events tell theirs."""
+    """Return the partition of all events of a file; "" if there is only one; None if it differs by event."""
     if watermark_per == PER_SOURCE:
         return ""
     if watermark_per == PER_FILE:
@@ -104,7 +104,7 @@ def partition_of_file(path: str, watermark_per: str, pattern: PathPattern | None
 
 
 def latest_by_value(chunk: Chunk, stream: Stream, column: str) -> Highest:
-    """Return by value of `column` the latest event time in a chunk, and its file."""
+    """Return, by value of `column`, the latest event time in a chunk, and its file."""
     events = chunk.events
     if events.num_rows == 0:
         return {}
@@ -118,14 +118,14 @@ def latest_by_value(chunk: Chunk, stream: Stream, column: str) -> Highest:
 
 
 def stream_of(partition: str) -> str:
-    """Return the stream of a partition, by its name."""
+    """Return the stream of the partition with this name."""
     return partition.partition("[")[0]
 
 
 def after(partitions: Partitions, latest: Highest, now_s: float) -> Partitions:
-    """Return `partitions` after events were read; `latest` has the latest of them by partition.
+    """Return `partitions` after events were read; `latest` contains their latest times by partition.
 
-    A source of which no partition was known stood for all of them.
+    A source without known partitions represented all of them.
     """
     found = dict(partitions)
     for name, (us, place) in latest.items():

@@ -1,4 +1,4 @@
-"""Pauses: while too many events wait for a slow partition, that partition alone is read."""
+"""Pauses: while too many events wait for a slow partition, only that partition is read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from spark_runtime.event_time.watermarks import WaitingLimit
 
 
 class Pauses:
-    """Which sources and partitions of a run are paused.
+    """The paused sources and partitions of a run.
 
     Parameters
     ----------
     kinds
         The streams of the run.
     limit
-        How many events may wait, and what happens beyond.
+        How many events may wait, and what happens if more do.
     n_tasks
-        Tasks that run side by side.
+        Number of tasks that run in parallel.
     """
 
     def __init__(self, kinds: StreamKinds, limit: WaitingLimit, n_tasks: int) -> None:
@@ -30,19 +30,19 @@ class Pauses:
         self.n_tasks = n_tasks
         self.only = ""
         """The partition that alone is read; "": none, all are."""
-        self._until_s: dict[str, float] = {}  # by partition, until when nothing of it was read on purpose
+        self._until_s: dict[str, float] = {}  # by partition, the end of its last pause
 
     def is_needed(self, waiting: Waiting) -> bool:
-        """Return whether so much waits that others than the slowest partition have to be paused."""
+        """Return whether so many events wait that all partitions but the slowest must pause."""
         return not self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks)
 
     def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:
-        """Read the partition `only` alone, for one micro-batch; "": read all.
+        """Read only the partition `only` for one micro-batch; "": read all.
 
         Raises
         ------
         InputError
-            Its events come together with others, so that even more would wait.
+            Its events arrive mixed with others, so that even more would wait.
         """
         self.only = only
         if not only:
@@ -50,14 +50,14 @@ class Pauses:
         stream = stream_of(only)
         if only != stream and stream in self.kinds.mixed:
             limit = self.limit
-            # Another source that is paused may be enough: so twice as much may wait.
+            # Pausing the other sources may suffice, so twice as many events may wait.
             twice = replace(limit, events=2 * limit.events, n_bytes=limit.n_bytes and 2 * limit.n_bytes)
             if len(self.kinds.all) == 1 or waiting.is_too_much(twice, self.n_tasks):
                 raise cannot_pause(only, waiting.total)
         self._until_s |= {name: now_s for name in partitions if self.is_paused(stream_of(name), name)}
 
     def is_paused(self, stream: str, partition: str | None = None) -> bool:
-        """Return whether nothing is read of a stream, or of one of its partitions."""
+        """Return whether a stream, or one of its partitions, is paused."""
         if not self.only or stream not in self.kinds.ours:
             return False
         if stream != stream_of(self.only):
@@ -66,7 +66,7 @@ class Pauses:
         return partition is not None and is_apart and self.only not in (stream, partition)
 
     def not_silent(self, partitions: Partitions) -> dict[str, Partition]:
-        """Return `partitions`; the silence of one that was paused begins when the pause ended."""
+        """Return `partitions`; the silence of a paused one starts at the end of its pause."""
         known = dict(partitions)
         for name, until_s in self._until_s.items():
             if name in known and until_s > known[name].seen_s:

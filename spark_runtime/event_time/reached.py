@@ -1,4 +1,4 @@
-"""How far event time has got when a micro-batch starts: the same in all of its tasks.
+"""The event time reached when a micro-batch starts, which is the same in all of its tasks.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -19,19 +19,18 @@ from cep.schema.stream import Stream
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What the micro-batches before have reached.
+    """The event time that the earlier micro-batches have reached.
 
     Parameters
     ----------
     watermark_us
-        An event at or before it is late; None: there has been no event yet, or the input is complete.
+        An event at or before it is late; None: no event has arrived yet, or the input is complete.
     latest
         By partition (`cep.formats.intake.partition_name`), the latest event time and its place in the input.
     is_live
-        Whether the stream waits for what comes, so that a wall clock can judge it.
+        Whether the stream waits for new input, so that the wall clock applies to it.
     clocks
-        By partition, what is known of the clocks of devices (`DeviceClocks.to_text`), where a stream declares
-        them.
+        By partition, the state of the device clocks (`DeviceClocks.to_text`), if the stream declares them.
     """
 
     watermark_us: int | None = None
@@ -45,12 +44,12 @@ class Reached:
 
     @classmethod
     def of_json(cls, text: str) -> Reached:
-        """Return what `to_json` wrote."""
+        """Return the object that `to_json` wrote."""
         watermark_us, latest, is_live, clocks = json.loads(text)
         return cls(watermark_us, highest_of_json(latest), is_live, clocks)
 
     def guard(self, stream: Stream, partition: str = "") -> AheadGuard:
-        """Return what refuses events of a partition that are too far ahead of the others in it."""
+        """Return the check that refuses events of a partition that are too far ahead of its other events."""
         now_us = int(time.time() * 1e6) if self.is_live else None
         name = partition_name(stream, partition)
         latest_us, _ = self.latest.get(name, (None, ""))
@@ -63,9 +62,9 @@ class Reached:
     def after(
         self, latest: Highest, watermark_us: int | None, clocks: Mapping[str, str] | None = None
     ) -> Reached:
-        """Return what is reached with a micro-batch whose latest events are `latest`.
+        """Return the event time reached after a micro-batch whose latest events are `latest`.
 
-        `clocks` takes the place of what was known of the same partitions. The watermark goes forward only.
+        `clocks` replaces the state of the same partitions. The watermark only advances.
         """
         highest = dict(self.latest)
         for name, seen in latest.items():
@@ -75,7 +74,7 @@ class Reached:
 
 
 def latest_time(*times_us: int | None) -> int | None:
-    """Return the latest of some times; None: none is known."""
+    """Return the latest of some times; None if none is known."""
     return max((us for us in times_us if us is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""How the sources of a run are read, and what is left of their input: what decisions are made of."""
+"""How the sources of a run are read, and their remaining input: the basis of decisions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from spark_runtime.event_time.partitions import Partitions, Unread
 
 @dataclass(frozen=True, slots=True)
 class StreamKinds:
-    """The streams of a run, by how their sources are read.
+    """The streams of a run, by the way in which their sources are read.
 
     Parameters
     ----------
     ours
-        We read their sources.
+        Streams whose sources we read.
     by_spark
-        Only Spark reads their sources. Nobody knows here whether they have something.
+        Streams whose sources only Spark can read. Only Spark knows whether they have input.
     mixed
-        Of ours: their partitions come together, and only the events tell them apart.
+        Those of `ours` whose partitions arrive mixed; only the events tell them apart.
     selective
-        Of ours: the input of one partition can be planned alone.
+        Those of `ours` for which the input of one partition can be planned alone.
     timed
-        Of ours: event times of the input are known before it is read.
+        Those of `ours` for which event times of the input are known before it is read.
     """
 
     ours: tuple[str, ...]
@@ -40,16 +40,16 @@ class StreamKinds:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of the input after some offsets.
+    """The input that remains after some offsets.
 
     Parameters
     ----------
     unread
-        By partition what is known of it and not read.
+        By partition, its known but unread input.
     ended
-        Partitions that get nothing more and are read to their end.
+        Partitions that get no further input and are read to their end.
     completes
-        None, or of a run at whose end the input is complete: the streams that have nothing more.
+        In a run at whose end the input is complete: the streams without further input. Otherwise None.
     """
 
     unread: Mapping[str, Unread]
@@ -57,7 +57,7 @@ class Remaining:
     completes: frozenset[str] | None
 
     def complete(self, partitions: Partitions, timed: frozenset[str]) -> Iterator[str]:
-        """Yield the partitions that hold nothing back: they, or all of the input, are complete.
+        """Yield the partitions that hold nothing back, because they or the whole input are complete.
 
         `timed` is that of `StreamKinds`.
         """

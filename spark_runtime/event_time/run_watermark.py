@@ -1,7 +1,7 @@
-"""The watermark of a run: where it is, who holds it back, and where it is for the next micro-batch.
+"""The watermark of a run: its value, what holds it back, and its value for the next micro-batch.
 
-It follows from what was reached (`Done`), from what is left of the input (`Remaining`) and from the wall
-clock. The state here is what a run knows besides that.
+It follows from the progress (`Done`), from the remaining input (`Remaining`) and from the wall clock. The
+state here is what a run knows in addition to these.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class RunWatermark:
     Parameters
     ----------
     rule
-        How it follows from the source partitions.
+        How the watermark follows from the source partitions.
     pauses
-        Which of them are paused.
+        Which partitions are paused.
     done
-        What was reached before the run.
+        The progress before the run.
     start_us
         A time before all event times, microseconds since 1970.
     clock
@@ -60,16 +60,16 @@ class RunWatermark:
         self._start_us = start_us - rule.lateness_us - 1
 
     def has_several(self, done: Done) -> bool:
-        """Return whether several partitions decide about the watermark, or may once there are events."""
+        """Return whether several partitions determine the watermark, or may do so once events arrive."""
         if self.rule.follows is Follows.FASTEST:
             return False
         whole = self.kinds.all
         return len(whole) > 1 or any(name not in whole for name in done.partitions) or bool(self.kinds.mixed)
 
     def partitions(self, done: Done) -> Partitions:
-        """Return the partitions that are known; a source of which nothing is known is one.
+        """Return the known partitions; a source about which nothing is known counts as one.
 
-        A partition that is paused is not silent, so its silence begins when the pause ends.
+        A paused partition is not silent, so its silence starts when the pause ends.
         """
         known = self.pauses.not_silent(done.partitions)
         named = {partition.stream for partition in known.values()}
@@ -79,14 +79,14 @@ class RunWatermark:
         return known
 
     def now(self, done: Done, remaining: Remaining, spans: Highest | None = None) -> Held:
-        """Return the watermark as it is now; `spans`: after events of these times."""
+        """Return the current watermark; with `spans`, that after events of these times."""
         partitions = after(self.partitions(done), spans or {}, self.clock())
         without = {*done.waiting.given_up, *remaining.complete(partitions, self.kinds.timed)}
-        # Whoever has given nothing since the last look may have something now.
+        # A partition without input at the last check may have some now.
         return self.rule.watermark(partitions, remaining.unread, self.looked_s, without)
 
     def look(self, done: Done, remaining: Callable[[], Remaining], *, may_pause: bool) -> None:
-        """Decide whether one partition alone is read, right before the sources are checked for new input.
+        """Decide, right before the sources are checked for new input, whether only one partition is read.
 
         Raises
         ------
@@ -112,13 +112,13 @@ class RunWatermark:
         Parameters
         ----------
         before, after_it
-            What is left before the micro-batch, and after it.
+            The remaining input before the micro-batch, and after it.
         spans
             By partition, the event times that it reads.
         clock_us
-            The watermark that the wall clock shows (`Waits.clock_us`).
+            The watermark by the wall clock (`Waits.clock_us`).
         """
-        # Nothing that is read now is late because its partition was taken for silent until now.
+        # No event is late merely because its partition was considered silent until now.
         now_us = self.now(done, before).watermark_us
         before_us = latest_time(done.watermark_us, now_us)
         self.held = self.now(done, after_it, spans)
@@ -129,9 +129,9 @@ class RunWatermark:
         return Bounds(before_us, cap_us, clock_us if is_after(clock_us, cap_us) else None)
 
     def by_clock(self, done: Done, remaining: Callable[[], Remaining]) -> int | None:
-        """Return where the wall clock moves the watermark to; None: it moves it nowhere.
+        """Return the watermark to which the wall clock moves it; None if it does not.
 
-        It does if something waits, and nothing is there to be read.
+        It does if something waits and there is no input to read.
         """
         if done.waits is None or not done.waits.deadlines:
             return None
@@ -141,7 +141,7 @@ class RunWatermark:
         return None if self.pauses.only or remaining().unread else us
 
     def given_up(self, done: Done, remaining: Remaining) -> Waiting:
-        """Return what waits, without the slowest partitions, if too many events wait and that may be."""
+        """Return what waits; give the slowest partitions up if too many events wait and that is allowed."""
         waiting, partitions = done.waiting, self.partitions(done)
         reached_us = done.watermark_us
         if reached_us is not None and waiting.given_up:
@@ -161,10 +161,10 @@ class RunWatermark:
         return waiting
 
     def reach(self, done: Done, remaining: Remaining) -> Held:
-        """Return, and note, the watermark after a micro-batch; `done` has all of it but the watermark."""
+        """Return and record the watermark after a micro-batch; `done` is its other progress."""
         self.held = self.now(done, remaining)
         return self.held
 
     def note_moved(self) -> None:
-        """Note that the watermark has moved now."""
+        """Record that the watermark has moved now."""
         self.moved_s = self.clock()

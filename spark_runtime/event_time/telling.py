@@ -1,4 +1,4 @@
-"""How far a run is in event time, as it is shown: `TimeStatus` of what the run knows."""
+"""Makes the `TimeStatus` of a run, which is shown to users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_runtime.event_time.time_status import (
 def status_of(
     run: RunWatermark, done: Done, reporting: Reporting, unread: Mapping[str, Unread]
 ) -> TimeStatus:
-    """Return how far event time is, with all partitions."""
+    """Return the status of event time, with all partitions."""
     known = run.partitions(done)
     latest = {name: part.latest_us for name, part in known.items()}
     parts = furthest_behind_first(latest, _statuses(run, done, known, known, unread))
@@ -29,12 +29,12 @@ def status_of(
 
 
 def held_line(run: RunWatermark, done: Done, reporting: Reporting) -> str:
-    """Return who holds the watermark back, for the line of progress."""
+    """Return what holds the watermark back, for the line of progress."""
     return _status(run, done, reporting, (), done.waiting.given_up).line()
 
 
 def furthest_behind(run: RunWatermark, done: Done, unread: Mapping[str, Unread]) -> Iterator[str]:
-    """Yield how far the first partitions of `status_of` are; of ten thousand only these are examined."""
+    """Yield the status of the first partitions of `status_of`, without examining thousands of others."""
     known = run.partitions(done)
     if len(known) < 2:
         return

@@ -1,4 +1,4 @@
-"""How far event time is in a run: each source partition, who holds the watermark back, what waits for it."""
+"""The event time of a run: each source partition, what holds the watermark back, what waits for it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 from cep.output.summary import long_duration
 
 MOST_SHOWN = 5
-"""Partitions that the summary names, those that are furthest behind first."""
+"""Number of partitions that the summary names, starting with those that lag most."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One source partition.
+    """The status of one source partition.
 
     Parameters
     ----------
     name
         The stream, or ``stream[value]``.
     latest_us
-        Its latest event time, microseconds since 1970; None: it has given no event.
+        Its latest event time, microseconds since 1970; None: no event has arrived.
     behind_us
-        How far that is behind the fastest partition.
+        How far it lags behind the fastest partition, in microseconds.
     silent_s
-        Seconds of the wall clock since it last gave an event.
+        Seconds of the wall clock since its last event arrived.
     is_idle
-        Whether it is taken for silent and holds nothing back.
+        Whether it is considered silent and holds nothing back.
     has_unread
-        Whether there is more of it that is known and not read.
+        Whether it has input that is known but not read.
     is_paused
-        Whether nothing is read of it until others have caught up.
+        Whether it is not read until others have caught up.
     is_given_up
         Whether it holds nothing back until it has caught up, because too many events waited for it.
     """
@@ -47,18 +47,18 @@ class PartitionStatus:
     is_given_up: bool = False
 
     def line(self) -> str:
-        """Return how far it is, in one line."""
+        """Return the status in one line."""
         return f"{self.name}: {'; '.join(_about(self))}"
 
 
 @dataclass(frozen=True, slots=True)
 class ByClock:
-    """What the wall clock does to the watermark of a pipeline with `end_waits_after`.
+    """The effect of the wall clock on the watermark of a pipeline with `end_waits_after`.
 
     Parameters
     ----------
     is_ahead
-        Whether it has moved the watermark further than events show.
+        Whether it has moved the watermark further than events did.
     n_steps
         How often it has moved it in this run.
     """
@@ -69,26 +69,26 @@ class ByClock:
 
 @dataclass(frozen=True, slots=True)
 class TimeStatus:
-    """Event time of a run.
+    """The status of event time in a run.
 
     Parameters
     ----------
     watermark_us
-        Microseconds since 1970; None: it cannot be told yet.
+        Microseconds since 1970; None: not known yet.
     holder
-        The partition that holds it back; "": it follows the only one, or the fastest.
+        The partition that holds it back; "" if it follows the only one, or the fastest.
     held_s
         Seconds of the wall clock since the watermark last moved.
     waiting
         Prepared events that wait in the state for the watermark.
     partitions
-        All that are known, those furthest behind first.
+        All known partitions, those that lag most first.
     given_up
-        Partitions that the watermark went on without, because too many events waited for them.
+        Partitions without which the watermark advanced, because too many events waited for them.
     is_paused
-        Whether nothing is read but of the partition that holds the watermark back.
+        Whether only the partition that holds the watermark back is read.
     by_clock
-        What the wall clock does to the watermark; None: nothing, whatever comes.
+        The effect of the wall clock; None in a pipeline without `end_waits_after`.
     """
 
     watermark_us: int | None
@@ -101,7 +101,7 @@ class TimeStatus:
     by_clock: ByClock | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON, times as ISO 8601."""
+        """Return the status as JSON values, with times as ISO 8601."""
         return {
             "watermark": _time(self.watermark_us),
             "held_by": self.holder or None,
@@ -121,7 +121,7 @@ class TimeStatus:
         }
 
     def line(self) -> str:
-        """Return the state of event time in one line; "": there is nothing to say."""
+        """Return the status in one line; "" if there is nothing to report."""
         time = _time(self.watermark_us) or "not known yet"
         if self.by_clock is not None and self.by_clock.is_ahead:
             return f"watermark {time}, moved by the wall clock: no source gives events"
@@ -139,13 +139,13 @@ class TimeStatus:
         return ", ".join(parts)
 
     def _given_up_names(self) -> str:
-        """Return the partitions that were given up, as many as the summary shows."""
+        """Return the partitions that were given up, up to the number that the summary shows."""
         more = len(self.given_up) - MOST_SHOWN
         names = ", ".join(self.given_up[:MOST_SHOWN])
         return f"{names} and {more:,} more" if more > 0 else names
 
     def summary_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what the summary says where several partitions or the wall clock decide: a word, a text."""
+        """Yield the summary's lines (a word, a text) if several partitions or the wall clock decide."""
         if self.given_up:
             yield "given up", f"{self._given_up_names()}: too many events waited"
         n_steps = 0 if self.by_clock is None else self.by_clock.n_steps
@@ -193,7 +193,7 @@ def _time(us: int | None) -> str | None:
 def furthest_behind_first(
     latest_us: Mapping[str, int | None], parts: Mapping[str, PartitionStatus]
 ) -> tuple[PartitionStatus, ...]:
-    """Return `parts` in the order of `latest_us`, those without an event first."""
+    """Return `parts` in the order of `latest_us`, starting with those without an event."""
     known = [us for us in latest_us.values() if us is not None]
     lowest = min(known, default=0) - 1
     return tuple(sorted(parts.values(), key=lambda part: (latest_us[part.name] or lowest, part.name)))

@@ -1,4 +1,4 @@
-"""What a streaming DataFrame does before `detect` sees it: watermarks, and state that Spark adds none to."""
+"""Checks what a streaming DataFrame contains before `detect`: watermarks, and operators with state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cep.errors import InputError
 from cep.schema.time_literals import print_duration
 
 _DELAY_MS = "spark.watermarkDelayMs"
-"""Where Spark notes the delay, in the metadata of the column whose watermark it is."""
+"""The key of the delay in the metadata of a column with a watermark."""
 
 _WATERMARKS = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
 
@@ -22,20 +22,20 @@ _STATE = {
 }
 """Node of a plan -> what its user wrote.
 
-`detect` is an `applyInPandasWithState`, and Spark runs none behind these.
+`detect` is an `applyInPandasWithState`, which Spark does not allow after these.
 """
 
 
 def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str, str]) -> int | None:
-    """Return the delay of the watermark that all streams have already, or None if none has one.
+    """Return the delay of the watermark that all streams already have, or None if none has one.
 
     `event_times` names each stream's event time.
 
     Raises
     ------
     InputError
-        Spark cannot run `detect` behind what the streams have passed: watermarks that differ or are of other
-        columns, an operator with state; or there are streams and batches together.
+        Spark cannot run `detect` after the operators of the streams: watermarks that differ or are on other
+        columns, or an operator with state; or streams and batches are mixed.
     """
     _require_one_kind(events)
     delays = {name: _delay_ms(name, frame, event_times[name]) for name, frame in events.items()}
@@ -53,7 +53,7 @@ def watermark_delay_ms(events: Mapping[str, DataFrame], event_times: Mapping[str
 
 
 def _require_one_kind(events: Mapping[str, DataFrame]) -> None:
-    """Refuse streaming and other DataFrames together: Spark has no union of them."""
+    """Refuse a mix of streaming and other DataFrames, for which Spark has no union."""
     streams = [name for name, frame in events.items() if frame.isStreaming]
     batches = [name for name in events if name not in streams]
     if streams and batches:
@@ -76,7 +76,7 @@ def _delay_ms(name: str, frame: DataFrame, column: str) -> int | None:
             "write its result to a table or a topic, and read this as a stream in a second query; "
             "a batch needs no detour",
         )
-    if column not in frame.columns:  # refused elsewhere
+    if column not in frame.columns:  # reported elsewhere
         return None
     delay = frame.schema[column].metadata.get(_DELAY_MS)
     if delay is not None:
@@ -91,7 +91,7 @@ def _delay_ms(name: str, frame: DataFrame, column: str) -> int | None:
 
 
 def require_delay(delay_ms: int, lateness_us: int) -> None:
-    """Refuse a watermark that stays behind by something else than the lateness that rules count with."""
+    """Refuse a watermark whose delay differs from the lateness of the rules."""
     if delay_ms != -(-lateness_us // 1000):
         given, declared = print_duration(delay_ms * 1000), print_duration(lateness_us)
         raise InputError(
@@ -102,7 +102,7 @@ def require_delay(delay_ms: int, lateness_us: int) -> None:
 
 
 def _streaming_nodes(frame: DataFrame) -> set[str]:
-    """Return the names of the nodes of a streaming DataFrame's plan; none where Spark Connect hides it."""
+    """Return the names of the nodes in a streaming DataFrame's plan; none if Spark Connect hides it."""
     plan = getattr(frame, "_jdf", None)
     names: set[str] = set()
     waiting: list[Any] = [] if plan is None else [plan.queryExecution().analyzed()]

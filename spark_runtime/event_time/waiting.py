@@ -1,7 +1,7 @@
-"""The events that wait for a slow source partition, and whom a pipeline has given up because of them.
+"""The events that wait for slow source partitions, and the partitions that were given up because of them.
 
-It lies in the checkpoint. A run that is started again knows at once that too many wait. Else each new start
-would let one more micro-batch of the fast sources wait.
+The checkpoint stores them, so a restarted run knows at once that too many wait. Otherwise each start would
+add another micro-batch of the fast sources to the waiting events.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from spark_runtime.event_time.watermarks import Held, WaitingLimit
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits after a micro-batch.
+    """The waiting events after a micro-batch.
 
     Parameters
     ----------
     by_group
-        By key group, the prepared events in its state that wait for the watermark.
+        By key group, the number of prepared events in its state that wait for the watermark.
     bytes_of_group
-        Their bytes in memory.
+        By key group, the bytes of these events in memory.
     given_up
         Source partitions that hold nothing back until they have caught up, because too many events waited.
     n_next
@@ -39,36 +39,36 @@ class Waiting:
 
     @property
     def total(self) -> int:
-        """Events that wait."""
+        """Number of events that wait."""
         return sum(self.by_group.values())
 
     def after(self, counts: Counts) -> Waiting:
-        """Return what waits after a micro-batch, which did not call all key groups."""
+        """Return what waits after a micro-batch, which need not have called all key groups."""
         by_group = self.by_group | counts.waiting
         return replace(self, by_group=by_group, bytes_of_group=self.bytes_of_group | counts.waiting_bytes)
 
     def is_too_much(self, limit: WaitingLimit, n_tasks: int) -> bool:
-        """Return whether more waits than `limit` says; `n_tasks` key groups are in memory at a time."""
+        """Return whether too many events wait for `limit`; `n_tasks` key groups are in memory at a time."""
         if self.total > limit.events:
             return True
         in_memory = sum(nlargest(n_tasks, self.bytes_of_group.values()))
         return limit.n_bytes is not None and in_memory > limit.n_bytes
 
     def without(self, caught_up: Collection[str]) -> Waiting:
-        """Return it after given up partitions have caught up, so that they count again."""
+        """Return what waits after partitions that were given up have caught up and count again."""
         return replace(self, given_up=tuple(name for name in self.given_up if name not in caught_up))
 
     def giving_up(self, held: Callable[[Collection[str]], Held]) -> Waiting:
-        """Return it after the slowest partitions are given up, because too many events wait.
+        """Return what waits after the slowest partitions are given up, because too many events wait.
 
-        How many events wait without a partition is known after the next micro-batch only. So one is given up,
-        then two, then four. Nobody who is a little behind is given up for somebody who is far behind, and 14
-        micro-batches are enough for 10,000 partitions.
+        The effect of giving up a partition is known only after the next micro-batch. So one is given up, then
+        two, then four. No partition that lags a little is given up because of one that lags far, and 14
+        micro-batches suffice for 10,000 partitions.
 
         Parameters
         ----------
         held
-            The watermark without some partitions, and who holds it.
+            The watermark without some partitions, and what holds it.
         """
         given_up = list(self.given_up)
         for _ in range(self.n_next):
@@ -79,18 +79,18 @@ class Waiting:
         return replace(self, given_up=tuple(given_up), n_next=2 * self.n_next)
 
     def to_json(self) -> list[Any]:
-        """Return it as values of JSON."""
+        """Return the object as JSON values."""
         return [dict(self.by_group), dict(self.bytes_of_group), list(self.given_up), self.n_next]
 
     @classmethod
     def of_json(cls, found: list[Any]) -> Waiting:
-        """Return what `to_json` gave."""
+        """Return the object that `to_json` wrote."""
         by_group, bytes_of_group, given_up, n_next = found
         return cls(by_group, bytes_of_group, tuple(given_up), n_next)
 
 
 def cannot_end(holder: str, waiting: int) -> InputError:
-    """Return the error of a run over the present input that has read nothing, because of a pause."""
+    """Return the error for a run over the present input that has read nothing because of a pause."""
     return InputError(
         "E0847",
         f"too many events wait for {holder}, {waiting:,}: the other sources are paused, and {holder} has "
@@ -101,7 +101,7 @@ def cannot_end(holder: str, waiting: int) -> InputError:
 
 
 def cannot_pause(holder: str, waiting: int) -> InputError:
-    """Return the error of a pipeline in which too many events wait and a pause would not help."""
+    """Return the error for a pipeline in which too many events wait and a pause would not help."""
     return InputError(
         "E0847",
         f"too many events wait for {holder}, {waiting:,}, and no source can be paused: the events of its "

@@ -1,13 +1,12 @@
 """One watermark for each partition of a source; that of the pipeline is the smallest.
 
-A *source partition* is input whose events come in about the order of their times: a source as a whole, each
-of its files, or the events with one value of a column. A partition that falls behind holds the watermark
-back, so that none of its events is late because another partition is ahead (Akidau et al., The Dataflow
-Model, VLDB 2015, section 2.3; per partition as in Flink's and Kafka's consumers). What is known and not yet
-read holds it back too: a folder of many files is caught up without a loss, in whatever order the files are
-read.
+A *source partition* is input whose events arrive in about the order of their times: a whole source, each of
+its files, or the events with one value of a column. A partition that falls behind holds the watermark back,
+so none of its events is late because another partition is ahead (Akidau et al., The Dataflow Model, VLDB
+2015, section 2.3; per partition as in Flink's and Kafka's consumers). Input that is known but not yet read
+holds it back, too: a backlog of many files is read without loss, in any order.
 
-All of this is decided on the driver, between two micro-batches.
+The driver decides all of this, between two micro-batches.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MS = 1000
 
 
 class Follows(StrEnum):
-    """Which partition the watermark of a pipeline follows."""
+    """The partition that the watermark of a pipeline follows."""
 
     SLOWEST = "slowest"
     FASTEST = "fastest"
@@ -31,7 +30,7 @@ class Follows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A watermark, and the partition that keeps it there; "": none, it follows the fastest."""
+    """A watermark, and the partition that holds it back; "" if it follows the fastest."""
 
     watermark_us: int | None
     holder: str = ""
@@ -39,18 +38,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLimit:
-    """How many events may wait for a slow partition, and what happens beyond.
+    """How many events may wait for a slow partition, and what happens if more do.
 
     Parameters
     ----------
     events
-        Prepared events in the state of all key groups, after a micro-batch.
+        Number of prepared events in the state of all key groups after a micro-batch.
     goes_on
-        False: only what holds the watermark back is read until fewer wait. True: the watermark goes on
-        without the slow partition, whose events are late then.
+        False: only the partition that holds the watermark back is read until fewer events wait. True: the
+        watermark advances without the slow partition, whose events are then late.
     n_bytes
-        Bytes of the events that lie in memory at a time; None: the events alone are counted. A key group's
-        state is one value, and each task holds one.
+        Bytes of the events that are in memory at a time; None: only events are counted. A key group's state
+        is one value, and each task holds one.
     """
 
     events: int = 1_000_000
@@ -65,15 +64,15 @@ class WatermarkRule:
     Parameters
     ----------
     lateness_us
-        How far the watermark of a partition stays behind its latest event, in microseconds.
+        How far the watermark of a partition lags behind its latest event, in microseconds.
     follows
         Whether the slowest or the fastest partition decides.
     idle_after_s
-        By stream: a partition that has given no event for so many seconds of the wall clock, and has none
-        waiting, holds nothing back until it gives one again. A stream that is not named never does so.
+        By stream: a partition without events for this many seconds of the wall clock, and without unread
+        input, holds nothing back until its next event. Partitions of other streams are never idle.
     end_waits_after_us
-        When no partition has given an event for so many microseconds of the wall clock, event time goes on
-        by the wall clock, in steps of that size; None: it waits for events.
+        If no partition has had an event for this many microseconds of the wall clock, event time advances by
+        the wall clock, in steps of that size; None: it waits for events.
     """
 
     lateness_us: int
@@ -88,19 +87,19 @@ class WatermarkRule:
         now_s: float,
         given_up: Collection[str] = (),
     ) -> Held:
-        """Return the watermark of the pipeline; None: it cannot be told yet.
+        """Return the watermark of the pipeline; None: not known yet.
 
-        Partitions that are `given_up` hold nothing back, whatever is known of them; nor do those that have
-        been read to their end.
+        Partitions in `given_up` hold nothing back, whatever input they have; nor do those that have been read
+        to their end.
 
-        The caller lets it go forward only: with a partition that wakes up it may lie further back.
+        The caller must keep the watermark from going back, as it would when a partition wakes up.
         """
         read = {name: p.latest_us for name, p in partitions.items() if p.latest_us is not None}
         if self.follows is Follows.FASTEST:
             return Held(max(read.values()) - self.lateness_us) if read else Held(None)
         awake = {name for name, p in partitions.items() if name in unread or not self.is_idle(p, now_s)}
         bounds = self.bounds({*awake, *unread}.difference(given_up), partitions, unread)
-        if not bounds:  # all are silent: nothing is behind that could still come
+        if not bounds:  # all are silent: no earlier event is expected
             return Held(max(read.values()) - self.lateness_us) if read else Held(None)
         unknown = [name for name, us in bounds.items() if us is None]
         if unknown:
@@ -113,7 +112,7 @@ class WatermarkRule:
     def bounds(
         self, names: Collection[str], partitions: Partitions, unread: Mapping[str, Unread]
     ) -> dict[str, int | None]:
-        """Return the watermark of each of these partitions; None: it cannot be told yet."""
+        """Return the watermark of each of these partitions; None: not known yet."""
         bounds: dict[str, int | None] = {}
         for name in (name for name in (*partitions, *unread) if name in names):
             partition = partitions.get(name)
@@ -123,17 +122,17 @@ class WatermarkRule:
         return bounds
 
     def by_clock(self, partitions: Partitions, now_s: float, since_s: float) -> int | None:
-        """Return the watermark that the wall clock shows; None: some partition gave an event not long ago.
+        """Return the watermark by the wall clock; None: some partition had an event recently.
 
-        It is as far behind the clock as the lateness says, and not before the latest event. Spark counts
-        whole milliseconds, so it is one: what waits for the time of the latest event would else wait longer.
+        It lags behind the clock by the lateness, but is not before the latest event. It is a whole
+        millisecond, as Spark counts: otherwise what waits for the time of the latest event would wait longer.
 
         Parameters
         ----------
         partitions
-            What was read; the caller knows that nothing is left to read.
+            The partitions; the caller knows that no input remains to be read.
         now_s, since_s
-            The wall clock now, and when this run began: time in which nobody looked does not count.
+            The wall clock now and at the start of this run: time before the run does not count.
         """
         read = [(p.latest_us, p.seen_s) for p in partitions.values() if p.latest_us is not None]
         step_us = self.end_waits_after_us
@@ -144,7 +143,7 @@ class WatermarkRule:
         if n_steps < 1:
             return None
         us = max(latest_us for latest_us, _ in read) + max(n_steps * step_us - self.lateness_us, 0)
-        # The lateness that Spark takes off is rounded up.
+        # The lateness that Spark subtracts is rounded up.
         return -(-us // _MS) * _MS + (_MS if self.lateness_us % _MS else 0)
 
     def is_idle(self, partition: Partition, now_s: float) -> bool:
@@ -155,8 +154,8 @@ class WatermarkRule:
     def _before_unread(self, reached_us: int | None, part: Unread) -> int | None:
         """Return the latest watermark at which no event of a partition's unread input is late.
 
-        The first event of the input may be followed by events that lie nearly `lateness_us` before it, and
-        an event at the watermark is late.
+        The first event of the input may be followed by events that are nearly `lateness_us` earlier, and an
+        event at the watermark is late.
         """
         if part.first_us is None:
             return None

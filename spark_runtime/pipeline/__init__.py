@@ -1,1 +1,1 @@
-"""Pipeline files: read, run, kept in a checkpoint."""
+"""Reads pipeline files, runs them, and keeps their checkpoints."""

@@ -1,16 +1,16 @@
-"""The checkpoint directory of a pipeline: Spark's own part, and what Spark does not know.
+"""The checkpoint directory of a pipeline: Spark's own part, and everything that Spark does not know.
 
-    <checkpoint>/rules.json          the rules: texts, streams, what their stored state means (`stored_rules`)
+    <checkpoint>/rules.json          the rules: texts, streams, meaning of their stored state (`stored_rules`)
     <checkpoint>/pipeline.json       written at the first start: key groups, sources
-    <checkpoint>/plan/<number>.json  what a micro-batch reads (`sources.plan`)
-    <checkpoint>/done.json           what was reached with the last micro-batches
-    <checkpoint>/delivered.json      which sinks have a micro-batch (`delivering`)
-    <checkpoint>/files/<stream>.log  what was read of a folder (`sources.file_log`)
+    <checkpoint>/plan/<number>.json  what a micro-batch reads (`wire.plan`)
+    <checkpoint>/done.json           progress after the last micro-batches
+    <checkpoint>/delivered.json      which sinks contain a micro-batch (`delivering`)
+    <checkpoint>/files/<stream>.log  files of a folder that were read (`file_log`)
     <checkpoint>/query               Spark's checkpoint of the query
-    <checkpoint>/lock                held by the run that works on it (`lock`)
+    <checkpoint>/lock                held by the run that uses it (`lock`)
 
-Paths may be of any file system that Spark's Hadoop library knows; the lists of files and the lock are on
-local disks only.
+Paths may be on any file system that Spark's Hadoop library supports; the lists of files and the lock exist
+only on local disks.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from spark_runtime.storage.checkpoint_files import CheckpointFiles, checkpoint_f
 from spark_runtime.wire.plan import MAX_INLINE, Plan
 
 _FORMAT = 4
-"""Before: of 1 the key groups were others, of 2 Spark knew the sources by number, of 3 state was one lump
-and one watermark stood for all sources."""
+"""Earlier versions: 1 had other key groups; in 2 Spark knew the sources by number; 3 had undivided state
+and one watermark for all sources."""
 
 _RULES = "rules.json"
 
 NOTES = "delivered.json"
-"""Which sinks have the last micro-batch, where they cannot tell (`delivering`)."""
+"""Which sinks contain the last micro-batch, for sinks that do not know it (`delivering`)."""
 
 _WAY_OUT = "restore the checkpoint directory as a whole, or start with an empty one"
 
 KEPT_BATCHES = 3
-"""For so many micro-batches, plans and `done.json` are kept. Spark repeats none before the last but one."""
+"""How many micro-batches keep plans and `done.json`. Spark repeats none before the last but one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
-    """What tells a source from others. The same files in another place are another source."""
+    """The identity of a source. The same files in another place are another source."""
 
     file_format: str
     place: str
@@ -78,7 +78,7 @@ class Checkpoint:
         return f"{self.path}/query"
 
     def file_log(self, stream: str) -> str:
-        """Return where the list of files is that were read of a folder."""
+        """Return the path of the list of files that were read from a folder."""
         return f"{self.path}/files/{quote(stream, safe='')}.log"
 
 
@@ -91,12 +91,12 @@ def open_checkpoint(
     *,
     accepts_source_change: bool = False,
 ) -> Checkpoint:
-    """Return the checkpoint at `path`, made if it is not there. `sources` has the source of each stream.
+    """Return the checkpoint at `path`, creating it if missing. `sources` contains the source of each stream.
 
     Raises
     ------
     StateError
-        It belongs to other rules, sources, or to another version.
+        It belongs to other rules, other sources or another version.
     """
     files = checkpoint_files(spark, path)
     given = {name: [source.file_format, source.place] for name, source in sorted(sources.items())}
@@ -109,11 +109,11 @@ def open_checkpoint(
     found = None if text is None else _known(text, path)
     before = _rules_before(files, path, has_begun=has_begun)
     if found is None or before is None or not has_begun:
-        # Nothing was reported yet: what was left by a run that failed, or had other rules, does not matter.
+        # Nothing was reported yet: what a run that failed or had other rules left behind does not matter.
         is_same = before is not None and before.fingerprints == rules.fingerprints
         if found is None or not is_same or found["sources"] != given:
             if files.names("query/offsets"):
-                # A sink may have the first micro-batch, and would take another one for it.
+                # A sink may contain the first micro-batch, and would mistake another one for it.
                 found = None
             for part in ("query", "files", "plan", NOTES):
                 files.remove(part)
@@ -134,13 +134,13 @@ def open_checkpoint(
         if not accepts_source_change:
             raise _other_source(path, found["sources"], sources)
         files.write("pipeline.json", json.dumps({**found, "sources": given}))
-    if before != rules:  # in what does not matter to stored state
+    if before != rules:  # in ways that do not affect stored state
         files.write(_RULES, rules.to_json())
     return Checkpoint(path, str(found["run"]), int(found["key_groups"]), files)
 
 
 def renamed(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """Return a checkpoint under a name that no sink has rows of."""
+    """Return a checkpoint under a name for which no sink contains rows."""
     found = {**_known(checkpoint.files.read("pipeline.json") or "", checkpoint.path), "run": name}
     checkpoint.files.write("pipeline.json", json.dumps(found))
     return replace(checkpoint, run_id=name)
@@ -162,7 +162,7 @@ def _known(text: str, path: str) -> dict[str, Any]:
 
 
 def _rules_before(files: CheckpointFiles, path: str, *, has_begun: bool) -> StoredRules | None:
-    """Return the rules that wrote the checkpoint; None: nothing says it, and nothing was computed yet."""
+    """Return the rules that wrote the checkpoint; None if they are not recorded and nothing was computed."""
     text = files.read(_RULES)
     found = None if text is None else _json(text)
     if isinstance(found, dict) and found.get("format") == RULES_FORMAT:
@@ -207,7 +207,7 @@ def _other_source(
 
 
 def check_query_log(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint whose query cannot go on, before Spark finds out in its own way.
+    """Refuse a checkpoint whose query cannot continue, before Spark fails with an error of its own.
 
     Raises
     ------
@@ -236,14 +236,14 @@ def check_query_log(checkpoint: Checkpoint) -> None:
 
 
 def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
-    """Return what was reached with the last micro-batch that will not be repeated."""
+    """Return the progress after the last micro-batch that will not be repeated."""
     last = _last_done(checkpoint)
     if last < 0:
         return Done(last, Reached(is_live=is_live), {}, ended=False)
     found = _json(checkpoint.files.read("done.json") or "")
     if not isinstance(found, dict) or str(last) not in found:
         raise _damaged(f"{checkpoint.path}/done.json", f"it does not say what micro-batch {last} reached")
-    reached, offsets, ended, parts, *more = found[str(last)]  # earlier versions wrote no more than that
+    reached, offsets, ended, parts, *more = found[str(last)]  # earlier versions wrote only these four
     told = Reached.of_json(reached)
     watermark_us = END_OF_TIME_US if ended else told.watermark_us
     partitions = {name: Partition(*part) for name, part in parts.items()}
@@ -254,7 +254,7 @@ def last_done(checkpoint: Checkpoint, *, is_live: bool) -> Done:
 
 
 def write_done(checkpoint: Checkpoint, done: Done) -> None:
-    """Write down what was reached with a micro-batch whose output is written."""
+    """Record the progress after a micro-batch whose output is written."""
     found = _json(checkpoint.files.read("done.json") or "{}")
     kept = found if isinstance(found, dict) else {}
     kept = {name: value for name, value in kept.items() if _is_kept(int(name), done.batch)}
@@ -265,13 +265,13 @@ def write_done(checkpoint: Checkpoint, done: Done) -> None:
 
 
 def planned(checkpoint: Checkpoint, batch: int) -> Plan | None:
-    """Return the plan that was made for micro-batch `batch`, None if there is none."""
+    """Return the stored plan of micro-batch `batch`, or None."""
     text = checkpoint.files.read(f"plan/{batch}.json")
     return None if text is None else Plan.of_json(text)
 
 
 def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
-    """Write down the plan of micro-batch `batch`."""
+    """Store the plan of micro-batch `batch`."""
     checkpoint.files.write(f"plan/{batch}.json", plan.to_json())
     for name in checkpoint.files.names("plan"):
         number = name.removesuffix(".json")
@@ -280,7 +280,7 @@ def write_plan(checkpoint: Checkpoint, batch: int, plan: Plan) -> None:
 
 
 def plan_for_tasks(checkpoint: Checkpoint, batch: int, plan: Plan) -> str:
-    """Return what tasks are told of a plan: the plan, or the name of its file if it is long."""
+    """Return the form of a plan that tasks get: the plan, or the name of its file if it is long."""
     text = plan.to_json()
     return text if len(text) <= MAX_INLINE else f"{checkpoint.path}/plan/{batch}.json"
 
@@ -290,11 +290,11 @@ def _is_kept(number: int, batch: int) -> bool:
 
 
 def _last_done(checkpoint: Checkpoint) -> int:
-    """Return the last micro-batch that will not be repeated; -1: none."""
+    """Return the last micro-batch that will not be repeated, or -1."""
     offsets, commits = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not offsets:
         return -1
-    # Spark repeats the last one that was planned, unless it is committed.
+    # Spark repeats the last planned one unless it is committed.
     return offsets[-1] if offsets[-1] in commits else offsets[-1] - 1
 
 

@@ -1,4 +1,4 @@
-"""What is reached with a micro-batch that is computed."""
+"""Progress after a computed micro-batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_runtime.wire.plan import Plan
 def done_after(
     before: Done, batch: int, plan: Plan, counts: Counts, inputs: Inputs, watermark: RunWatermark
 ) -> tuple[Done, Remaining]:
-    """Return what is reached with micro-batch `batch`, and what is left then; note the watermark.
+    """Return the progress after micro-batch `batch`, and the remaining input; record the watermark.
 
     `counts` are those of the micro-batch.
 
@@ -30,7 +30,7 @@ def done_after(
     partitions = after(watermark.partitions(before), inputs.latest_of(counts), watermark.clock())
     require_few(partitions)
     waiting = before.waiting.after(counts)
-    if plan.cap_us is None:  # no partition holds the watermark back, and key groups have not counted
+    if plan.cap_us is None:  # no partition holds the watermark back, so key groups do not count
         waiting = replace(waiting, by_group={}, bytes_of_group={})
     offsets = {**before.offsets, **plan.offsets}
     done = Done(batch, before.reached, offsets, before.ended or plan.ends, partitions, waiting)

@@ -1,8 +1,8 @@
-"""A micro-batch -> its sinks, one after the other; and what of it is there when one of them fails.
+"""Writes a micro-batch to its sinks, one after another, and remembers which of them contain it.
 
-Some sinks cannot tell whether they have a micro-batch already (at least once). The checkpoint notes that such
-a sink has it, before the next sink is written. So if a run ends between two sinks, because a server is down,
-the sinks before it get nothing twice.
+Some sinks do not know whether they already contain a micro-batch (at least once). The checkpoint records that
+such a sink contains it before the next sink is written. So if a run ends between two sinks, because a server
+is down, the earlier sinks get nothing twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spark_runtime.wire.parcels import table_of_bytes
 
 @dataclass(frozen=True, slots=True)
 class NamedSink:
-    """A sink, and a name that it has after a restart, too; another sink of the pipeline has another one."""
+    """A sink, and its name, which is unique in the pipeline and the same after a restart."""
 
     name: str
     sink: AnySink
@@ -61,7 +61,7 @@ def named(sinks: Iterable[tuple[object, AnySink]]) -> tuple[NamedSink, ...]:
 
 
 def delivery_of(sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode) -> Delivery:
-    """Return what the operator does for sinks; `run` None: in a batch."""
+    """Return what the operator does for sinks; `run` is None in a batch."""
     of_workers = tuple(item.sink for item in sinks if isinstance(item.sink, WorkerSink))
     kinds = {item.sink.output.kind for item in sinks if not isinstance(item.sink, WorkerSink)}
     return Delivery(of_workers, frozenset(kinds), run, file_mode)
@@ -69,12 +69,12 @@ def delivery_of(sinks: Iterable[NamedSink], run: str | None, file_mode: FileMode
 
 @dataclass(slots=True)
 class Notes:
-    """Which sinks have the micro-batch that is being written.
+    """Records which sinks contain the micro-batch that is being written.
 
     Parameters
     ----------
     files
-        The checkpoint; None in a batch, which begins anew.
+        The checkpoint; None in a batch, which never continues.
     """
 
     files: CheckpointFiles | None
@@ -82,17 +82,17 @@ class Notes:
     _names: tuple[str, ...] = ()
 
     def names(self, batch: int) -> tuple[str, ...]:
-        """Return the names of the sinks that have micro-batch `batch`."""
+        """Return the names of the sinks that contain micro-batch `batch`."""
         if self._batch < 0 and self.files is not None:
             try:
                 found = json.loads(self.files.read(NOTES) or "{}")
                 self._batch, self._names = int(found["batch"]), tuple(map(str, found["sinks"]))
-            except (ValueError, TypeError, KeyError):  # then a sink gets a micro-batch again
+            except (ValueError, TypeError, KeyError):  # a sink may then get a micro-batch again
                 self._batch = 0
         return self._names if self._batch == batch else ()
 
     def add(self, batch: int, name: str) -> None:
-        """Note a sink."""
+        """Record that a sink contains the micro-batch."""
         self._batch, self._names = batch, (*self.names(batch), name)
         if self.files is not None:
             self.files.write(NOTES, json.dumps({"batch": batch, "sinks": self._names}))
@@ -100,16 +100,16 @@ class Notes:
 
 @dataclass(frozen=True)
 class Delivering:
-    """Writes micro-batches into sinks.
+    """Writes micro-batches to sinks.
 
     Parameters
     ----------
     sinks
         The sinks, in their order.
     flow
-        The plan that finds the rows.
+        The plan that computes the rows.
     notes
-        Which sinks have the micro-batch.
+        Records which sinks contain the micro-batch.
     """
 
     sinks: Sequence[NamedSink]
@@ -119,16 +119,16 @@ class Delivering:
     def write(
         self, output: DataFrame, number: int, plan: str, count: Callable[[Iterable[Counts]], Counts]
     ) -> Counts:
-        """Compute a micro-batch, give its rows to the sinks that have not got them, and return its counts.
+        """Compute a micro-batch, write its rows to the sinks that lack them, and return its counts.
 
         Parameters
         ----------
         output
-            What the operator gives (`OUTPUT_SCHEMA`); each action computes it anew.
+            The operator's output (`OUTPUT_SCHEMA`); each action computes it again.
         number, plan
-            Of the micro-batch.
+            The number and the plan's identity of the micro-batch.
         count
-            Adds the counts of the operator's calls together.
+            Sums the counts of the operator's calls.
         """
         batch = MicroBatch(self.flow.delivery.run, number, plan)
         has_it = self.notes.names(number)
@@ -158,13 +158,13 @@ class Delivering:
         return counts
 
     def _collected(self, output: DataFrame, sinks: Sequence[NamedSink], *, is_kept: bool) -> _Found:
-        """Compute the output; return what is needed of it on the driver, and the counts at least."""
+        """Compute the output; return the part that the driver needs, at least the counts."""
         kinds = {item.sink.output.kind for item in sinks if isinstance(item.sink, TableSink)}
         if kinds:
             if is_kept:
                 output = output.where(F.col(KIND).isin(COUNTS, *kinds))
             return _Found(self.flow, output.sparkSession, output.toArrow())
-        # Each column and filter less saves Spark some ten milliseconds of planning in each micro-batch.
+        # Each omitted column or filter saves Spark about ten milliseconds of planning per micro-batch.
         rows = (output.where(F.col(KIND) == COUNTS) if self.flow.delivery.kinds else output).collect()
         counts = {KIND: [COUNTS] * len(rows), TEXT: [row[TEXT] for row in rows]}
         schema = pa.schema([(KIND, pa.string()), (TEXT, pa.string())])
@@ -185,7 +185,7 @@ class Delivering:
 
 
 def _n_rows(output: Output, counts: Counts) -> int:
-    """Return how many rows of an output there are."""
+    """Return the number of rows of an output."""
     if output.kind == MATCH:
         return counts.rows
     if output.stream is not None:
@@ -219,7 +219,7 @@ class _Found:
         return Collected(n_rows, Rows(output, found), lambda texts: self._typed(output, texts))
 
     def _typed(self, output: Output, texts: Sequence[str]) -> pa.Table:
-        """Return late events from their texts; Spark reads them, and there are few."""
+        """Return late events from their texts. Spark parses them, because they are few."""
         rows = pa.table({KIND: [output.kind] * len(texts), TEXT: list(texts)})
         frame = self.spark.createDataFrame(rows)
         return self.flow.objects(frame, output.kind, output.schema).toArrow()

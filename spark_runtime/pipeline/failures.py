@@ -1,4 +1,4 @@
-"""Spark's exceptions -> errors that a user can act on. No trace of the JVM or of a worker gets through."""
+"""Turns Spark's exceptions into errors that a user can act on, without traces of the JVM or of a worker."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WRAPPERS = ("STREAM_FAILED", "PYTHON_EXCEPTION", "TASK_WRITE_FAILED")
 
 
 _FULL_SHARE, _FULL_BYTES = 0.005, 1 << 20
-"""A disk with less free than that is the one that was full; what could not be finished was removed again."""
+"""A disk with less free space is taken for the full one: unfinished files have already been removed."""
 
 
 def as_cep_error(error: BaseException, places: Sequence[str] = ()) -> CepError:
-    """Return what `error` means to a user. `places` are the folders that the run writes into."""
+    """Return the error that a user sees for `error`. `places` are the folders to which the run writes."""
     if isinstance(error, CepError):
         return error
     text = str(error)
@@ -42,7 +42,7 @@ def as_cep_error(error: BaseException, places: Sequence[str] = ()) -> CepError:
         return kind(code, fact, help_text or "")
     for words, cause in _OF_THE_SYSTEM:
         if words in text:
-            # A writer of Spark's, Java and Python name the place in ways of their own.
+            # Spark's writers, Java and Python name the place in different ways.
             said = re.search(
                 rf"Task failed while writing rows to (?:file:)?(\S*/\S*[^\s.])|(\S*/\S*): {re.escape(words)}"
                 rf"|(/\S*) \({re.escape(words)}\)",
@@ -84,7 +84,7 @@ def as_cep_error(error: BaseException, places: Sequence[str] = ()) -> CepError:
 
 
 def _full(places: Sequence[str]) -> list[str]:
-    """Return the folders whose disk has no room, or no room for one more file."""
+    """Return the folders whose disk is full, or cannot hold another file."""
     found = []
     for place in places:
         try:
@@ -99,12 +99,12 @@ def _full(places: Sequence[str]) -> list[str]:
 
 
 def _python_error(text: str) -> str:
-    """Return the last line of the Python traceback that comes first, the one that caused the others."""
+    """Return the last line of the first Python traceback, which caused the others."""
     _, found, after = text.partition("Traceback (most recent call last):\n")
     if not found:
         return ""
     lines = iter(after.splitlines())
-    # Lines of a traceback are indented, its last one is not.
+    # Lines of a traceback are indented, except the last.
     return next((_first_line(line) for line in lines if line.strip() and not line.startswith(" ")), "")
 
 

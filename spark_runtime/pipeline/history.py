@@ -1,8 +1,8 @@
-"""Whether a checkpoint is the latest of its stream: its sinks must not have more than it knows.
+"""Checks that a checkpoint is the latest of its stream: its sinks must not contain more than it records.
 
-The plan of a micro-batch lies in the checkpoint before any sink gets its first row. So however a run ends, no
-sink has a micro-batch without a plan. If one has, the checkpoint is an older copy that was put back, or a
-second copy is at work. It would use numbers again that exactly-once sinks know, for other rows.
+The plan of a micro-batch is in the checkpoint before any sink gets its first row. So however a run ends, no
+sink contains a micro-batch without a plan. If one does, the checkpoint is a restored older copy, or another
+copy is in use. It would reuse numbers that exactly-once sinks know for other rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class History:
     sinks
         All sinks, after their `check`.
     done
-        Number of the last micro-batch that is not repeated.
+        Number of the last micro-batch that will not be repeated.
     """
 
     checkpoint: Checkpoint
@@ -40,7 +40,7 @@ class History:
     done: int
 
     def require(self) -> None:
-        """Raise StateError (E0849) if a sink has what the checkpoint does not know."""
+        """Raise StateError (E0849) if a sink contains a micro-batch that the checkpoint does not know."""
         unknown = self._unknown()
         if not unknown:
             return
@@ -56,9 +56,9 @@ class History:
         )
 
     def accepted(self, say: Callable[[str], None]) -> Checkpoint:
-        """Return the checkpoint; if it is an older copy, under a new name, of which sinks know nothing.
+        """Return the checkpoint; an older copy gets a new name, which the sinks do not know.
 
-        `say` is told what becomes of each sink.
+        `say` is called with a message about each sink.
         """
         if not self._unknown():
             return self.checkpoint
@@ -79,7 +79,7 @@ class History:
         return max([self.done, *(int(name) for name in names if name.isdigit())])
 
     def _unknown(self) -> list[Mark]:
-        """Return what sinks have and the checkpoint does not know."""
+        """Return the micro-batches of sinks that the checkpoint does not know."""
         last = self._last_planned()
         marks = (item.sink.last(self.checkpoint.run_id) for item in self.sinks)
         return [mark for mark in marks if mark is not None and self._is_foreign(mark, last)]

@@ -1,4 +1,4 @@
-"""The sources that we read, in a run: what they have, asked of their planners."""
+"""The sources that we read, in a run, through their planners."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_runtime.sources.protocol import (
 from spark_runtime.wire.plan import Share, shares
 
 Offsets = Mapping[str, Offset]
-"""By stream."""
+"""Offsets by stream."""
 
 
 class Inputs:
@@ -33,15 +33,15 @@ class Inputs:
     Parameters
     ----------
     sources
-        By stream.
+        The source of each stream.
     by_spark
-        The streams of other sources.
+        The streams whose sources only Spark can read.
     at_once
-        Whether the run gets one micro-batch only, which reads all.
+        Whether the run has only one micro-batch, which reads everything.
     completes
         Whether the input is complete at the end of the run.
     looks_ahead
-        Whether what is not read holds the watermark back.
+        Whether unread input holds the watermark back.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Inputs:
         self._completes = completes
         self._looks_ahead = looks_ahead
         self._planners: dict[str, Planner] = {name: source.planner() for name, source in sources.items()}
-        self._exhausted: set[str] = set()  # streams that have nothing more in a run that ends
+        self._exhausted: set[str] = set()  # streams without further input, in a run that ends
 
     @cached_property
     def kinds(self) -> StreamKinds:
@@ -72,15 +72,15 @@ class Inputs:
         )
 
     def begin(self, done: Offsets, *, stops_at_now: bool) -> None:
-        """Begin after the offsets `done`; `stops_at_now`: nothing is offered that comes later."""
+        """Start after the offsets `done`; `stops_at_now`: ignore input that arrives later."""
         for name, planner in self._planners.items():
             if stops_at_now:
                 planner.stop_at_now()
-            if name in done:  # a run that died may not have said so
+            if name in done:  # a run that crashed may not have committed them
                 planner.commit(done[name])
 
     def new(self, done: Offsets, pauses: Pauses) -> dict[str, Offset]:
-        """Return where the sources are that have something new after `done`."""
+        """Return the new offsets of the sources that have new input after `done`."""
         offsets = {}
         for name, planner in self._planners.items():
             if pauses.is_paused(name):
@@ -99,11 +99,11 @@ class Inputs:
         return offsets
 
     def is_exhausted(self, name: str) -> bool:
-        """Return whether a stream has nothing more, in a run that ends."""
+        """Return whether a stream has no further input, in a run that ends."""
         return name in self._exhausted
 
     def ranges(self, done: Offsets, offsets: Offsets) -> list[tuple[str, int, Range]]:
-        """Return what lies between `done` and `offsets`: stream, size in bytes, range."""
+        """Return the ranges between `done` and `offsets`, each with its stream and its size in bytes."""
         return [
             (name, n_bytes, part)
             for name, end in offsets.items()
@@ -115,11 +115,11 @@ class Inputs:
         return shares(ranges, n_tasks, self._sources)
 
     def is_partitioned(self, ranges: Sequence[tuple[str, int, Range]]) -> bool:
-        """Return whether one of the ranges is in one of several partitions of its source."""
+        """Return whether some range belongs to one of several partitions of its source."""
         return any(self._sources[name].partition(part) for name, _, part in ranges)
 
     def remaining(self, done: Done, read: Offsets | None = None) -> Remaining:
-        """Return what is left after `done`; `read`: and after what is known, if these are read next."""
+        """Return the input that remains after `done`, and, with `read`, after these are read next."""
         ended = (
             planner.ended(self._offset(name, done.offsets))
             for name, planner in self._planners.items()
@@ -141,7 +141,7 @@ class Inputs:
         return found
 
     def spans(self, done: Done, offsets: Offsets) -> Highest:
-        """Return by partition a time that the latest event up to `offsets` is not before."""
+        """Return, by partition, a lower bound of the latest event time up to `offsets`."""
         found: Highest = {}
         for name, end in offsets.items():
             planner = self._planners[name]
@@ -159,7 +159,7 @@ class Inputs:
         return {**whole, **counts.partitions}
 
     def is_more(self, done: Done, pauses: Pauses) -> bool:
-        """Return whether a source is paused and has more."""
+        """Return whether a paused source has more input."""
         return any(self._is_left(name, done) for name in self._planners if pauses.is_paused(name))
 
     def _is_left(self, name: str, done: Done) -> bool:
@@ -169,18 +169,18 @@ class Inputs:
         return bool(planner.latest(at) != at)
 
     def commit(self, offsets: Offsets) -> None:
-        """Tell the sources that what they gave up to `offsets` is written."""
+        """Inform the sources that everything up to `offsets` is written."""
         for name, end in offsets.items():
             self._planners[name].commit(end)
 
     def status(self) -> tuple[str, ...]:
-        """Return what the sources have to tell a user."""
+        """Return the messages of the sources for a user."""
         planners = self._planners.items()
         told = [(name, p.status()) for name, p in planners if isinstance(p, TellingPlanner)]
         return tuple(f"{name}: {text}" for name, text in told if text)
 
     def close(self, counts: Counts) -> None:
-        """End the run; add to its `counts` what the sources have to say at the end."""
+        """End the run; add the final counts of the sources to `counts`."""
         for planner in self._planners.values():
             planner.close(counts)
 

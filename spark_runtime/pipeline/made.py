@@ -1,4 +1,4 @@
-"""A pipeline as it is made of its file: `pipeline_file` reads it, `runs` runs it."""
+"""A pipeline as read from its file: `pipeline_file` reads it, `runs` runs it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WithOutputs = tuple[SinkSpec, Sequence[Output]]
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline file that is sound, its rules compiled, its paths absolute."""
+    """A valid pipeline file, with compiled rules and absolute paths."""
 
     name: str
     rules: RuleSet
-    texts: tuple[Source, ...]  # that the rules were compiled from
+    texts: tuple[Source, ...]  # from which the rules were compiled
     warnings: tuple[Diagnostic, ...]
     sources: tuple[SourceEntry, ...]
     sinks: tuple[SinkSpec, ...]
@@ -47,18 +47,18 @@ class Pipeline:
     watermark: Follows = Follows.SLOWEST
     waiting: WaitingLimit = field(default_factory=WaitingLimit)
     end_waits_after_us: int | None = None
-    tables: tuple[StaticFile, ...] = ()  # that are static
+    tables: tuple[StaticFile, ...] = ()  # static ones only
     file: str = ""
     file_mode: FileMode = PRIVATE
 
     @property
     def is_live(self) -> bool:
-        """Whether it is a stream that waits for what comes."""
+        """Whether it is a stream that waits for new input."""
         return self.is_stream and self.trigger != AVAILABLE_NOW
 
     @property
     def owner(self) -> Owner:
-        """What tells its results from those of other pipelines."""
+        """The owner that distinguishes its results from those of other pipelines."""
         sources = {entry.stream: (entry.name, entry.spec.place) for entry in self.sources}
         static = {table.table.name: (table.file_format, table.path) for table in self.tables}
         return Owner(self.file, sources | static)
@@ -68,19 +68,19 @@ class Pipeline:
         return _with_outputs(self.rules, self.sinks, self.late, self.dead_letter)
 
     def opened_sinks(self, context: SinkContext) -> Iterator[tuple[SinkSpec, AnySink]]:
-        """Yield the sink of each output, with its settings; nothing is written yet."""
+        """Yield the sink of each output, with its settings; write nothing yet."""
         for spec, outputs in self.outputs():
             yield from ((spec, spec.open(output, context)) for output in outputs)
 
     def opened_source(
         self, entry: SourceEntry, log: str, *, has_begun: bool = False
     ) -> EventSource | SparkSource:
-        """Return a source; nothing is read yet. `log` and `has_begun`: see `SourceContext`.
+        """Return a source; read nothing yet. `log` and `has_begun`: see `SourceContext`.
 
         Raises
         ------
         InputError
-            Only Spark can read it, and its stream needs more.
+            Only Spark can read it, and its stream needs a feature that Spark lacks.
         """
         stream = self.rules.inputs[entry.stream]
         keys, by_time = self.rules.keys_of(stream), self.watermark is Follows.SLOWEST
@@ -98,7 +98,7 @@ class Pipeline:
 def _with_outputs(
     rules: RuleSet, sinks: Sequence[SinkSpec], late: SinkSpec | None, dead_letter: SinkSpec | None
 ) -> Iterator[WithOutputs]:
-    """Yield each sink with its outputs; `late` has one for each stream."""
+    """Yield each sink with its outputs; `late` has one output for each stream."""
     yield from ((spec, (Output(MATCH, rules.match_schema),)) for spec in sinks)
     if late is not None:
         yield late, list(_late(rules))

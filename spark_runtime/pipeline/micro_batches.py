@@ -1,9 +1,9 @@
-"""When a micro-batch of a stream begins, and what it reads: decided here, not by Spark.
+"""Decides, in place of Spark, when a micro-batch of a stream starts and what it reads.
 
-Spark starts a micro-batch whenever the last one is done, and asks for it; the answer is a plan, which comes
-once there is something to do. So Spark has already planned and logged its micro-batch when the events
-arrive. One process knows everything that decides about the next one: what the sources have, how far event
-time has got, and whether something is still to be reported.
+Spark starts a micro-batch as soon as the last one is done, and requests its plan, which it gets once there
+is something to do. So Spark has already planned and logged its micro-batch when the events arrive. One
+process knows everything that determines the next one: the input of the sources, the event time reached, and
+whether something remains to be reported.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ class MicroBatches:
     Parameters
     ----------
     checkpoint
-        Where plans stand.
+        Stores the plans.
     sources
-        By stream, those that we read.
+        By stream, the sources that we read.
     n_tasks
-        Tasks that read side by side.
+        Number of tasks that read in parallel.
     rule
         How the watermark follows from the source partitions.
     done
-        The last micro-batch that is not repeated.
+        The last micro-batch that will not be repeated.
     interval_s
-        Seconds from the beginning of a micro-batch to the beginning of the next one. With None the run reads
-        the present input as fast as it can, and then ends.
+        Seconds from the start of a micro-batch to the start of the next one. With None, the run reads the
+        present input as fast as it can, and then ends.
     finishes
-        Whether the input is complete then.
+        Whether the input is complete at the end of the run.
     by_spark
-        The streams of other sources, which only Spark can read. Nobody knows here whether they have
-        something; so no micro-batch waits, and Spark says when the run ends.
+        The streams of other sources, which only Spark can read. Only Spark knows whether they have input, so
+        no micro-batch waits, and Spark determines the end of the run.
     start_us
         A time before all event times, microseconds since 1970.
     clock
         The wall clock, in seconds since 1970.
     limit
-        What becomes of fast sources when many events wait for a slow one.
+        What happens to fast sources when many events wait for a slow one.
     ends_waits
-        Whether the pipeline has `end_waits_after`: what waits is noted. Only a stream that goes on has the
-        time in its `rule`.
+        Whether the pipeline has `end_waits_after`, so that waits are recorded. Only a continuous stream has
+        the time in its `rule`.
     tables
         The static tables.
     """
@@ -85,7 +85,7 @@ class MicroBatches:
     tables: StaticTables = field(default_factory=lambda: StaticTables({}))
     stopped: threading.Event = field(default_factory=threading.Event)
     seconds: list[float] = field(default_factory=list)
-    """How long each complete micro-batch took, with the work of Spark around it."""
+    """Seconds that each complete micro-batch took, including Spark's overhead."""
 
     def __post_init__(self) -> None:
         ends = self.interval_s is None
@@ -108,19 +108,19 @@ class MicroBatches:
             interval_s=self.interval_s,
             finishes=self.finishes,
         )
-        self._begun: float | None = None  # when the micro-batch that is running began
+        self._begun: float | None = None  # when the running micro-batch started
         self._last_begun = float("-inf")
         self._is_stuck = False  # whether a pause has kept the run from reading anything
-        self.shown: tuple[str, ...] = ()  # the partitions that are furthest behind, for the line of progress
+        self.shown: tuple[str, ...] = ()  # the partitions that lag most, for the line of progress
         if not self.ends_waits:
             self.done = replace(self.done, waits=None)
-        elif self.done.waits is None:  # nobody has asked the key groups what waits
+        elif self.done.waits is None:  # the key groups have not yet reported what waits
             known: dict[str, int] | None = {} if self.done.batch < 0 else None
             self.done = replace(self.done, waits=Waits(self.done.watermark_us, known))
         self._inputs.begin(self.done.offsets, stops_at_now=ends)
 
     def next(self, batch: int) -> Plan | None:
-        """Return the plan of micro-batch `batch`, once there is one; None: the run ends."""
+        """Wait for the plan of micro-batch `batch` and return it; None: the run ends."""
         self.add_seconds()
         plan = self._plans.repeated(batch)
         if plan is None:
@@ -132,7 +132,7 @@ class MicroBatches:
         return plan
 
     def complete(self, batch: int, counts: Counts) -> None:
-        """Write down that micro-batch `batch` is computed and its output written."""
+        """Record that micro-batch `batch` is computed and its output written."""
         plan, before, watermark = self._plans.last, self.done, self._watermark
         done, remaining = done_after(before, batch, plan, counts, self._inputs, watermark)
         told_us = done.watermark_us if plan.told_us is None else plan.told_us
@@ -144,11 +144,11 @@ class MicroBatches:
         self._inputs.commit(plan.offsets)
 
     def stop(self) -> None:
-        """Let no further micro-batch begin."""
+        """Start no further micro-batch."""
         self.stopped.set()
 
     def close(self, counts: Counts) -> None:
-        """End the run; add to its `counts` what the sources have to say at the end."""
+        """End the run; add the final counts of the sources to `counts`."""
         is_over = self.interval_s is None and not self.stopped.is_set()
         if is_over and self._pauses.only and not counts.events:
             self._is_stuck = self._inputs.is_more(self.done, self._pauses)
@@ -156,7 +156,7 @@ class MicroBatches:
         counts.add(self.tables.counts())
 
     def require_progress(self) -> None:
-        """Refuse to call a run over the present input a success if a pause kept it from reading any.
+        """Raise an error if a pause kept a run over the present input from reading any of it.
 
         Raises
         ------
@@ -175,15 +175,15 @@ class MicroBatches:
     # ------------------------------------------------------------ what is told
 
     def held_line(self) -> str:
-        """Return who holds the watermark back, for the line of progress; it looks at no source."""
+        """Return what holds the watermark back, for the line of progress, without asking any source."""
         return held_line(self._watermark, self.done, self._reporting)
 
     def of_sources(self) -> tuple[str, ...]:
-        """Return what the sources have to tell, for the line of progress and the summary."""
+        """Return the messages of the sources, for the line of progress and the summary."""
         return (*self._inputs.status(), *self.tables.status())
 
     def status(self) -> TimeStatus:
-        """Return how far event time is."""
+        """Return the status of event time."""
         is_several = self._watermark.has_several(self.done)
         unread = self._inputs.remaining(self.done).unread if is_several else {}
         return status_of(self._watermark, self.done, self._reporting, unread)

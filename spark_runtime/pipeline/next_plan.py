@@ -1,4 +1,4 @@
-"""When the next micro-batch begins, and what it reads."""
+"""Decides when the next micro-batch starts, and what it reads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from spark_runtime.wire.plan import Plan
 MIN_POLL_SECONDS = 0.01
 
 _LOOKS_SHARE = 5
-"""The pause between two looks at the sources is this many times as long as a look."""
+"""The pause between two checks of the sources is this many times as long as a check."""
 
 
 class NextPlan:
-    """Makes the plan of the next micro-batch.
+    """Creates the plan of the next micro-batch.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ class NextPlan:
         self._by_spark = bool(inputs.kinds.by_spark)
 
     def wait(self, done: Done, last_begun: float, stopped: threading.Event) -> Plan | None:
-        """Return the plan of what comes after `done`, once there is something to do; None: the run ends.
+        """Wait until there is something to do after `done`; return the plan, or None if the run ends.
 
         Parameters
         ----------
         last_begun
-            When the last micro-batch began (`time.monotonic`).
+            When the last micro-batch started (`time.monotonic`).
         stopped
-            Is set when no further micro-batch is to begin.
+            Is set when no further micro-batch is to start.
         """
         if self._interval_s is None:
             return None if stopped.is_set() else self._now(done)
@@ -78,22 +78,22 @@ class NextPlan:
         return None
 
     def _now(self, done: Done) -> Plan | None:
-        """Return the next plan of a run that ends, None at its end."""
+        """Return the next plan of a run over the present input; None at its end."""
         offsets = self._offsets(done)
         ends = self._finishes and not done.ended
-        # A partition that alone is read holds nothing back once nothing more of it comes.
+        # A partition that is read alone holds nothing back once it has no more input.
         while ends and not offsets and self._inputs.is_exhausted(self._watermark.pauses.only):
             offsets = self._offsets(done)
         if self._by_spark:
             return self._new(done, offsets, ends=ends)
         if offsets:
             return self._new(done, offsets)
-        # Called without events, the operator reports results whose deadline the watermark has reached.
+        # A call without events makes the operator report results whose deadline the watermark has reached.
         return self._new(done, {}, ends=ends) if ends or self._must_tell(done) else None
 
     def _offsets(self, done: Done) -> dict[str, Offset]:
-        """Look at the sources; return where those are that have something new."""
-        # One micro-batch that ends the input has to read all.
+        """Check the sources; return the offsets of those that have new input."""
+        # A single micro-batch that ends the input must read all of it.
         may_pause = not (self._by_spark and self._finishes)
         self._watermark.look(done, lambda: self._inputs.remaining(done), may_pause=may_pause)
         return self._inputs.new(done.offsets, self._watermark.pauses)
@@ -106,7 +106,7 @@ class NextPlan:
         waits = done.waits
         clock_us = None if waits is None else waits.clock_us(done.watermark_us, self._by_clock(done, offsets))
         plan = Plan(shares, dict(offsets), done.reached, ends, asks=waits is not None and waits.must_ask)
-        # A micro-batch with a bound gave Spark an earlier watermark; after a restart it is not known which.
+        # A bounded micro-batch gave Spark an earlier watermark, which is unknown after a restart.
         lags = waits is not None and self._reporting.is_behind(done.watermark_us)
         is_split = watermark.rule.follows is Follows.SLOWEST and inputs.is_partitioned(ranges)
         is_several = watermark.has_several(done) or remaining.unread or is_split
@@ -118,7 +118,7 @@ class NextPlan:
         return replace(plan, reached=reached, cap_us=bounds.cap_us, clock_us=bounds.clock_us)
 
     def _must_tell(self, done: Done) -> bool:
-        """Return whether an operator that is called without events has something to report."""
+        """Return whether the operator would report something if called without events."""
         if self._reporting.is_due(done):
             return True
         if not self._watermark.has_several(done) and done.waits is None:
@@ -127,7 +127,7 @@ class NextPlan:
         return self._reporting.is_behind(latest_time(done.watermark_us, now_us))
 
     def _by_clock(self, done: Done, offsets: Mapping[str, Offset]) -> int | None:
-        """Return where the wall clock moves the watermark to; `offsets` are those to be read now."""
+        """Return the watermark to which the wall clock moves it; `offsets` are those to be read now."""
         if offsets or self._interval_s is None:
             return None
         return self._watermark.by_clock(done, lambda: self._inputs.remaining(done))

@@ -1,4 +1,4 @@
-"""Files that are given as a pipeline and are something else."""
+"""Files that are given as a pipeline but are something else."""
 
 from __future__ import annotations
 

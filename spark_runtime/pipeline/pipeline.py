@@ -1,4 +1,4 @@
-"""A pipeline file, run: source -> rules -> sinks as one streaming query, or as one batch.
+"""Runs a pipeline file: source -> rules -> sinks, as one streaming query or one batch.
 
 run("pipeline.yaml")
 """
@@ -37,27 +37,27 @@ def run_pipeline(
     accept_source_change: bool = False,
     accept_older_checkpoint: bool = False,
 ) -> Summary:
-    """Run the pipeline of the file at `path` to its end, or until Ctrl-C; return what happened.
+    """Run the pipeline file at `path` to its end or until Ctrl-C; return a summary.
 
-    Meanwhile all files that this process makes have the `file_mode` of the pipeline: the umask is changed.
+    Meanwhile, all files that this process creates have the `file_mode` of the pipeline: it sets the umask.
 
     Parameters
     ----------
     path
         The pipeline file.
     console
-        Where matches for the console sink go; default: standard output.
+        The output of the console sink; default: standard output.
     quiet
-        Show no progress and no summary on standard error, only warnings and what was lost.
+        Show only warnings and losses on standard error, no progress and no summary.
     accept_source_change
-        Go on from a checkpoint although a source is in another place now.
+        Continue from a checkpoint although a source is now in another place.
     accept_older_checkpoint
-        Go on from a checkpoint although sinks have later micro-batches than it knows.
+        Continue from a checkpoint although sinks contain later micro-batches than it knows.
 
     Raises
     ------
     RuleError, InputError, StateError, SetupError, CepError
-        What went wrong, in a user's words.
+        The run failed; the message says why.
     """
     pipeline = load_pipeline(path)
     errors = Console(stderr=True, highlight=False)
@@ -107,7 +107,7 @@ def _shown(pipeline: Pipeline, summary: Summary, *, is_quiet: bool) -> Iterator[
 
 @contextmanager
 def _lock(pipeline: Pipeline, errors: Console) -> Iterator[tuple[int, ...]]:
-    """Hold the lock of a stream's checkpoint; yield what the JVM inherits of it."""
+    """Hold the lock of a stream's checkpoint; yield the part of it that the JVM inherits."""
     if not pipeline.is_stream or is_remote(pipeline.checkpoint):
         yield ()
         return
@@ -122,7 +122,7 @@ def _start(
 ) -> BatchRun | StreamRun:
     is_short = not pipeline.is_stream or pipeline.trigger == AVAILABLE_NOW
     name = f"spark-cep {pipeline.name}"
-    # Hadoop asks its own setting, and not the umask of the process; also for other file systems.
+    # Hadoop follows its own setting, not the umask of the process; also for other file systems.
     settings = {_UMASK: f"{pipeline.file_mode.umask:03o}", **dict(pipeline.spark)}
     spark = session(settings, name=name, is_short=is_short, inherited=inherited)
     runner = StreamRun if pipeline.is_stream else BatchRun
@@ -131,7 +131,7 @@ def _start(
 
 @contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Keep Py4J from printing the traces of calls that are given up, or whose error is raised anyway."""
+    """Keep Py4J from printing traces of calls that are abandoned or whose error is raised anyway."""
     logger = logging.getLogger("py4j")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""The pipeline file: YAML -> `Pipeline`, every problem with its place."""
+"""Reads the pipeline file: YAML -> `Pipeline`, or every problem with its place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _trigger(settings: Settings, name: str) -> str | None:
     if length_us is None:
         _NO_TRIGGER.note(settings, name, text)
         return None
-    return print_duration(length_us).lower()  # Spark knows fewer ways to write it
+    return print_duration(length_us).lower()  # Spark accepts fewer spellings
 
 
 _NOT_WITHIN = Wrong(
@@ -78,7 +78,7 @@ def _spark(settings: Settings, name: str) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """The settings of a pipeline file. Those that are read `later` need others, or the rules."""
+    """The settings of a pipeline file. Those that are read `later` need other settings, or the rules."""
 
     streams: yaml.Node | None = declared.later()
     tables: yaml.Node | None = declared.later()
@@ -105,7 +105,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class LateSettings:
-    """How matches are corrected; the other settings of `late` are those of a sink."""
+    """How matches are corrected; the other settings of `late` belong to a sink."""
 
     within_us: int | None = declared.duration(
         None, "us", above_zero=True, otherwise=_NOT_WITHIN, name="correct_within"
@@ -117,13 +117,13 @@ class LateSettings:
 
 @dataclass(frozen=True, slots=True)
 class OfAllSources:
-    """What all sources have, besides `stream` or `table` and `format`."""
+    """The settings of all sources, in addition to `stream` or `table` and `format`."""
 
     idle_after_s: float | None = declared.duration(None, "s", name="idle_after")
 
 
 class _HasSettings(Protocol):
-    """What is registered: a source or a sink."""
+    """A registered kind of source or sink."""
 
     @property
     def settings(self) -> tuple[str, ...]: ...
@@ -138,7 +138,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     Raises
     ------
     RuleError
-        With every problem of the file, or of the rules and streams that it names.
+        The file, or the rules and streams that it names, are wrong; the error lists every problem.
     """
     path = Path(path)
     try:
@@ -150,7 +150,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
             [Diagnostic("E0840", f"the pipeline file `{path}` cannot be read: {reason}")]
         ) from error
     pipeline = None
-    with suppress(TooManyErrorsError):  # the last diagnostic says so
+    with suppress(TooManyErrorsError):  # the last diagnostic reports it
         pipeline = _Reader(document, path.resolve()).pipeline()
     if pipeline is None or any(problem.is_error for problem in document.diagnostics):
         raise RuleError(in_order(document.diagnostics))
@@ -158,7 +158,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
 
 
 class _Reader:
-    """Reads one document; problems go to it, methods return None where something is not sound."""
+    """Reads one document, which collects problems. Methods return None if something is invalid."""
 
     def __init__(self, document: Document, file: Path) -> None:
         self.document = document
@@ -219,7 +219,7 @@ class _Reader:
             dead_letter=dead,
             checkpoint=given.checkpoint,
             trigger=given.trigger,
-            # A batch is complete by nature; the same file may say so for its stream.
+            # A batch is always complete; the same file may declare it for its stream.
             finishes=given.finishes and given.is_stream,
             is_stream=given.is_stream,
             spark=given.spark,
@@ -237,7 +237,7 @@ class _Reader:
         return made
 
     def _sources(self, found: dict[str, yaml.Node]) -> dict[str, SourceEntry] | None:
-        """Return the sources by stream."""
+        """Return the sources, by stream."""
         if "sources" not in found:
             source = self._source(found["source"])
             return None if source is None else {source.stream: source}
@@ -325,14 +325,14 @@ class _Reader:
         of_others: tuple[str, ...],
         lookup: Callable[[str], _HasSettings],
     ) -> dict[str, yaml.Node] | None:
-        """Return the settings of a source or sink, None if one is missing that all must have.
+        """Return the settings of a source or sink; None if a setting that all require is missing.
 
-        `common` are those that all must have, and those that all may have. Those `of_others` are taken here:
-        `_chosen` says that the format does not have them.
+        `common` lists the settings that all require and those that all accept. The settings `of_others` pass
+        here: `_chosen` reports those that the format does not have.
         """
         needed, more = common
         own: tuple[str, ...] = of_others
-        with suppress(CepError):  # `_chosen` says so
+        with suppress(CepError):  # `_chosen` reports it
             own = lookup(_peeked(node, "format")).settings
         known = dict.fromkeys((*needed, *own, *more))
         found = self.document.settings(node, what, known, needed, of_others)
@@ -346,7 +346,7 @@ class _Reader:
         lookup: Callable[[str], _T],
         names: Callable[[], tuple[str, ...]],
     ) -> tuple[str, _T] | None:
-        """Return what `format` names; settings that it does not have are problems."""
+        """Return the kind that `format` names; report settings that it does not have."""
         document = self.document
         name = document.text(found["format"], "`format`")
         if name is None:
@@ -371,7 +371,7 @@ class _Reader:
         return name, chosen
 
     def _late(self, node: yaml.Node) -> tuple[SinkSpec | None, Corrections | None]:
-        """Return where late events go, and how matches are corrected: `late` is a text or settings."""
+        """Return the sink of late events, and how matches are corrected: `late` is a text or settings."""
         if isinstance(node, yaml.MappingNode):
             return self._late_settings(node)
         text = self.document.text(node, "`late`")
@@ -458,7 +458,7 @@ class _Reader:
         if "streams" not in found and "tables" not in found:
             return None
         node = found.get("streams")
-        if node is None or isinstance(node, yaml.MappingNode):  # views read tables only
+        if node is None or isinstance(node, yaml.MappingNode):  # views read only tables
             return read_streams(self.document, node, found.get("tables"))
         if "tables" in found:
             self.document.problem(
@@ -480,23 +480,23 @@ class _Reader:
 
 
 def _listed(node: yaml.Node) -> list[yaml.Node]:
-    """Return the items of a list; of anything else that alone."""
+    """Return the items of a list, or anything else as the only item."""
     return node.value if isinstance(node, yaml.SequenceNode) else [node]
 
 
 def _peeked(node: yaml.Node, name: str) -> str:
-    """Return a setting as it is written; an empty text if it is not there or no text."""
+    """Return a setting as written; an empty text if it is missing or not a text."""
     entries = node.value if isinstance(node, yaml.MappingNode) else []
     values = (value.value for key, value in entries if key.value == name)
     return next((value for value in values if isinstance(value, str)), "")
 
 
 def _settings_of_sources() -> tuple[str, ...]:
-    """Return the settings that some source of this package has."""
+    """Return the settings of all sources of this package."""
     types = [*map(source_type, FORMATS.built_in), *map(source_type, SOURCES.built_in)]
     return tuple(name for kind in types for name in kind.settings)
 
 
 def _settings_of_sinks() -> tuple[str, ...]:
-    """Return the settings that some sink of this package has."""
+    """Return the settings of all sinks of this package."""
     return tuple(name for kind in map(SINKS.get, SINKS.built_in) for name in kind.settings)

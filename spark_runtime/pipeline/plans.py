@@ -1,4 +1,4 @@
-"""The plans of micro-batches, in the checkpoint: each is written before anything of it is computed."""
+"""The plans of micro-batches, in the checkpoint: each is written before its micro-batch is computed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Plans:
     Parameters
     ----------
     checkpoint
-        Where they lie.
+        Stores the plans.
     tables
-        The static tables, of which each micro-batch has one content.
+        The static tables; each micro-batch uses one content of each.
     done
-        Number of the last micro-batch that is not repeated.
+        Number of the last micro-batch that will not be repeated.
     """
 
     def __init__(self, checkpoint: Checkpoint, tables: StaticTables, done: int) -> None:
@@ -29,13 +29,13 @@ class Plans:
         """The plan of the micro-batch that was begun last."""
 
     def repeated(self, batch: int) -> Plan | None:
-        """Return the plan that an earlier run made for micro-batch `batch`, which begins now; None: none."""
+        """Return an earlier run's plan for micro-batch `batch`, which starts now, or None."""
         plan = planned(self._checkpoint, batch)
         self.last = plan or self.last
         return plan
 
     def written(self, batch: int, plan: Plan) -> Plan:
-        """Return a new plan as micro-batch `batch` has it, which begins now: with its tables and identity."""
+        """Store a new plan for micro-batch `batch`, which starts now; return it with tables and identity."""
         plan = replace(plan, tables=self._tables.look()).following(self.last.identity)
         write_plan(self._checkpoint, batch, plan)
         self._tables.keep(batch, plan.tables, KEPT_BATCHES)

@@ -1,4 +1,4 @@
-"""What a running pipeline has done so far: totals for the summary, and one line on the terminal."""
+"""The progress of a running pipeline: totals for the summary, and one line on the terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cep.counts import Counts, absent_name
 from spark_runtime.event_time.time_status import TimeStatus
 
 _FOR_THE_NEXT = ("deadlines", "clocks")
-"""Counts that say something to the next micro-batch, and nothing to a user."""
+"""Counts that serve the next micro-batch, and mean nothing to a user."""
 
 _OF_ABSENT = ("records", "absent", "looked_at", "instead")
-"""Counts that are told as `absent_fields`."""
+"""Counts that are reported as `absent_fields`."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What happened in a run."""
+    """The results of a run, as counts and times."""
 
     counts: Counts
     n_batches: int
@@ -28,7 +28,7 @@ class Summary:
     batch_seconds: tuple[float, ...]  # of each micro-batch, in order
     was_stopped: bool = False
     time: TimeStatus | None = None  # of a stream
-    sources: tuple[str, ...] = ()  # what they have to tell, such as how far the run is behind
+    sources: tuple[str, ...] = ()  # their messages, such as how far the run lags
     read_columns: frozenset[tuple[str, str]] = frozenset()  # streams and their columns that rules read
 
     @property
@@ -38,7 +38,7 @@ class Summary:
 
     @property
     def absent_fields(self) -> list[dict[str, Any]]:
-        """Columns whose field no event has, as far as events were looked at."""
+        """Columns whose field no examined event has."""
         return [
             {
                 "stream": stream,
@@ -51,7 +51,7 @@ class Summary:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON: `Counts` with zeros, and how far event time is."""
+        """Return the summary as JSON values: `Counts` with zeros, and the status of event time."""
         hidden = (*_FOR_THE_NEXT, *_OF_ABSENT)
         counts = {name: n for name, n in asdict(self.counts).items() if name not in hidden}
         return {
@@ -67,17 +67,17 @@ class Summary:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Malformed input by reason."""
+        """Number of malformed records, by reason."""
         return self.counts.reasons
 
     @property
     def processing_seconds(self) -> float:
-        """The time in which Spark processed batches."""
+        """Seconds during which Spark processed batches."""
         return sum(self.batch_seconds)
 
     @property
     def events_per_second(self) -> float:
-        """Events, late and malformed ones included, by seconds in which Spark processed batches."""
+        """Events per second of Spark's processing, late and malformed ones included."""
         return self.counts.read / self.processing_seconds if self.processing_seconds else 0.0
 
 
@@ -99,7 +99,7 @@ class Totals:
         )
 
     def add(self, batch: int, counts: Iterable[Counts]) -> Counts:
-        """Note and return what the operator counted in one batch."""
+        """Add what the operator counted in one batch, and return it."""
         of_batch = Counts()
         for part in counts:
             of_batch.add(part)

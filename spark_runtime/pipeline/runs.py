@@ -57,15 +57,15 @@ from spark_runtime.wire.plan import CAP_PROPERTY, CLOCK_PROPERTY, PROPERTY, shar
 _POLL_SECONDS = 0.25
 
 _HEAP_FOR_WAITING = 11
-"""Java's heap is to be so many times the bytes of the waiting events that tasks hold at a time.
+"""Java's heap must be this many times as large as the waiting events that tasks hold at a time.
 
-Each value of the state store is in the heap several times (docs/design/decisions, 23).
+The heap contains each value of the state store several times (docs/design/decisions, 23).
 """
 
 
 @dataclass
 class PipelineRun:
-    """What a batch and a stream have in common.
+    """The common part of a batch and a stream.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class PipelineRun:
     is_quiet
         Whether no progress is shown.
     console
-        Where sinks may show something.
+        Where sinks may print.
     warming
         Compiles the engine in the workers.
     """
@@ -87,9 +87,9 @@ class PipelineRun:
     warming: threading.Thread
     totals: Totals = field(init=False)
     is_quiet: bool = False
-    failure: CepError | None = None  # what went wrong in this process, while Spark waited for it
+    failure: CepError | None = None  # an error in this process, while Spark waited for it
     was_stopped: bool = False
-    of_batch: Counts = field(default_factory=Counts)  # of the micro-batch computed last
+    of_batch: Counts = field(default_factory=Counts)  # of the last computed micro-batch
     batches: MicroBatches | None = None  # of a stream
     notes: Notes = field(default_factory=lambda: Notes(None))
 
@@ -112,17 +112,17 @@ class PipelineRun:
         return named(self.pipeline.opened_sinks(context))
 
     def _check_sinks(self) -> None:
-        """Ask each sink whether it can be written, so that an error comes before anything runs."""
+        """Check that each sink can be written, so that an error is raised before anything runs."""
         for item in self.sinks:
             item.sink.check()
 
     def flow(self, n_groups: int, run_id: str | None) -> Dataflow:
-        """Return the plan; `run_id` None: of a batch."""
+        """Return the plan; `run_id` is None in a batch."""
         delivery = delivery_of(self.sinks, run_id, self.pipeline.file_mode)
         return Dataflow(self.rules, n_groups, delivery, is_batch=run_id is None)
 
     def _write(self, flow: Dataflow, output: DataFrame, number: int, plan: str = "") -> None:
-        """Compute one batch, and give its output to the sinks."""
+        """Compute one batch, and write its output to the sinks."""
         delivering = Delivering(self.sinks, flow, self.notes)
         self.of_batch = delivering.write(output, number, plan, lambda counts: self.totals.add(number, counts))
 
@@ -135,7 +135,7 @@ class PipelineRun:
 
     @property
     def places(self) -> list[str]:
-        """The folders on this machine that the run writes into: checkpoint, outputs, temporary files."""
+        """The folders on this machine to which the run writes: checkpoint, outputs, temporary files."""
         checkpoint = [self.pipeline.checkpoint] if self.pipeline.is_stream else []
         folders = [
             *checkpoint,
@@ -155,7 +155,7 @@ class PipelineRun:
     ) -> tuple[dict[str, Source], list[SparkSource]]:
         """Return the sources that we read, by stream, and those that only Spark can read.
 
-        The latter are in an order that no change of the pipeline file changes.
+        The order of the latter does not depend on the order in the pipeline file.
         """
         ours: dict[str, Source] = {}
         of_spark: list[SparkSource] = []
@@ -197,7 +197,7 @@ class PipelineRun:
 
 @dataclass(frozen=True)
 class _Line:
-    """The line of progress; rich asks for it each time it draws."""
+    """The line of progress, which rich requests each time it draws."""
 
     run: PipelineRun
 
@@ -212,10 +212,10 @@ class _Line:
 
 
 class BatchRun(PipelineRun):
-    """A pipeline as one batch over all that is there."""
+    """A pipeline as one batch over all present input."""
 
     def run(self) -> Counts:
-        """Read all input and write all output; return what was counted."""
+        """Read all input and write all output; return the summary."""
         tables = StaticTables(self._static_files)
         tables.load()
         flow = replace(self.flow(self._n_partitions(), None), tables=tables.now)
@@ -244,11 +244,11 @@ class StreamRun(PipelineRun):
 
     accepts_source_change: bool = False
     accepts_older_checkpoint: bool = False
-    told_absent: set[str] = field(default_factory=set)  # streams whose first events have come
+    told_absent: set[str] = field(default_factory=set)  # streams whose first events have arrived
     has_ended: bool = False  # whether all micro-batches of the run are done
 
     def run(self) -> Counts:
-        """Run to the end of the input or until Ctrl-C; return what was counted."""
+        """Run to the end of the input or until Ctrl-C; return the summary."""
         identities = {s.stream: SourceIdentity(s.name, s.spec.place) for s in self.pipeline.sources}
         checkpoint = open_checkpoint(
             self.spark,
@@ -281,13 +281,13 @@ class StreamRun(PipelineRun):
                 "warning: the input of this checkpoint was declared complete (at_end: finish); "
                 "events that come now are late. For a new run, use an empty checkpoint directory."
             )
-        # The event that made others late may be of an earlier run: the summary names it all the same.
+        # The event that made others late may come from an earlier run: the summary names it nevertheless.
         self.totals.counts.add(Counts(latest=done.reached.latest))
         finishes = self.pipeline.finishes and not done.ended
         query = _Query(flow, checkpoint, sources, of_spark, tables)
         try:
             with self._display():
-                # Only Spark knows when a source that only Spark can read has been read to its end.
+                # Only Spark knows when one of its own sources has been read to its end.
                 self.was_stopped = self._run_query(query, finishes and not of_spark)
                 if finishes and of_spark and not self.was_stopped:
                     self.was_stopped = self._run_query(query, True)
@@ -321,13 +321,13 @@ class StreamRun(PipelineRun):
         self.batches = batches
         query = self._start_query(made, batches)
         ended = threading.Event()
-        # While the main thread waits in Java, Ctrl-C is not noticed; while it waits here, it is.
+        # Ctrl-C is noticed while the main thread waits here, but not while it waits in Java.
         waiter = threading.Thread(target=_wait, args=(query, ended), daemon=True)
         waiter.start()
         with _awaited_interrupt() as interrupted:
             while not ended.wait(_POLL_SECONDS):
                 if interrupted.is_set() and not batches.stopped.is_set():
-                    # The batch that is running is given up; the next run repeats and overwrites it.
+                    # The running batch is abandoned; the next run repeats and overwrites it.
                     batches.stop()
                     query.stop()
         batches.add_seconds()
@@ -339,7 +339,7 @@ class StreamRun(PipelineRun):
         return interrupted.is_set()
 
     def _tell_absent(self) -> None:
-        """Say once, of each stream that goes on, which fields that rules read its first events lack."""
+        """Report once, for each continuous stream, the fields that rules read and its first events lack."""
         counts = self.totals.counts
         new = counts.records.keys() - self.told_absent
         if self.pipeline.is_live and new:
@@ -351,13 +351,13 @@ class StreamRun(PipelineRun):
     @property
     def _watermark_rule(self) -> WatermarkRule:
         idle = {e.stream: e.idle_after_s for e in self.pipeline.sources if e.idle_after_s is not None}
-        # Of input that is there and ends, nobody says that it has fallen quiet.
+        # A run over the present input ends by itself, so the wall clock need not end waits.
         ends_after_us = self.pipeline.end_waits_after_us if self.pipeline.is_live else None
         return WatermarkRule(self.rules.lateness_us, self.pipeline.watermark, idle, ends_after_us)
 
     @property
     def _waiting_bytes(self) -> int | None:
-        """How many bytes of events may wait in memory at a time; None: other machines hold them."""
+        """Return how many bytes of events may wait in memory; None if other machines hold them."""
         if not str(self.spark.sparkContext.master).startswith("local"):
             return None
         heap = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
@@ -368,7 +368,7 @@ class StreamRun(PipelineRun):
         return (parse_duration(self.pipeline.trigger) or 0) / 1e6 if self.pipeline.is_live else None
 
     def _start_query(self, made: _Query, batches: MicroBatches) -> StreamingQuery:
-        # The source that we read is the first, so that the others keep their numbers.
+        # Our own source comes first, so that the others keep their numbers.
         frames = [self._shares(made), *self._parcels_of_spark(made.of_spark, made.flow)]
 
         def deliver(output: DataFrame, number: int) -> None:
@@ -378,11 +378,11 @@ class StreamRun(PipelineRun):
                 self.failure = error
                 raise
             if plan is None:
-                # Spark has no way to take a micro-batch back. It will be the first one of the next run.
+                # Spark cannot withdraw a micro-batch. It will be the first one of the next run.
                 self.has_ended = True
                 raise EndOfRun
             told = plan_for_tasks(made.checkpoint, number, plan)
-            # The jobs of this micro-batch inherit it: they run in the thread that called us.
+            # The jobs of this micro-batch inherit it, because they run in the calling thread.
             self.spark.sparkContext.setLocalProperty(PROPERTY, told)
             tables = made.tables.told(plan.tables)
             self.spark.sparkContext.setLocalProperty(TABLES_PROPERTY, text_of(tables))
@@ -404,7 +404,7 @@ class StreamRun(PipelineRun):
         writer = writer.option("checkpointLocation", made.checkpoint.query_path).outputMode("append")
         if made.of_spark and not self.pipeline.is_live:
             return writer.trigger(availableNow=True).start()
-        # Spark begins the next micro-batch immediately. `batches` then decides when it reads.
+        # Spark starts the next micro-batch immediately. `batches` then decides when it reads.
         trigger = self.pipeline.trigger if made.of_spark else "0 seconds"
         return writer.trigger(processingTime=trigger).start()
 
@@ -418,7 +418,7 @@ class StreamRun(PipelineRun):
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What a query is made of."""
+    """The parts of a query."""
 
     flow: Dataflow
     checkpoint: Checkpoint
@@ -444,7 +444,7 @@ def _wait(query: StreamingQuery, ended: threading.Event) -> None:
 def _awaited_interrupt() -> Iterator[threading.Event]:
     """Let Ctrl-C set an event; the second one interrupts as usual.
 
-    An exception would come in the middle of whatever is being asked of Java, and break that connection.
+    An exception would interrupt a call to Java, and break that connection.
     """
     noted = threading.Event()
 
@@ -453,7 +453,7 @@ def _awaited_interrupt() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         noted.set()
 
-    if threading.current_thread() is not threading.main_thread():  # interrupts do not come here
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets interrupts
         yield noted
         return
     before = signal.signal(signal.SIGINT, note)

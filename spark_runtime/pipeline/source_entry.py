@@ -1,6 +1,6 @@
-"""A source of a pipeline file: the stream or the table that it gives, and whether rules read it.
+"""A source of a pipeline file: the stream or table that it feeds, and whether rules read it.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_runtime.tables.static import StaticFile
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """A source of the file: the `format` that it gives, its stream or table and its other settings."""
+    """A source of the file: its `format`, its stream or table, and its other settings."""
 
     name: str
     stream: str
@@ -34,7 +34,7 @@ class SourceEntry:
 def check_entries(
     document: Document, rules: RuleSet, sources: Mapping[str, SourceEntry], place: yaml.Node
 ) -> None:
-    """Note what is missing: each stream and table that the rules read has a source, and no other has."""
+    """Report missing or needless sources: exactly the streams and tables that rules read need one."""
     word = "the source is" if len(sources) == 1 else "the sources are"
     names = ", ".join(f"`{name}`" for name in sources)
 
@@ -85,7 +85,7 @@ def check_entries(
 
 
 def _joins(rules: RuleSet, table: str) -> str:
-    """Return a rule that may be the one that joins a table."""
+    """Return a rule that may join a table."""
     return next(
         program.rules[0].name
         for program in rules.programs
@@ -99,7 +99,7 @@ def static_entries(rules: RuleSet, sources: Mapping[str, SourceEntry]) -> list[s
 
 
 def static_file(rules: RuleSet, entry: SourceEntry) -> StaticFile:
-    """Return where a static table is read from."""
+    """Return the file from which a static table is read."""
     assert isinstance(entry.spec, Files)
     return StaticFile(rules.tables[entry.stream], entry.spec.path, entry.spec.file_format)
 

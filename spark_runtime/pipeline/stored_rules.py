@@ -1,6 +1,6 @@
-"""The rules of a run as a checkpoint keeps them: texts, streams, and what the stored state of each means.
+"""The rules of a run as stored in a checkpoint: texts, streams, and the meaning of each stored state.
 
-The texts and the streams are enough to compile the rules again, as they were.
+The texts and the streams suffice to compile the same rules again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class StoredRules:
-    """Rules as they are written, the streams that they read, and the identity of each of their programs."""
+    """The texts of rules, the streams that they read, and the identity of each of their programs."""
 
     texts: tuple[Source, ...]
     streams: Mapping[str, Stream]
@@ -30,12 +30,12 @@ class StoredRules:
 
     @classmethod
     def of(cls, texts: tuple[Source, ...], rules: RuleSet) -> StoredRules:
-        """Return what a checkpoint keeps of `rules`, which were compiled from `texts`."""
+        """Return the stored form of `rules`, which were compiled from `texts`."""
         return cls(texts, rules.inputs, tuple(program.identity for program in rules.programs))
 
     @cached_property
     def fingerprints(self) -> frozenset[bytes]:
-        """Of the programs, in whatever order."""
+        """The fingerprints of the programs, in any order."""
         return frozenset(program.fingerprint for program in self.programs)
 
     def to_json(self) -> str:
@@ -50,7 +50,7 @@ class StoredRules:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> StoredRules:
-        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        """Return the rules that `to_json` wrote; raise ValueError, KeyError or TypeError for other values."""
         streams = [_stream(item) for item in found["streams"]]
         return cls(
             tuple(Source(str(name), str(text)) for name, text in found["texts"]),
@@ -61,7 +61,7 @@ class StoredRules:
 
 def _as_json(stream: Stream) -> dict[str, Any]:
     found = dataclasses.asdict(stream)
-    if stream.table is None:  # as versions wrote it that knew no tables
+    if stream.table is None:  # as versions without tables wrote it
         del found["table"]
     return found
 
@@ -81,7 +81,7 @@ def _stream(found: Mapping[str, Any]) -> Stream:
 
 
 def _field(found: Mapping[str, Any]) -> Field:
-    # Versions that knew no elements of arrays wrote none.
+    # Versions without elements of arrays wrote none.
     return Field(**{**found, "path": tuple(found["path"]), "element": tuple(found.get("element", ()))})
 
 

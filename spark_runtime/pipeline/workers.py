@@ -1,7 +1,7 @@
-"""Python workers that have loaded the engine before the first events come, and are soon free again.
+"""Makes Python workers load the engine before the first events arrive.
 
-A worker takes seconds to import what it needs and to load the compiled kernels. That can go on while the
-driver plans; otherwise the first micro-batch waits for it.
+A worker takes seconds to import its modules and to load the compiled kernels. It can do so while the driver
+plans; otherwise the first micro-batch waits for it.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -20,7 +20,7 @@ _started: set[str] = set()  # applications
 
 
 def start_warming(spark: SparkSession) -> threading.Thread:
-    """Have a worker for each core load the engine; join the thread to wait for them."""
+    """Start loading the engine in a worker for each core; return the thread that waits for them."""
 
     def warm() -> None:
         n = spark.sparkContext.defaultParallelism
@@ -28,7 +28,7 @@ def start_warming(spark: SparkSession) -> threading.Thread:
         frame.write.format("noop").mode("overwrite").save()
 
     application = str(spark.sparkContext.applicationId)
-    # As a daemon: Ctrl-C does not wait for it.
+    # A daemon thread: Ctrl-C does not wait for it.
     thread = threading.Thread(target=(lambda: None) if application in _started else warm, daemon=True)
     _started.add(application)
     thread.start()
@@ -40,6 +40,6 @@ def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     from cep.engine.warm import missing
 
-    missing()  # what is compiled is loaded then
+    missing()  # loads the compiled kernels
     freeze_loaded()
     yield from batches

@@ -1,8 +1,8 @@
-"""The Java that Spark is started with: the machine's own, or the one that the extra `java` brings.
+"""The Java with which Spark is started: the machine's own, or the one of the extra `java`.
 
-Spark's launcher asks Java for the module `jdk.incubator.vector`, which only Spark's library of machine
-learning uses. A Java that was made smaller, as the one of the extra, has no such module and does not start.
-It is started through a script that leaves this argument out; Spark has no setting for it.
+Spark's launcher requests the module `jdk.incubator.vector`, which only Spark's machine learning library uses.
+A reduced Java, such as that of the extra, lacks this module and does not start. It is started by a script
+that omits this argument; Spark has no setting for it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Java:
     command
         The program.
     is_usual
-        Whether Spark finds it by itself and can start it as it is.
+        Whether Spark finds it and can start it without help.
     """
 
     command: str
     is_usual: bool
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Return what to set for Spark's launcher to start this Java; a script may be put into `folder`."""
+        """Return the variables that make Spark's launcher start this Java; `folder` may get a script."""
         if self.is_usual:
             return {}
         script = folder / "java/bin/java"
@@ -72,12 +72,12 @@ def _quoted(text: str) -> str:
 def find_java(environment: Mapping[str, str] = os.environ, bundled: str | None = None) -> Java:
     """Return the Java of JAVA_HOME, or of PATH; if it is missing or too old, the one of the extra `java`.
 
-    `bundled` is the program that the extra brings; by default what is installed.
+    `bundled` is the program of the extra; default: the installed one.
 
     Raises
     ------
     SetupError
-        There is none.
+        No suitable Java exists.
     """
     bundled = bundled_java() if bundled is None else bundled
     home = environment.get("JAVA_HOME")
@@ -103,7 +103,7 @@ def bundled_java() -> str:
 
 
 def _has_all_modules(command: str) -> bool:
-    """Say whether a Java starts as Spark's launcher wants it.
+    """Return whether a Java starts with the arguments of Spark's launcher.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _has_all_modules(command: str) -> bool:
 
 
 def _version(command: str, *options: str) -> int:
-    """Return the version that a Java tells, or 0 if it does not."""
+    """Return the version that a Java reports, or 0 if it reports none."""
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own java
             [command, *options, "-version"], capture_output=True, text=True, timeout=60, check=False

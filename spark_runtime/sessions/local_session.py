@@ -1,4 +1,4 @@
-"""The Spark session that pipelines run in: the few settings relied on, each with its reason."""
+"""The Spark session in which pipelines run: its few necessary settings, each with its reason."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 def sql_settings() -> dict[str, str]:
-    """Return the settings that may be set while a session runs; results depend on the first two."""
+    """Return the settings that can be set while a session runs; results depend on the first two."""
     return {
-        # Texts without a zone are UTC for us, and so they must be for Spark.
+        # We read texts without a zone as UTC, so Spark must do so, too.
         "spark.sql.session.timeZone": "UTC",
-        # A cast that fails must fail or be asked to give NULL; ANSI off would give NULL silently.
+        # A failed cast must raise an error unless NULL is requested; without ANSI it would give NULL.
         "spark.sql.ansi.enabled": "true",
-        # State outgrows the JVM's heap; the default store keeps all of it there.
+        # State outgrows the JVM's heap, in which the default store keeps all of it.
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        # A batch writes what changed, not its whole store, and does not count the store's rows.
+        # A batch writes its changes, not the whole store, and does not count the store's rows.
         f"{_ROCKSDB_CONF}.changelogCheckpointing.enabled": "true",
         f"{_ROCKSDB_CONF}.trackTotalNumberOfRows": "false",
-        # Each key group has a store, and each store keeps what was written in up to two buffers of 64 MiB.
+        # Each key group has a store, which keeps its writes in up to two buffers of 64 MiB.
         # Values are written whole, so over 10 million runs the buffers of 32 stores grow by 190 MiB a
-        # micro-batch, to 2 GiB. With a limit for all stores of a process together it is 0.9 to 1.1 GiB less,
-        # and as fast.
+        # micro-batch, to 2 GiB. A common limit for all stores of a process saves 0.9 to 1.1 GiB, and is
+        # as fast.
         f"{_ROCKSDB_CONF}.boundedMemoryUsage": "true",
         f"{_ROCKSDB_CONF}.maxMemoryUsageMB": "512",
-        # Spark's old way of writing times, INT96, has no zone and other readers take it for nanoseconds.
+        # Spark's old format of times, INT96, has no zone, and other readers read it as nanoseconds.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Rows reach Python as columns.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # One Arrow batch for what a key group usually gets in one call: a conversion has a fixed price.
+        # One Arrow batch for the usual input of a call of a key group: each conversion has a fixed cost.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # A file is read by one task from its first line on, so that a malformed line has a line number.
+        # One task reads a file from its first line, so that a malformed line has a line number.
         "spark.sql.files.maxPartitionBytes": "1024g",
         "spark.sql.files.openCostInBytes": "1024g",
-        # Sources of several streams have a watermark each; the events of any of them move the time on.
+        # Each source of several streams has its own watermark; the events of any of them advance the time.
         "spark.sql.streaming.multipleWatermarkPolicy": "max",
-        # The plan is written out for each query, twice in a micro-batch; the long form takes 15 ms of it.
+        # Spark prints the plan of each query, twice in a micro-batch; the long form costs 15 ms.
         "spark.sql.ui.explainMode": "simple",
-        # A pipeline asks for the progress of all batches after the fact.
+        # A pipeline reads the progress of all batches at its end.
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
 
@@ -75,8 +75,8 @@ def sql_settings() -> dict[str, str]:
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 LOCAL_CHECKPOINT_SETTINGS = {
-    # The usual manager asks at each rename whether a file is a link; Hadoop starts four processes to learn it
-    # of a local file, forty in a micro-batch: 130 ms. Both rename in one step.
+    # The default manager checks at each rename whether a file is a link. For a local file Hadoop starts four
+    # processes to find out, forty in a micro-batch: 130 ms. Both rename in one step.
     "spark.sql.streaming.checkpointFileManagerClass": (
         f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -84,65 +84,65 @@ LOCAL_CHECKPOINT_SETTINGS = {
 """Settings of a stream whose checkpoint is on a local disk."""
 
 JAVA_OPTIONS = (
-    # Java does not compile methods beyond 8,000 bytes of code, it interprets them. The predicates of a few
-    # rules make one that large: 5 times slower. Spark's own limit (codegen.hugeMethodLimit) is no way out: it
-    # gives up generated loops, 3 times slower.
+    # Java does not compile methods larger than 8,000 bytes but interprets them. The predicates of a few rules
+    # make a method that large: 5 times slower. Spark's own limit (codegen.hugeMethodLimit) does not help: it
+    # abandons generated loops, which is 3 times slower.
     "-XX:-DontCompileHugeMethods",
-    # Spark's generated classes, and no sweeping among them.
+    # Room for Spark's generated classes, without sweeping among them.
     "-XX:ReservedCodeCacheSize=256m",
 )
 
 LARGE_PAGES = "glibc.malloc.hugetlb=1"
-"""GLIBC_TUNABLES of Java and its workers: memory in pages of 2 MiB where the system has them, not 4 KiB.
+"""GLIBC_TUNABLES of Java and its workers: memory in pages of 2 MiB, where available, instead of 4 KiB.
 
-Each task fills hundreds of MiB anew. A batch of R3 takes 0.65 s of processor time for a million events, not
+Each task fills hundreds of MiB. A batch of R3 takes 0.65 s of processor time for a million events, not
 0.75, and the same memory. Other C libraries ignore it.
 """
 
 SHORT_RUN_OPTIONS = (
-    # The second compiler pays off after minutes. In a run that ends before, it takes half of the CPU.
+    # The second compiler pays off after minutes. In a shorter run it takes half of the CPU.
     "-XX:TieredStopAtLevel=1",
-    # One thread of garbage collection is enough for a heap of this size, and leaves the cores to the tasks.
+    # One garbage collection thread is enough for a heap of this size, and leaves the cores to the tasks.
     "-XX:+UseSerialGC",
 )
 
 
 def start_settings(folder: Path, *, is_short: bool) -> dict[str, str]:
-    """Return the settings that only count when the JVM starts; its temporary files go to `folder`."""
+    """Return the settings that take effect only when the JVM starts; its temporary files go to `folder`."""
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
     options = (
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        # Else all of it is in /tmp for everybody to read, and remains there if Java is killed.
+        # Otherwise all of it is in /tmp, readable by everybody, and remains there if Java is killed.
         f'"-Djava.io.tmpdir={folder}"',
         *JAVA_OPTIONS,
         *(SHORT_RUN_OPTIONS if is_short else ()),
     )
     return {
-        # A worker started by name from PATH may be another Python, without our packages.
+        # A worker found on PATH may be another Python, without our packages.
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        # Workers find our packages where this process did, installed or not.
+        # Workers find our packages where this process does, installed or not.
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-        # The executors of a cluster; here they inherit it (`_start`).
+        # For the executors of a cluster; local ones inherit it (`_start`).
         "spark.executorEnv.GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", LARGE_PAGES),
-        # Over TCP each start of a Python function waits 40 ms for a delayed acknowledgement, three times in a
+        # Over TCP, each start of a Python function waits 40 ms for a delayed acknowledgement, three times per
         # micro-batch.
         "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
-        # A web page nobody asked for, on a port that may be taken.
+        # The web page is not needed, and its port may be taken.
         "spark.ui.enabled": "false",
-        # Spark's 1 GiB is short for state: a value of the state store is in the heap several times. Over 10
-        # million open runs a micro-batch takes 5.6 s with it, 4.3 s with this.
+        # Spark's 1 GiB is too small for state: the heap contains a value of the state store several times.
+        # With 10 million open runs, a micro-batch takes 5.6 s with 1 GiB, and 4.3 s with this.
         "spark.driver.memory": "1400m",
-        # Java's log is for us, not for the terminal.
+        # Java's log goes to a file, not to the terminal.
         "spark.executor.extraJavaOptions": " ".join(JAVA_OPTIONS),
         "spark.driver.extraJavaOptions": " ".join(options),
-        # It would be drawn there.
+        # The progress bar would be drawn on the terminal.
         "spark.ui.showConsoleProgress": "false",
         # The driver of a laptop must not bind to an address that its VPN takes away.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Batches here are many and small: Spark's 200 tasks each would be mostly waiting.
+        # Batches are many and small: most of Spark's 200 tasks each would do nothing.
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     }
 
@@ -154,10 +154,10 @@ def session(
     is_short: bool = False,
     inherited: Sequence[int] = (),
 ) -> SparkSession:
-    """Return the running session, the one of `spark-submit`, or start one; `settings` win over ours.
+    """Return the running session or that of `spark-submit`, or start one; `settings` override ours.
 
-    `is_short`: the JVM is for work of a few minutes, and is started so. A JVM that is started gets the file
-    descriptors `inherited`, too.
+    `is_short`: configure the JVM for work of a few minutes. A JVM that is started inherits the file
+    descriptors `inherited`.
 
     Raises
     ------
@@ -184,12 +184,12 @@ def session(
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Say whether workers run on this machine, below this process."""
+    """Return whether workers run on this machine, as descendants of this process."""
     return str(spark.sparkContext.master).startswith("local")
 
 
 def _submitted(settings: dict[str, str], name: str) -> SparkSession:
-    """Return the session of the JVM that `spark-submit` has started, with the settings that it was given."""
+    """Return the session of the JVM that `spark-submit` has started, with its settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -218,14 +218,14 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
         for key in ("spark.driver.bindAddress", "spark.driver.host", "spark.executorEnv.PYTHONPATH"):
             if key not in settings:
                 del chosen[key]
-    # Where PySpark looks for the workers' Python; a cluster may have its own.
+    # PySpark finds the workers' Python here; a cluster may have its own.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False)
     for key, value in chosen.items():
         conf.set(key, value)
     environment = {
         "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", LARGE_PAGES),
-        # It counts more than the setting, and not for the executors of a cluster.
+        # It overrides the setting, but not for the executors of a cluster.
         "SPARK_LOCAL_DIRS": ",".join(str(one.path) for one in folders[: len(places(settings))]),
         "TMPDIR": str(folder.path),
         **java.environment(folder.path),
@@ -243,14 +243,14 @@ def _start(settings: dict[str, str], name: str, *, is_short: bool, inherited: Se
 
 
 _MOST_OF_A_SOCKETS_FOLDER = 61
-"""Characters in the path of a folder with sockets, so says Spark: theirs are 43, a system takes 104."""
+"""Most characters of a socket folder's path: Spark adds 43, and a system allows 104."""
 
 _folders: list[RunFolder] = []
-"""The first folder of each JVM that was started."""
+"""The first folder of each started JVM."""
 
 
 def _remove_at_exit(folders: Sequence[RunFolder], gateway: Any) -> None:
-    """Let the folders of a JVM go with it, unless it has said something that may be wanted."""
+    """Remove the folders of a JVM at its end, unless its log contains messages that may be needed."""
     from py4j.protocol import Py4JError
 
     if not is_quiet(folders[0].log):
@@ -259,7 +259,7 @@ def _remove_at_exit(folders: Sequence[RunFolder], gateway: Any) -> None:
         for folder in folders:
             folder.remove()
         return
-    # Java still uses them. It ends when this process has ended, and removes what it is told to.
+    # Java still uses them. It ends after this process, and then removes the registered folders.
     with suppress(Py4JError, OSError):  # Java is ending; the next start removes them
         hooks = gateway.jvm.org.apache.spark.util.ShutdownHookManager
         for folder in folders:
@@ -268,7 +268,7 @@ def _remove_at_exit(folders: Sequence[RunFolder], gateway: Any) -> None:
 
 @contextmanager
 def _in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started meanwhile."""
+    """Set environment variables for the processes that are started in the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -286,12 +286,12 @@ OLDEST = (4, 1)
 
 
 def java_log() -> Path | None:
-    """Return the file that the messages of our Java go to; None if somebody else has started it."""
+    """Return the log file of our Java; None if another program has started it."""
     return _folders[-1].log if _folders else None
 
 
 def check_pyspark() -> None:
-    """Refuse to go on without a PySpark that is new enough."""
+    """Raise SetupError unless PySpark is installed and new enough."""
     try:
         import pyspark
     except ImportError as error:

@@ -1,9 +1,9 @@
 """The private folder of a JVM that we start: its log, its temporary files, the blocks of Spark.
 
-    <place>/spark-cep-XXXXXXXX/    nobody else can look into it
-        lock        names this machine; held by this process and by the JVM, as long as one of them lives
-        java.log    what Java said
-        ...         what Java and Spark put there
+    <place>/spark-cep-XXXXXXXX/    only the user can read it
+        lock        names this machine; held while this process or the JVM lives
+        java.log    the output of Java
+        ...         files of Java and Spark
 
 A process that is killed leaves its folder behind. The next start removes it: a lock that can be taken has no
 holder.
@@ -26,44 +26,44 @@ from cep.errors import SetupError
 _PREFIX = "spark-cep-"
 
 KEPT_LOGS = 5
-"""Logs of runs that had something to say and have ended; older ones are removed."""
+"""How many logs with messages of ended runs are kept; older ones are removed."""
 
 _USUAL_LINE = re.compile(
     r"WARNING: |NOTE: Picked up |Picked up |Setting default log level |To adjust logging level |\s*$"
 )
-"""Beginnings of the lines that Java writes when it starts and all is well."""
+"""Prefixes of the lines that Java always writes when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """An open folder; `lock` is the file descriptor that its owners hold."""
+    """An open folder; `lock` is the file descriptor of its lock."""
 
     path: Path
     lock: int
 
     @property
     def log(self) -> Path:
-        """The file that Java's messages go to."""
+        """The file with Java's messages."""
         return self.path / "java.log"
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def places(settings: Mapping[str, str]) -> list[Path]:
-    """Return where temporary files go: `spark.local.dir`, else SPARK_LOCAL_DIRS, else TMPDIR."""
+    """Return the folders for temporary files: `spark.local.dir`, SPARK_LOCAL_DIRS, or TMPDIR."""
     given = settings.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     return [Path(place.strip()).absolute() for place in given.split(",") if place.strip()]
 
 
 def open_run_folder(place: Path) -> RunFolder:
-    """Make and lock a folder in `place`; remove what runs that are dead have left there.
+    """Create and lock a folder in `place`; remove the folders that dead runs have left there.
 
     Raises
     ------
     SetupError
-        Nothing can be made there.
+        The folder cannot be created.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -75,20 +75,20 @@ def open_run_folder(place: Path) -> RunFolder:
             f"no temporary folder can be made in `{place}`: {error.strerror}",
             "name another place: TMPDIR, or the setting spark.local.dir",
         ) from error
-    # A lock that nobody holds yet would look like one of a dead run.
+    # A lock without a holder would look like that of a dead run.
     unfinished = path / ".lock"
     lock = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.write(lock, _machine())
         unfinished.rename(path / "lock")
-    except OSError:  # this file system has no locks; a folder without one is left alone
+    except OSError:  # this file system has no locks; a folder without a lock is never removed
         unfinished.unlink()
     return RunFolder(path, lock)
 
 
 def is_quiet(log: Path) -> bool:
-    """Say whether Java had nothing to say but that it starts."""
+    """Return whether Java wrote only its usual lines at the start."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def is_quiet(log: Path) -> bool:
 
 
 def _remove_remains(place: Path) -> None:
-    """Remove the folders in `place` whose owners are dead; the newest logs that say something stay."""
+    """Remove the folders in `place` whose owners are dead, except the newest logs with messages."""
     logs = []
     for folder in place.glob(f"{_PREFIX}*"):
         lock = _lock_of(folder)
@@ -110,7 +110,7 @@ def _remove_remains(place: Path) -> None:
             else:
                 _remove_all_but_the_log(folder)
                 logs.append(folder)
-        except OSError:  # somebody holds it
+        except OSError:  # a live run holds it
             continue
         finally:
             os.close(lock)
@@ -128,7 +128,7 @@ def _age(folder: Path) -> float:
 def _lock_of(folder: Path) -> int | None:
     """Return the opened lock of a folder of ours, or None if it is not one.
 
-    One of another machine, on a disk that both see, is not: locks may hold for a machine only.
+    A folder of another machine, on a shared disk, is not: locks may work only within one machine.
     """
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():

@@ -1,4 +1,4 @@
-"""The state that Java keeps in memory of streams. On the driver only."""
+"""The state of streams that Java keeps in memory. Only for the driver."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def forget_ended(spark: SparkSession) -> None:
-    """Let Java forget the state of streams that have ended, unless another stream runs.
+    """Make Java drop the state of ended streams, unless another stream runs.
 
-    Spark keeps it, and its maintenance writes snapshots of it later. If the folder of the checkpoint has been
-    replaced by then, they would be taken for state of the checkpoint that is there now. This reaches the Java
-    of this process, not executors on other machines.
+    Spark keeps it, and its maintenance writes snapshots of it later. If the checkpoint's folder has been
+    replaced by then, they would be mistaken for state of the new checkpoint. This affects the Java of this
+    process, not executors on other machines.
     """
-    with suppress(Exception):  # Java may be dead; then it keeps nothing
+    with suppress(Exception):  # a dead Java keeps nothing
         jvm: Any = spark._jvm  # PySpark has no such call
         if not spark.streams.active:
             jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()

@@ -1,4 +1,4 @@
-"""The Python of Spark's workers: which one runs the functions of `detect`, and does it have what they need?
+"""Chooses the Python of Spark's workers, and checks that it can run the functions of `detect`.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -42,7 +42,7 @@ _HELP = (
 )
 
 _checked: set[str] = set()
-"""Applications, each with its Python, whose workers have what is needed."""
+"""Pairs of an application and a Python that was checked."""
 
 _choosing = threading.RLock()
 """Held while a Spark context names another Python than its own."""
@@ -50,18 +50,18 @@ _choosing = threading.RLock()
 
 @contextmanager
 def workers_python(spark: SparkSession) -> Iterator[None]:
-    """Let the functions that are handed to Spark meanwhile run in the Python that they need.
+    """Run the functions that Spark gets within this block in the Python that they need.
 
-    PySpark starts what PYSPARK_PYTHON named when the session began, else `python3` from PATH, which may be
-    another Python without our packages. Here PYSPARK_PYTHON counts as it is now, then the setting
-    `spark.pyspark.python`, which PySpark reads in `spark-submit` only. On a local master without either it is
-    the Python of this process, which finds our packages where this process did. Functions of others are left
-    alone: PySpark notes for each function by itself what is to run it.
+    PySpark starts the program that PYSPARK_PYTHON named when the session started, or `python3` from PATH,
+    which may be another Python without our packages. Here, the current PYSPARK_PYTHON is used, then the
+    setting `spark.pyspark.python`, which PySpark reads only in `spark-submit`. On a local master without
+    either, it is the Python of this process, with its paths of packages. Other functions are not affected:
+    PySpark records the Python of each function separately.
 
     Raises
     ------
     SetupError
-        A worker was asked, once in the life of an application, and cannot run our functions.
+        The workers, which are checked once for each application, cannot run our functions.
     """
     from pyspark.sql import SparkSession as SessionOfThisProcess
 
@@ -81,12 +81,12 @@ def workers_python(spark: SparkSession) -> Iterator[None]:
 
 
 def choose_workers_python(spark: SparkSession) -> None:
-    """Let all functions that are handed to Spark from now on run as `workers_python` does.
+    """Run all functions that Spark gets from now on as `workers_python` does.
 
     Raises
     ------
     SetupError
-        As there.
+        See `workers_python`.
     """
     context: Any = spark.sparkContext
     with workers_python(spark):
@@ -110,14 +110,14 @@ def _python_of(context: Any) -> tuple[str, dict[str, str]]:
 
 @cache
 def _installation_folders() -> frozenset[str]:
-    """Return where this Python looks for installed packages by itself."""
+    """Return the default folders of this Python's installed packages."""
     folders = {*site.getsitepackages(), site.getusersitepackages()}
     folders |= {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return frozenset(str(Path(folder).resolve()) for folder in folders)
 
 
 def _check_workers(spark: SparkSession, application: str, python: str) -> None:
-    """Ask one worker whether it can run our functions; the answer holds for the application."""
+    """Check that one worker can run our functions; the result holds for the application."""
     if application in _checked:
         return
     from pyspark.sql import functions as F  # noqa: N812
@@ -136,7 +136,7 @@ def _check_workers(spark: SparkSession, application: str, python: str) -> None:
 
 
 def _question() -> Callable[[int], str]:
-    """Return a function that travels by value: it answers where this package is missing, too."""
+    """Return a function that is sent by value, so that it runs even without this package."""
     packages = tuple(_PACKAGES)
 
     def answer(_: int) -> str:
@@ -151,7 +151,7 @@ def _question() -> Callable[[int], str]:
                 from spark_runtime.sessions import worker_python
 
                 folder, fingerprint = worker_python.__file__, worker_python.fingerprint()
-            except (ImportError, AttributeError):  # before this module was written
+            except (ImportError, AttributeError):  # versions before this module
                 pass
         found = {"python": sys.executable, "missing": missing, "file": folder, "fingerprint": fingerprint}
         return json.dumps(found)
@@ -176,7 +176,7 @@ def _require_ours(answer: dict[str, Any]) -> None:
 
 
 def without_answer(text: str, python: str) -> SetupError | None:
-    """Return what it means that a worker failed, or None if it was not for its Python."""
+    """Return the reason why a worker failed, or None if its Python was not the reason."""
     whose, name = "the Python of Spark's workers", f", `{python}`," if python else ""
     versions = re.search(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+)", text)
     if versions is not None:
@@ -193,7 +193,7 @@ def _help() -> str:
 
 @cache
 def fingerprint() -> str:
-    """Return what tells the source of this version from the source of any other."""
+    """Return a hash that identifies the source of this version."""
     digest = hashlib.sha256()
     for name in ("cep", "spark_runtime"):
         for path, file in sorted(_sources(resources.files(name), name)):

@@ -1,6 +1,6 @@
-"""The setting `columns` of a source: what is a column of the stream besides what a record says itself.
+"""The setting `columns` of a source: columns of the stream whose values are not in the record itself.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from cep.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ColumnWords:
-    """What may be a column.
+    """The words that may name the value of a column.
 
     Parameters
     ----------
     noun
-        What has it: ``a message``.
+        What has the values: ``a message``.
     words
-        What it has.
+        The names of the values.
     prefix
-        What stands before a name of the user's: ``header.``. Empty: there is no such thing.
+        The prefix of names that users choose: ``header.``. Empty if there are none.
     example
-        How a help shows that: ``header.NAME``.
+        How a help shows such names: ``header.NAME``.
     others
-        More words, which a help names behind the others.
+        More words, which a help names last.
     is_other
-        Whether a word is meant in yet another way.
+        Whether a word is valid for another reason.
     """
 
     noun: str
@@ -42,20 +42,20 @@ class ColumnWords:
     is_other: Callable[[str], bool] = lambda word: False
 
     def has(self, word: str) -> bool:
-        """Say whether there is such a thing."""
+        """Return whether a word names a value."""
         return (
             word in self.words or (bool(self.prefix) and word.startswith(self.prefix)) or self.is_other(word)
         )
 
     @property
     def help(self) -> str:
-        """What to write."""
+        """The help that lists the valid words."""
         shown = ", ".join((*self.words, *self.others))
         return f"write {shown} or {self.example}" if self.example else f"write {shown}"
 
 
 def columns_of(settings: Settings, known: ColumnWords) -> dict[str, str]:
-    """Return what is a column, by the name of the column; problems are noted in `settings`."""
+    """Return the value's word for each column; problems are reported in `settings`."""
     node = settings.found.get("columns")
     if node is None:
         return {}
@@ -76,16 +76,16 @@ def columns_of(settings: Settings, known: ColumnWords) -> dict[str, str]:
 
 
 def require_columns(columns: Mapping[str, str], stream: Stream, noun: str, times: Mapping[str, str]) -> None:
-    """Raise InputError unless the stream has the columns, in types that they can be of.
+    """Raise InputError unless the stream has the columns, with types that fit the values.
 
     Parameters
     ----------
     columns
-        What is a column, by the name of the column.
+        The value's word, by the name of the column.
     noun
-        What has it: ``a message``.
+        What has the values: ``a message``.
     times
-        What is a time, and how an error speaks of it.
+        The words whose values are times, each with its name in an error.
     """
     for name, what in columns.items():
         declared = stream.field(name)

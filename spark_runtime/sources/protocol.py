@@ -1,7 +1,7 @@
-"""What a source is.
+"""The protocols of sources.
 
 There are two kinds. We read a `Source` ourselves: the driver plans which ranges of it a micro-batch reads,
-the workers read them, and a range can be read at any time again. Only Spark can read a `SparkSource`.
+the workers read them, and a range can be read again at any time. Only Spark can read a `SparkSource`.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Offset = Any
-"""How far a source is; a value of JSON. It stands in checkpoints, so a new version must still know it."""
+"""A position in a source; a JSON value. Checkpoints contain it, so new versions must still accept it."""
 
 Range = Sequence[Any]
-"""Some input that one task reads; values of JSON, of which only its source knows the meaning."""
+"""Some input that one task reads; JSON values that only its source interprets."""
 
 
 class Planner(Protocol):
-    """Plans what a source gives to each micro-batch of a stream. It has the state of a source, on the driver.
+    """Plans the input of each micro-batch of a stream. It holds the state of a source, on the driver.
 
     The order of calls: `stop_at_now` or not; `commit` with the offset of the checkpoint, if there is one;
     then for each micro-batch `latest`, `ranges` and `commit`; `close`. A micro-batch that is repeated after
-    a crash has its plan from the checkpoint: it is not asked for, but it is committed.
+    a crash has its plan from the checkpoint: it is not planned again, but it is committed.
 
-    Each method may raise InputError, for what is wrong with the input, and StateError, for an offset that
-    this source cannot have given or cannot read any more.
+    Each method may raise InputError if the input is wrong, and StateError for an offset that this source
+    cannot have returned or can no longer read.
     """
 
     def start(self) -> Offset:
@@ -44,54 +44,54 @@ class Planner(Protocol):
         ...
 
     def latest(self, start: Offset) -> Offset:
-        """Return where the micro-batch that starts at `start` ends; `start` if there is nothing for it.
+        """Return the end of the micro-batch that starts at `start`; `start` if there is no new input.
 
-        It does not wait. It is called again and again until there is something. What lies before the offset
-        that it returns must be there to read until it is committed.
+        It does not wait, but is called repeatedly until there is input. The input before the returned offset
+        must remain readable until it is committed.
         """
         ...
 
     def stop_at_now(self) -> None:
-        """Offer nothing that comes later."""
+        """Ignore all input that arrives later."""
         ...
 
     def ranges(self, start: Offset, end: Offset) -> Sequence[tuple[int, Range]]:
-        """Return what lies between two offsets, each with its size in bytes, which may be an estimate.
+        """Return the ranges between two offsets, each with its size in bytes, which may be an estimate.
 
-        A range lies in one partition. The ranges of a partition come in its order.
+        A range belongs to one partition. The ranges of a partition are in its order.
         """
         ...
 
     def commit(self, end: Offset) -> None:
-        """Forget what lies before `end`: its output is written, the checkpoint says so.
+        """Forget the input before `end`: the checkpoint records that its output is written.
 
-        After a crash it may come twice for one offset, or not before the next run begins. Spark has not
-        written its own log yet: if it dies now, it repeats the micro-batch. What is forgotten for ever must
-        wait for the next call of `latest`.
+        After a crash, it may be called twice for one offset, or only when the next run starts. Spark has not
+        yet written its own log: if it dies now, it repeats the micro-batch. So permanent deletions must wait
+        for the next call of `latest`.
         """
         ...
 
     def close(self, counts: Counts) -> None:
-        """End the run: let go of connections; add to `counts` what a user should know of the input now."""
+        """End the run: close connections; add the final counts of the input to `counts`."""
         ...
 
 
 @runtime_checkable
 class TimedPlanner(Protocol):
-    """A planner that can tell event times of its input before it is read. It need not be exact.
+    """A planner that knows event times of its input before it is read, at least approximately.
 
-    With it a backlog is caught up without late events: what is known and not read holds the watermark back.
+    With it a backlog is read without late events: known but unread input holds the watermark back.
     """
 
     def spans(self, start: Offset, end: Offset, ahead: AheadGuard) -> Mapping[str, TimeSpan]:
-        """Return by partition (`partition_name`) the event times between two offsets.
+        """Return, by partition (`partition_name`), the event times between two offsets.
 
         The latest event time of a partition is not before the end of its span.
         """
         ...
 
     def unread_after(self, end: Offset, ahead: AheadGuard) -> Mapping[str, Unread]:
-        """Return by partition (`partition_name`) what is known behind an offset and not read."""
+        """Return, by partition (`partition_name`), the known but unread input after an offset."""
         ...
 
 
@@ -100,89 +100,89 @@ class SelectivePlanner(Protocol):
     """A planner that can plan the input of one partition alone, while the others are paused."""
 
     def latest_of(self, start: Offset, partition: str) -> Offset:
-        """Return where the micro-batch that starts at `start` ends if it reads one partition only.
+        """Return the end of the micro-batch that starts at `start` if it reads only one partition.
 
-        `partition` is a name (`partition_name`). What was planned before, and not read, may be read as well.
+        `partition` is a name (`partition_name`). Unread input of earlier plans may be read as well.
         """
         ...
 
 
 @runtime_checkable
 class EndingPlanner(Protocol):
-    """A planner of a source whose partitions can end: they hold nothing back then."""
+    """A planner of a source whose partitions can end and then hold nothing back."""
 
     def ended(self, end: Offset) -> Collection[str]:
-        """Return the partitions (`partition_name`) that get nothing more and are read to their end.
+        """Return the partitions (`partition_name`) that get no further input and are read to their end.
 
-        What takes their place is known to the planner.
+        The planner already knows the partitions that replace them.
         """
         ...
 
 
 @runtime_checkable
 class TellingPlanner(Protocol):
-    """A planner that has something to tell a user while the pipeline runs, and at its end."""
+    """A planner with a status for users, while the pipeline runs and at its end."""
 
     def status(self) -> str:
-        """Return it in a few words, such as how far the run is behind; an empty text: nothing.
+        """Return the status in a few words, such as how far the run lags; an empty text if there is none.
 
-        It is called from another thread and asks nobody: it tells what was seen last.
+        It is called from another thread and must not wait: it reports the last known status.
         """
         ...
 
 
 @runtime_checkable
 class SplitByEvents(Protocol):
-    """A source whose events tell their partition, by one of their columns."""
+    """A source whose events name their partition, in one of their columns."""
 
     @property
     def splits_by_events(self) -> bool:
-        """Whether they do."""
+        """Whether its events name their partition."""
         ...
 
     def latest(self, chunk: Chunk) -> Highest:
-        """Return by partition (`partition_name`) the latest event time of a chunk. In a worker."""
+        """Return, by partition (`partition_name`), the latest event time of a chunk. Called in a worker."""
         ...
 
 
 @runtime_checkable
 class Source(Protocol):
-    """A source of the events of one stream, which we read.
+    """A source of the events of one stream, which we read ourselves.
 
-    It is made on the driver and travels to the workers: it holds no connection. Each of its methods may raise
+    It is created on the driver and sent to the workers, so it holds no connection. Each method may raise
     InputError.
     """
 
     @property
     def stream(self) -> Stream:
-        """The stream whose events these are."""
+        """The stream of its events."""
         ...
 
     def check(self) -> None:
-        """Raise InputError if nothing can come from here. On the driver, before anything runs."""
+        """Raise InputError if the source cannot be read. Called on the driver, before anything runs."""
         ...
 
     def planner(self) -> Planner:
-        """Return what plans micro-batches of a stream. On the driver."""
+        """Return the planner of micro-batches of a stream. Called on the driver."""
         ...
 
     def everything(self) -> Sequence[tuple[int, Range]]:
-        """Return what a batch reads, with sizes in bytes. On the driver."""
+        """Return the ranges that a batch reads, with sizes in bytes. Called on the driver."""
         ...
 
     def partition(self, part: Range) -> str:
-        """Return the name of the partition that a range lies in; an empty text if there is only one.
+        """Return the name of the partition of a range; an empty text if there is only one.
 
-        A partition is what the source has in an order of its own, such as a partition of a topic. The latest
-        event time is noted for each, and events too far ahead are told by the others in their partition.
+        A partition is input with its own order, such as a partition of a topic. The latest event time is
+        recorded for each, and an event is too far ahead if it is ahead of the others in its partition.
         """
         ...
 
     def read(self, part: Range, ahead: AheadGuard, counts: Counts) -> Iterator[Chunk]:
-        """Yield the events of a range and its dead letters, in bounded chunks. In a worker.
+        """Yield the events of a range and its dead letters, in bounded chunks. Called in a worker.
 
-        A range that is read again gives the same. What cannot be read as planned any more, such as a file
-        that is gone, is added to `counts`. `ahead` refuses events too far ahead
+        Reading a range again yields the same. Input that can no longer be read as planned, such as a missing
+        file, is added to `counts`. `ahead` refuses events too far ahead
         (`cep.formats.chunks.checked`).
         """
         ...
@@ -190,13 +190,13 @@ class Source(Protocol):
     def position_text(self, source: str, position: int) -> str:
         """Return the position of a record as text, for messages: ``orders.json:12``, ``orders[3]@981``.
 
-        `source` and `position` are those of a chunk, and of a dead letter.
+        `source` and `position` are those of a chunk or a dead letter.
         """
         ...
 
 
 class Packs(Protocol):
-    """What makes parcels of what was read, in the workers (`spark_runtime.wire.packer.Packer`)."""
+    """Packs chunks into parcels, in the workers (`spark_runtime.wire.packer.Packer`)."""
 
     def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
         """Return the keys of the rules that read `stream`."""
@@ -211,7 +211,7 @@ class Packs(Protocol):
         *,
         may_be_late: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what was read of `stream` as parcels, and add to `counts` what happened."""
+        """Yield a chunk of `stream` as parcels, and add its counts to `counts`."""
         ...
 
     def counted(self, counts: Counts) -> Iterator[pa.RecordBatch]:
@@ -219,31 +219,31 @@ class Packs(Protocol):
         ...
 
     def held_back(self, found: Iterable[pa.RecordBatch], cap_us: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield the parcels `found`, none of which lets Spark's watermark pass `cap_us`; None: all may."""
+        """Yield `found` so that no parcel moves Spark's watermark past `cap_us`; None: no limit."""
         ...
 
 
 class ReadsRows(Protocol):
-    """What makes parcels of rows that only Spark reads (`spark_runtime.dataflow.dataflow.Dataflow`)."""
+    """Turns rows that only Spark reads into parcels (`spark_runtime.dataflow.dataflow.Dataflow`)."""
 
     @property
     def packer(self) -> Packs:
-        """What makes parcels, in the workers."""
+        """The packer, which is sent to the workers."""
         ...
 
     def read(
         self, rows: DataFrame, reader: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> DataFrame:
-        """Return as parcels what `reader` makes of `rows` in the workers."""
+        """Return the parcels that `reader` makes from `rows` in the workers."""
         ...
 
 
 @runtime_checkable
 class SparkSource(Protocol):
-    """A source that only Spark can read. What a stream has read of it stands in Spark's own log."""
+    """A source that only Spark can read. Spark's own log records what a stream has read."""
 
     def parcels(self, spark: SparkSession, flow: ReadsRows, *, is_stream: bool) -> DataFrame:
-        """Return its events as parcels (`ReadsRows.read`). On the driver.
+        """Return its events as parcels (`ReadsRows.read`). Called on the driver.
 
         Raises
         ------
@@ -255,8 +255,8 @@ class SparkSource(Protocol):
 
 @runtime_checkable
 class DemandingSource(Protocol):
-    """A source that only Spark can read, and that needs more of the session than PySpark has."""
+    """A source that only Spark can read, and that needs more than PySpark in the session."""
 
     def check_settings(self, spark: Mapping[str, str]) -> None:
-        """Raise InputError if the settings of the session do not bring what it needs. Without Spark."""
+        """Raise InputError if the settings of the session do not load what it needs. Runs without Spark."""
         ...

@@ -1,6 +1,6 @@
-"""The sources of pipelines, by the `format` that a pipeline file gives. A source is added here with one line.
+"""The sources of pipelines, by the `format` in a pipeline file. A new source needs one line here.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILES: Registry[Callable[[str], SourceType]] = Registry(
 
 
 def source_type(name: str) -> SourceType:
-    """Return the source of this name. The name of a format of events stands for files of the format.
+    """Return the source with this name. The name of a format of events means files in that format.
 
     Raises
     ------
@@ -50,5 +50,5 @@ def source_type(name: str) -> SourceType:
 
 
 def source_names() -> tuple[str, ...]:
-    """Return all that `format` may be."""
+    """Return all valid values of `format`."""
     return (*FORMATS.built_in, *SOURCES.built_in, *FORMATS.plugged_in, *SOURCES.plugged_in)

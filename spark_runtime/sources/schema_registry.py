@@ -19,12 +19,12 @@ from cep.errors import InputError
 from spark_runtime.sources.secrets import replaced
 
 SECONDS = 5.0
-"""How long a registry may take for an answer."""
+"""How many seconds a registry may take to answer."""
 
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _UNKNOWN_SECONDS = 30.0
-"""A number that the registry does not know is asked for again after so long: it may get known."""
+"""Seconds after which an unknown number is requested again: the registry may know it by then."""
 
 _MOST_UNKNOWN = 100_000
 _MOST_BYTES = 16 << 20
@@ -35,14 +35,14 @@ _PASSING = frozenset((429, 500, 502, 503, 504))
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """Where a registry is, and how to get in; see `SchemaSource`.
+    """The address of a registry and its credentials; see `SchemaSource`.
 
     Parameters
     ----------
     url
         Such as ``https://registry:8081``, perhaps with a path.
     user, password
-        For basic authentication; `${NAME}` stands for a variable of the environment. Empty: without.
+        For basic authentication; `${NAME}` is an environment variable. Empty for none.
     """
 
     url: str
@@ -50,11 +50,11 @@ class SchemaRegistry:
     password: str = field(default="", repr=False)
 
     def check(self) -> None:
-        """Raise InputError if it does not answer, or refuses access."""
+        """Raise InputError if the registry does not answer or refuses access."""
         self._get("/schemas/ids/1")
 
     def schema(self, number: int, form: str = "") -> str | None:
-        """Return the text of a schema, None if there is none of this number; see `SchemaSource`."""
+        """Return the text of a schema, or None if the number is unknown; see `SchemaSource`."""
         asked = self, number, form
         if asked in _known:
             return _known[asked]
@@ -81,7 +81,7 @@ class SchemaRegistry:
         return found
 
     def _get(self, path: str) -> bytes | None:
-        """Return what a path has, None if there is nothing."""
+        """Return the JSON at a path, or None if there is nothing."""
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.user:
             access = f"{replaced('user', self.user)}:{replaced('password', self.password)}"
@@ -130,11 +130,11 @@ class SchemaRegistry:
 
 _known: dict[tuple[SchemaRegistry, int, str], str] = {}
 _unknown: dict[tuple[SchemaRegistry, int, str], float] = {}
-"""Of a worker: schemas, which never change; when a number without one is asked for again."""
+"""In a worker: schemas, which never change, and when unknown numbers are requested again."""
 
 
 def is_address(url: str) -> bool:
-    """Say whether a text is the address of a registry, without a name and a password in it."""
+    """Return whether a text is the address of a registry, without a user name and password."""
     try:
         parts = urlsplit(url)
         return (

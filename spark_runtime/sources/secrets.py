@@ -1,6 +1,6 @@
-"""Texts of a pipeline file with `${NAME}` in them: variables of the environment, whose values nothing shows.
+"""Texts of a pipeline file that contain `${NAME}`: environment variables, whose values are never shown.
 
-They are looked up where a client is made, so neither the checkpoint nor a task that Spark writes down has
+They are looked up where a client is created, so neither the checkpoint nor a task that Spark stores contains
 them. Executors import this module: it imports nothing of the compiler.
 """
 
@@ -15,7 +15,7 @@ from cep.errors import InputError
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|\.pem$|token|jaas")
-"""Names of settings whose values no message shows, even if they are written in the file."""
+"""Names of settings whose values no message shows, even if the file contains them."""
 
 _HIDDEN = "***"
 
@@ -29,7 +29,7 @@ def replaced(setting: str, text: str) -> str:
     Raises
     ------
     InputError
-        The environment does not have one of them (E0853).
+        The environment lacks one of them (E0853).
     """
 
     def of_environment(found: re.Match[str]) -> str:
@@ -46,7 +46,7 @@ def replaced(setting: str, text: str) -> str:
 
 
 def all_replaced(given: Iterable[Named]) -> dict[str, str]:
-    """Return texts by name, with the values of their variables; raises InputError (E0853)."""
+    """Return texts by name, with the values of their variables; raise InputError (E0853) as `replaced`."""
     return {name: replaced(name, text) for name, text in given}
 
 
@@ -56,12 +56,12 @@ def variables_of(text: str) -> list[str]:
 
 
 def without_secrets(said: object, texts: Iterable[str] = (), named: Iterable[Named] = ()) -> str:
-    """Return what something said, on one line, without secrets.
+    """Return a message of another program, on one line, without secrets.
 
     Parameters
     ----------
     texts
-        Texts with variables, whose values are secrets.
+        Texts that contain variables, whose values are secrets.
     named
         Such texts with the names of their settings, some of which name a secret (`password`).
     """

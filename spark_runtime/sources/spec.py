@@ -1,6 +1,6 @@
-"""What a source is in a pipeline file: its settings, and what it has to know of the pipeline.
+"""A source in a pipeline file: its settings, and what it must know about the pipeline.
 
-On the driver only.
+Only for the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_runtime.sources.protocol import Source, SparkSource
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source has to know of the pipeline that it is opened for.
+    """What a source must know about the pipeline for which it is opened.
 
     Parameters
     ----------
@@ -24,16 +24,16 @@ class SourceContext:
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     is_stream
-        Whether the pipeline runs as a stream; else it reads all that is there.
+        Whether the pipeline runs as a stream; a batch reads all present input.
     is_live
-        Whether the stream waits for what comes.
+        Whether the stream waits for new input.
     by_time
-        Whether input of earlier events is read first. Else it is read as it came.
+        Whether input with earlier events is read first. Otherwise it is read in the order of arrival.
     log
-        A file in the checkpoint that is this source's own; empty in a batch, and if the checkpoint is on a
-        file system that Python does not reach.
+        This source's own file in the checkpoint; empty in a batch, or if Python cannot access the file
+        system of the checkpoint.
     has_begun
-        Whether the stream goes on from a micro-batch that is done: what was read of the source may be gone.
+        Whether the stream continues after a completed micro-batch: input that was read may be gone.
     """
 
     stream: Stream
@@ -46,26 +46,26 @@ class SourceContext:
 
 
 class SourceSpec(Protocol):
-    """The settings of a source, sound; a frozen record."""
+    """The checked settings of a source; a frozen record."""
 
     @property
     def place(self) -> str:
-        """Where the events are. A checkpoint belongs to one place (E0710); empty if there is no other."""
+        """Where the events are, empty if only one place exists. A checkpoint belongs to one place (E0710)."""
         ...
 
     def open(self, context: SourceContext) -> Source | SparkSource:
-        """Return the source. Raises InputError; touches no input yet (`Source.check`)."""
+        """Return the source, without reading input (`Source.check`). Raises InputError."""
         ...
 
 
 class SourceType(Protocol):
-    """What is registered: makes a spec of the settings in a pipeline file."""
+    """A registered kind of source: turns the settings in a pipeline file into a spec."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of its settings, besides `stream` and `format`."""
+        """The names of its settings, except `stream` and `format`."""
         ...
 
     def spec(self, settings: Settings) -> SourceSpec | None:
-        """Return the spec, or None if a problem was noted in `settings`."""
+        """Return the spec, or None if a problem was reported in `settings`."""
         ...

@@ -1,1 +1,1 @@
-"""Files that a run keeps: of a checkpoint on any file system, and the lock of a folder."""
+"""Files of a run: those of a checkpoint on any file system, and the lock of a folder."""

@@ -1,7 +1,6 @@
-"""Small files of a checkpoint directory, on a local disk or on any file system that Spark's Hadoop knows.
+"""Small files of a checkpoint directory, on a local disk or any file system that Spark's Hadoop supports.
 
-They are safe from a process that dies at any moment, as Spark's own are; not from a power failure, as Spark's
-own are not.
+Like Spark's own files, they survive the death of the process at any moment, but not a power failure.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def damaged(file: str | Path, fact: str = "where the stream began, is damaged") -> StateError:
-    """Return the error for a source's file of a checkpoint."""
+    """Return the error for a damaged file of a source in a checkpoint."""
     help_text = "restore the checkpoint directory, or start with an empty one"
     return StateError("E0702", f"`{file}`, {fact}", help_text)
 
 
 class CheckpointFiles(Protocol):
-    """Reads and writes files below the checkpoint's directory; names have slashes."""
+    """Reads and writes files below the checkpoint's directory; names may contain slashes."""
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, None if it is not there."""
+        """Return the text of a file, or None if it is missing."""
         ...
 
     def write(self, name: str, text: str) -> None:
-        """Write a file in one step: no reader sees half of it."""
+        """Write a file in one step: no reader sees a part of it."""
         ...
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return what is in a file, None if it is not there."""
+        """Return the bytes of a file, or None if it is missing."""
         ...
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -43,11 +42,11 @@ class CheckpointFiles(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; of one that is not there, none."""
+        """Return the names in a folder, or none if it is missing."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it, if it is there."""
+        """Remove a file, or a folder and its contents, if it exists."""
         ...
 
 
@@ -58,7 +57,7 @@ class LocalFiles:
         self.root = Path(root)
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, None if it is not there."""
+        """Return the text of a file, or None if it is missing."""
         data = self.read_bytes(name)
         return None if data is None else data.decode(errors="replace")
 
@@ -67,7 +66,7 @@ class LocalFiles:
         self.write_bytes(name, text.encode())
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return what is in a file, None if it is not there."""
+        """Return the bytes of a file, or None if it is missing."""
         try:
             return (self.root / name).read_bytes()
         except FileNotFoundError:
@@ -88,7 +87,7 @@ class LocalFiles:
         return [item.name for item in place.iterdir()] if place.is_dir() else []
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder and its contents."""
         place = self.root / name
         if place.is_dir():
             shutil.rmtree(place)
@@ -97,7 +96,7 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files of a file system that only Spark's Hadoop library knows."""
+    """Files on a file system that only Spark's Hadoop library supports."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
@@ -109,12 +108,12 @@ class HadoopFiles:
         return place.getFileSystem(self.spark._jsc.hadoopConfiguration()), place
 
     def read(self, name: str) -> str | None:
-        """Return the text of a file, None if it is not there."""
+        """Return the text of a file, or None if it is missing."""
         data = self.read_bytes(name)
         return None if data is None else data.decode(errors="replace")
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return what is in a file, None if it is not there."""
+        """Return the bytes of a file, or None if it is missing."""
         files, place = self._place(name)
         if not files.exists(place):
             return None
@@ -139,7 +138,7 @@ class HadoopFiles:
         finally:
             stream.close()
         _, whole = self._place(name)
-        files.delete(whole, False)  # most of these file systems do not rename onto a file
+        files.delete(whole, False)  # most of these file systems do not rename onto an existing file
         files.rename(place, whole)
 
     def names(self, folder: str) -> list[str]:
@@ -150,13 +149,13 @@ class HadoopFiles:
         return [str(status.getPath().getName()) for status in files.listStatus(place)]
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder and its contents."""
         files, place = self._place(name)
         files.delete(place, True)
 
 
 def is_remote(path: str) -> bool:
-    """Say whether only Spark knows the file system of a path."""
+    """Return whether only Spark supports the file system of a path."""
     return "://" in path
 
 

@@ -1,7 +1,7 @@
 """One run at a time on a checkpoint: a lock that the operating system releases when its holder dies.
 
-The holder is the run's own process and its JVM, which may go on for some seconds after the process was
-killed: what it still writes must not meet what the next run writes.
+The holders are the run's process and its JVM, which may continue for some seconds after the process was
+killed: its last writes must not collide with those of the next run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cep.errors import StateError
 from cep.write_errors import writing
 
 WAIT_SECONDS = 30.0
-"""How long a run waits for the JVM of a run that was killed."""
+"""How many seconds a run waits for the JVM of a killed run."""
 
 _POLL_SECONDS = 0.2
 
@@ -31,7 +31,7 @@ def locked(checkpoint: str, say: Callable[[str], None] = lambda text: None) -> I
     Parameters
     ----------
     say
-        Gets one sentence if the lock has to be waited for.
+        Called with one sentence if the run must wait for the lock.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def locked(checkpoint: str, say: Callable[[str], None] = lambda text: None) -> I
         try:
             yield descriptor
         finally:
-            # The JVM has it, too, and may be kept for the next run of this process.
+            # The JVM holds it, too, and may be kept for the next run of this process.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -90,7 +90,7 @@ def _holder(descriptor: int) -> dict[str, object]:
 
 
 def _is_dead(about: dict[str, object]) -> bool:
-    """Say whether the holder ran here and does no more."""
+    """Return whether the holder ran on this machine and has ended."""
     pid = about.get("pid")
     if about.get("host") != socket.gethostname() or not isinstance(pid, int):
         return False

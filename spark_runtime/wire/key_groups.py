@@ -1,7 +1,7 @@
-"""Key groups: keys brought together so that one Python call serves many of them.
+"""Key groups: groups of keys, so that one Python call serves many keys.
 
-A group has a label, an integer that Spark's shuffle sends to the partition meant: Spark hashes the label with
-Murmur3 and takes the remainder, and small integers in a row would fall on few partitions.
+A group has a label, an integer that Spark's shuffle sends to the intended partition. Spark hashes the label
+with Murmur3 and takes the remainder, so that consecutive small integers would go to few partitions.
 """
 
 from __future__ import annotations

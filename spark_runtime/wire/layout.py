@@ -13,7 +13,7 @@ from cep.rule_set import RuleSet
 
 @dataclass(frozen=True)
 class Layout:
-    """The rules; an index of a program in a parcel is that of `programs`."""
+    """The rules. A parcel names a program by its index in `programs`."""
 
     rules: RuleSet
 

@@ -1,4 +1,4 @@
-"""What the operator gives: rows of several kinds, told apart by the column `_kind`; matches are packed.
+"""The operator's output: rows of several kinds, which the column `_kind` names; matches are packed.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -24,7 +24,7 @@ DEAD = "dead"  # `_text`: the dead letter as JSON (`cep.formats.dead_letter.DEAD
 COUNTS = "counts"  # `_text`: `cep.counts.Counts` of one call, as JSON
 
 TEXT = "_text"
-"""Column of the operator's output, and of parcels: a text; NULL where the rest says all."""
+"""Column of the operator's output, and of parcels: a text; NULL where the other columns suffice."""
 
 MATCHES_COLUMN = "_matches"
 """Column of the operator's output: matches (`carried_schema`) as an Arrow record batch without its schema."""
@@ -33,14 +33,14 @@ OUTPUT_SCHEMA = pa.schema([(KIND, pa.string()), (TEXT, pa.string()), (MATCHES_CO
 """Columns that the operator writes."""
 
 MAX_MATCHES = 50_000
-"""Matches in a row of output."""
+"""Maximum number of matches in a row of output."""
 
 MAX_WAITING = 1_000_000
-"""Matches of one call that are held in memory; more wait in a temporary file."""
+"""Matches of one call that are kept in memory; further ones are in a temporary file."""
 
 
 class Matches:
-    """Tables of matches that one call found (`carried_schema`); a hot key may complete any number of them."""
+    """Tables of matches that one call found (`carried_schema`); a hot key makes any number of them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -60,7 +60,7 @@ class Matches:
         return self.n_waiting > 0 or self._file is not None
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Yield tables of at most `MAX_MATCHES` rows; can be asked for again, but nothing be added then."""
+        """Yield tables of at most `MAX_MATCHES` rows. May be repeated; no table may be added afterwards."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -73,7 +73,7 @@ class Matches:
                 yield table.slice(start, MAX_MATCHES)
 
     def close(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the temporary file, if there is one."""
         if self._file is not None:
             self._file.close()
 
@@ -89,7 +89,7 @@ class Matches:
 
 @dataclass(slots=True)
 class CallResults:
-    """What a call of the operator found: matches, late events by stream, dead letters as JSON."""
+    """The results of a call of the operator: matches, late events by stream, dead letters as JSON."""
 
     matches: Matches
     late: dict[str, list[pa.Table]] = field(default_factory=dict)
@@ -112,14 +112,14 @@ def late_kind(stream: str) -> str:
 
 
 def carried_schema(match_schema: pa.Schema) -> pa.Schema:
-    """Return the columns of matches on their way from the operator, each in its `carried_type`."""
+    """Return the columns of matches that leave the operator, each in its `carried_type`."""
     return pa.schema([pa.field(field.name, carried_type(field.type)) for field in match_schema])
 
 
 def carried_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values of `kind` enter the JVM: int64 for times, days for dates.
 
-    Inside lists and events more goes as text (`is_carried_as_text`).
+    Inside lists and events, more types enter as text (`is_carried_as_text`).
     """
     if pa.types.is_timestamp(kind):
         return pa.int64()
@@ -133,10 +133,10 @@ def carried_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_carried_as_text(kind: pa.DataType) -> bool:
-    """Say whether values of `kind` inside lists and events enter the JVM as text.
+    """Return whether values of `kind` inside lists and events enter the JVM as text.
 
-    Spark would have to convert each time, and the code it generates for that reads numbers of an Arrow list
-    without asking for NULL.
+    Otherwise Spark would have to convert each time, and the code that it generates for this reads numbers of
+    an Arrow list without checking for NULL.
     """
     return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 

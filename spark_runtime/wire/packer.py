@@ -1,4 +1,4 @@
-"""What was read -> parcels, in the workers.
+"""Packs chunks into parcels, in the workers.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -33,19 +33,19 @@ from spark_runtime.wire.output import DEAD, LATE
 from spark_runtime.wire.parcels import LATEST, Contents, parcels, record_bytes
 
 _MOST_BEGINS = 256
-"""Of some events so many times are told with which they may begin."""
+"""How many candidates for the first event time an extent contains."""
 
 
 @dataclass(frozen=True)
 class Packer:
-    """Makes parcels.
+    """Packs chunks into parcels.
 
     Parameters
     ----------
     labels
-        Those of the key groups.
+        The labels of the key groups.
     kinds
-        Kinds of output, besides matches, that a sink takes. Output of other kinds is only counted.
+        Kinds of output, except matches, that a sink accepts. Output of other kinds is only counted.
     gathers
         Whether rules over rules by another key run in one call of the operator (`Chains.gathered`).
     """
@@ -68,10 +68,10 @@ class Packer:
         *,
         may_be_late: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what was read of `stream` as parcels; events at or before `watermark_us` are late.
+        """Yield a chunk of `stream` as parcels; events at or before `watermark_us` are late.
 
-        What happened is added to `counts` (`counted`). `may_be_late`: only the operator knows the watermark,
-        so it gets the events whole, too.
+        The counts of the chunk are added to `counts` (`counted`). `may_be_late`: only the operator knows the
+        watermark, so it also gets the whole events.
         """
         rules = self.layout.rules
         counts.add(count_chunk(chunk, stream))
@@ -101,18 +101,18 @@ class Packer:
                 yield parcels([*map(self._label, texts)], Contents.DEAD_LETTER, texts=texts)
 
     def counted(self, counts: Counts) -> Iterator[pa.RecordBatch]:
-        """Yield counts as a parcel, unless all are zero: those of a task, once, at its end."""
+        """Yield counts as a parcel, unless all are zero. Called once, at the end of a task."""
         text = counts.to_json()
         if text != "{}":
             latest_us = max((us for us, _ in counts.latest.values()), default=None)
             yield self._parcel(Contents.COUNTS, text, latest_us=latest_us)
 
     def time(self, watermark_us: int) -> pa.RecordBatch:
-        """Return a parcel that lets Spark's watermark reach `watermark_us`."""
+        """Return a parcel that moves Spark's watermark to `watermark_us`."""
         return self._parcel(Contents.NOTHING, "", latest_us=watermark_us + self.layout.rules.lateness_us)
 
     def held_back(self, found: Iterable[pa.RecordBatch], cap_us: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield the parcels `found`, none of which lets Spark's watermark pass `cap_us`; None: all may."""
+        """Yield `found` so that no parcel moves Spark's watermark past `cap_us`; None: no limit."""
         if cap_us is None:
             yield from found
             return
@@ -122,15 +122,15 @@ class Packer:
             yield batch.set_column(batch.schema.get_field_index(LATEST), LATEST, latest)
 
     def ask(self) -> pa.RecordBatch:
-        """Return parcels with nothing in them that make Spark call the operator for each key group."""
+        """Return empty parcels that make Spark call the operator for each key group."""
         return parcels(self.labels, Contents.NOTHING)
 
     def end(self) -> pa.RecordBatch:
-        """Return the parcels that tell each key group that the input is complete."""
+        """Return a parcel for each key group that says that the input is complete."""
         return parcels(self.labels, Contents.END_OF_INPUT)
 
     def _label(self, text: str) -> int:
-        """Return some key group, the same for the same text."""
+        """Return a key group for a text; equal texts get the same one."""
         return self.labels[zlib.crc32(text.encode()) % len(self.labels)]
 
     def _parcel(
@@ -143,7 +143,7 @@ class Packer:
     def of_events(self, number: int, events: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield prepared events of program `number` as parcels of their key groups."""
         groups = self._groups(number, events)
-        order = np.argsort(groups, kind="stable")  # of 16 bits: sorted by counting
+        order = np.argsort(groups, kind="stable")  # numbers of 16 bits are sorted by counting
         ends = np.cumsum(np.bincount(groups, minlength=len(self.labels)))
         events = events.take(pa.array(order)).combine_chunks() if len(self.labels) > 1 else events
         start = 0
@@ -156,7 +156,7 @@ class Packer:
     def _of_versions(
         self, table: Stream, versions: pa.Table, *, may_be_late: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield versions of a table for the rules that join it: to the key group of their key, or to all."""
+        """Yield versions of a table for the rules that join it, for the key group of their key or for all."""
         for number, program in enumerate(self.layout.programs):
             for at, joined in enumerate(program.joins.tables):
                 if joined.table != table:
@@ -172,14 +172,14 @@ class Packer:
             yield self._parcel(Contents.MAY_BE_LATE, table.name, data)
 
     def _extent(self, stream: Stream, events: pa.Table, *, may_be_late: bool) -> pa.RecordBatch:
-        """Return parcels that tell each key group with which times some events may begin, and the last one.
+        """Return parcels that give each key group candidates for the first time of some events, and the last.
 
-        `may_be_late`: the first of them may be late, so that they begin with a later one.
+        `may_be_late`: the first events may be late, so that a later one is the first.
         """
         first_us, latest_us = extent(stream, events)
         begins_us = [first_us]
         if may_be_late and stream.table is None:
-            # It loads kernels that other rules have no use for.
+            # Imported here: it loads kernels that other rules do not need.
             from cep.engine.window_rules.silent_windows import last_between_ends
 
             windows = self.layout.rules.silent_windows
@@ -200,9 +200,9 @@ class Packer:
         is_new: npt.NDArray[np.bool_],
         stream: Stream,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the events `is_new` that are prepared, whole, each for the key group of its first row.
+        """Yield the whole events of `is_new` that are prepared, each for the key group of its first row.
 
-        They are new no more.
+        They are then removed from `is_new`.
         """
         of_events, first = np.unique(rows, return_index=True)
         chosen = is_new[of_events]
@@ -223,9 +223,9 @@ class Packer:
 
 
 def key_groups(program: Program, events: pa.Table, n_groups: int) -> npt.NDArray[np.uint16]:
-    """Return the key group of each prepared event. A checkpoint relies on it: it must not change."""
+    """Return the key group of each prepared event. Checkpoints depend on it: it must not change."""
     hashes = np.zeros(events.num_rows, np.uint64)
     for name in program.key_columns:
         hash_column(events.column(name).combine_chunks(), hashes)
-    # The lowest bit of a value's hash tells it from NULL.
+    # The lowest bit of a value's hash distinguishes it from NULL.
     return ((hashes >> np.uint64(32)) % np.uint64(n_groups)).astype(np.uint16)

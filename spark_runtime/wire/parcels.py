@@ -1,9 +1,9 @@
-"""Parcels: what goes to the operator, one binary value for many events of one key group and program.
+"""Parcels: the operator's input, one binary value for many events of one key group and program.
 
-What Spark moves, sorts and hands to Python is then a row for many thousands of events. Events as rows of
-their own cost a conversion to Arrow, a shuffle, a sort and a pandas frame each.
+Spark moves, sorts and passes to Python one row for many thousands of events. If each event were a row, Spark
+would convert, shuffle and sort each one, and put it into a pandas frame.
 
-Here alone parcels are written and read. Executors import this module: it imports nothing of the compiler.
+Parcels are written and read only here. Executors import this module: it imports nothing of the compiler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Contents(IntEnum):
-    """What a parcel contains. Texts are those of `Parcel`, and so are data."""
+    """The contents of a parcel. *Text* and *data* are the fields of `Parcel`."""
 
     EVENTS = 0
     """Prepared events of a program, or versions of its tables. Data: its `event_schema`."""
@@ -39,24 +39,24 @@ class Contents(IntEnum):
     """Events that are late. Text: their stream. Data: its `late_schema`."""
 
     MAY_BE_LATE = 4
-    """Events, whole, of which the operator decides whether they are late. Text: their stream. Data: its
+    """Whole events; the operator decides whether they are late. Text: their stream. Data: its
     `event_table_schema`."""
 
     EXTENT = 5
-    """When some events may begin, and the last time. Text: stream, times and last time as JSON."""
+    """The first and last times of some events. Text: stream, times and last time as JSON."""
 
     OUTPUT = 6
     """Output of an earlier stage. Text: its kind and text as JSON. Data: its matches."""
 
     NOTHING = 7
-    """It makes Spark call the operator, or moves Spark's watermark."""
+    """Empty: makes Spark call the operator, or moves Spark's watermark."""
 
     END_OF_INPUT = 8
     """The input is complete."""
 
 
 GROUP = "_group"
-"""Column: the key group, as a label that Spark sends to the partition meant (see `key_groups`)."""
+"""Column: the key group, as a label that Spark sends to the intended partition (see `key_groups`)."""
 
 LATEST = "_latest"
 """Column: the latest event time that was read, for the watermark; NULL if another parcel has it."""
@@ -65,7 +65,7 @@ CONTENTS = "_contents"
 """Column: the number of the `Contents`."""
 
 PROGRAM = "_program"
-"""Column: the number of the program that events are of; NULL in all other parcels."""
+"""Column: the number of the program of the events; NULL in all other parcels."""
 
 DATA = "_data"
 """Column: a table as an Arrow record batch without its schema, or NULL."""
@@ -91,11 +91,11 @@ class Parcel(NamedTuple):
     Parameters
     ----------
     contents
-        What it contains.
+        The kind of contents.
     program
-        The number of the program that `EVENTS` are of; None in other parcels.
+        The number of the program of `EVENTS`; None in other parcels.
     text, data
-        See `Contents`; None: there is none.
+        See `Contents`; None if the contents have none.
     """
 
     contents: Contents
@@ -118,7 +118,7 @@ def parcels(
     Parameters
     ----------
     texts, data
-        One for each of `labels`; None: they have none.
+        One for each of `labels`; None if the contents have none.
     latest_us
         The latest event time that was read; None: another parcel has it.
     """
@@ -144,7 +144,7 @@ def _column(values: Sequence[Any] | pa.Array | None, kind: pa.DataType, n: int) 
 def of_frame(frame: pd.DataFrame) -> Iterator[Parcel]:
     """Yield the parcels of a DataFrame of pandas with `PARCEL_COLUMNS`."""
     for contents, program, text, data in zip(*(frame[name] for name in PARCEL_COLUMNS), strict=True):
-        # Of a column with NULL pandas makes floats.
+        # pandas turns a column with NULL into floats.
         number = int(program) if contents == Contents.EVENTS else None
         yield Parcel(Contents(contents), number, text, data)
 
@@ -157,7 +157,7 @@ def of_batch(batch: pa.RecordBatch) -> Iterator[Parcel]:
 
 
 def which(batch: pa.RecordBatch, contents: Contents, programs: Sequence[int] | None = None) -> Mask:
-    """Return bool[n]: which parcels have these contents, and are of one of `programs` if they are given."""
+    """Return bool[n]: which parcels have these contents and belong to one of `programs`, if given."""
     found: Mask = np.asarray(batch.column(CONTENTS)) == contents
     if programs is not None:
         found &= np.isin(np.asarray(batch.column(PROGRAM).fill_null(-1)), programs)
@@ -165,11 +165,11 @@ def which(batch: pa.RecordBatch, contents: Contents, programs: Sequence[int] | N
 
 
 def record_bytes(table: pa.Table) -> bytes:
-    """Return the rows of a table that is not empty as bytes, without its schema."""
+    """Return the rows of a nonempty table as bytes, without its schema."""
     (batch,) = table.combine_chunks().to_batches()
     return bytes(batch.serialize())
 
 
 def table_of_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
-    """Return the table that `record_bytes` made."""
+    """Return the table that `record_bytes` wrote."""
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), schema)])

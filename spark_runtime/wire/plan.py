@@ -1,6 +1,6 @@
-"""The plan of a micro-batch: what each task reads, and how far event time had got before.
+"""The plan of a micro-batch: what each task reads, and the event time reached before.
 
-The driver writes it into the checkpoint before anything of the micro-batch is computed. A micro-batch that is
+The driver writes it into the checkpoint before the micro-batch is computed. A micro-batch that is
 repeated after a crash has the same plan, so it reads the same bytes and calls the same events late.
 
 Executors import this module: it imports nothing of the compiler.
@@ -22,51 +22,51 @@ from spark_runtime.event_time.reached import Reached
 from spark_runtime.sources.protocol import Offset, Range, Source
 
 PROPERTY = "cep.plan"
-"""The property of a task that holds the plan of its micro-batch, or the name of the file that does."""
+"""The task property that contains the plan of its micro-batch, or the name of the file that does."""
 
 CAP_PROPERTY = "cep.cap"
-"""The property of a task that holds `Plan.cap_us`; empty or missing: None."""
+"""The task property that contains `Plan.cap_us`; empty or missing: None."""
 
 CLOCK_PROPERTY = "cep.clock"
-"""The property of a task that holds `Plan.clock_us`; empty or missing: None."""
+"""The task property that contains `Plan.clock_us`; empty or missing: None."""
 
 MAX_INLINE = 1 << 14
-"""Characters of a plan that is told as it is."""
+"""Most characters of a plan that is passed as text; longer ones are passed as a file."""
 
 IDENTITY_DIGITS = 15
-"""Hexadecimal digits of `Plan.identity`: some sinks keep it as a whole number of 64 bits with a sign."""
+"""Hexadecimal digits of `Plan.identity`: some sinks store it as a signed 64-bit integer."""
 
 Share = list[tuple[str, Range]]
-"""What one task reads: ranges, each with the name of its stream."""
+"""The input of one task: ranges, each with the name of its stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a micro-batch reads.
+    """The plan of a micro-batch.
 
     Parameters
     ----------
     shares
         At most one for each task.
     offsets
-        By stream, where its source is when they have been read.
+        By stream, the offset of its source after the shares are read.
     reached
-        How far event time had got before.
+        The event time reached before the micro-batch.
     ends
-        Whether the input is complete then.
+        Whether the input is complete after the micro-batch.
     cap_us
-        The watermark behind the micro-batch, at most and at least; None: key groups find it out themselves,
-        by the latest of their events.
+        The exact watermark after the micro-batch; None: key groups find it out themselves, by the latest of
+        their events.
     clock_us
-        The watermark behind the micro-batch as the wall clock moves it, beyond `cap_us`, which then is not
-        None and what events show; None: events alone move it.
+        The watermark after the micro-batch if the wall clock moves it past `cap_us`, which is then the
+        watermark by events, and not None; None: only events move it.
     asks
-        Whether every key group is called, also without events, so that it tells its deadline.
+        Whether every key group is called, even without events, so that it reports its deadline.
     tables
-        By static table, the digest of what it holds in this micro-batch.
+        By static table, the digest of its content in this micro-batch.
     identity
-        Follows from the plan and from all plans before it. So it differs from that of every other micro-batch
-        of this number, which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
+        A hash of this plan and all plans before it. So it distinguishes micro-batches of the same number,
+        which a copy of the checkpoint may lead to. Empty in plans of earlier versions.
     """
 
     shares: Sequence[Share]
@@ -80,13 +80,13 @@ class Plan:
     identity: str = ""
 
     def following(self, identity: str) -> Plan:
-        """Return the plan with its own identity, after a plan of this one."""
+        """Return the plan with its identity, given the identity of the plan before it."""
         text = f"{identity}{dataclasses.replace(self, identity='').to_json()}"
         return dataclasses.replace(self, identity=sha256(text.encode()).hexdigest()[:IDENTITY_DIGITS])
 
     @property
     def told_us(self) -> int | None:
-        """The watermark that Spark is told; None: it follows the events that are read."""
+        """The watermark that Spark gets; None: it follows the events that are read."""
         return self.cap_us if self.clock_us is None else self.clock_us
 
     def to_json(self) -> str:
@@ -102,7 +102,7 @@ class Plan:
         found = json.loads(text)
         shares: list[Share] = [[(stream, tuple(part)) for stream, part in share] for share in found["shares"]]
         reached = Reached.of_json(found["reached"])
-        # Plans of before have no more than that.
+        # Plans of earlier versions have only these fields.
         more = (
             found.get("clock_us"),
             found.get("asks", False),
@@ -113,7 +113,7 @@ class Plan:
 
     @classmethod
     def of_task(cls) -> Plan:
-        """Return the plan of the micro-batch that the running task belongs to."""
+        """Return the plan of the running task's micro-batch."""
         context = TaskContext.get()
         told = None if context is None else context.getLocalProperty(PROPERTY)
         if told is None:
@@ -122,12 +122,12 @@ class Plan:
 
 
 def cap_of_task() -> int | None:
-    """Return `Plan.cap_us` of the micro-batch that the running task belongs to."""
+    """Return `Plan.cap_us` of the running task's micro-batch."""
     return _time_of_task(CAP_PROPERTY)
 
 
 def clock_of_task() -> int | None:
-    """Return `Plan.clock_us` of the micro-batch that the running task belongs to."""
+    """Return `Plan.clock_us` of the running task's micro-batch."""
     return _time_of_task(CLOCK_PROPERTY)
 
 
@@ -142,7 +142,7 @@ def shares(
 ) -> list[Share]:
     """Return ranges (stream, size in bytes, range) as at most `n_tasks` shares of about equal size.
 
-    Where devices have clocks of their own, the ranges of a source partition stay together, in their order.
+    If devices have their own clocks, the ranges of a source partition stay together and in order.
     """
     together: dict[Any, tuple[int, Share]] = {}
     for number, (stream, n_bytes, part) in enumerate(ranges):

@@ -1,4 +1,4 @@
-"""The console as a sink: tables of matches on a terminal, one for each rule. On the driver only."""
+"""The console as a sink: tables of matches on a terminal, one for each rule. Only for the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_runtime.wire.output import MATCH
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSpec:
-    """The console, which shows so many rows of a run."""
+    """The console, which shows a limited number of rows in a run."""
 
     limit: int = declared.integer(20)
 
@@ -25,7 +25,7 @@ class ConsoleSpec:
 
 @dataclass(slots=True)
 class ConsoleSink:
-    """At most `limit` rows of a run are shown."""
+    """Shows at most `limit` rows of a run."""
 
     output: Output
     context: SinkContext
@@ -37,17 +37,17 @@ class ConsoleSink:
 
     @property
     def wants_rows(self) -> bool:
-        """Whether there may be more to show."""
+        """Whether more rows may be shown."""
         return self.n_shown < self.limit
 
     def check(self) -> None:
         """Do nothing: a terminal can always be written."""
 
     def last(self, run: str) -> None:
-        """Return nothing: it cannot tell what it has."""
+        """Return None: it does not record what it showed."""
 
     def begin(self, batch: MicroBatch) -> None:
-        """Do nothing: what was shown stays."""
+        """Do nothing: shown rows remain."""
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
         """Show the first rows."""
@@ -62,10 +62,10 @@ class ConsoleSink:
         self.n_shown += n_wanted
 
     def commit(self, batch: MicroBatch) -> None:
-        """Do nothing: it is shown."""
+        """Do nothing: the rows are already shown."""
 
     def close(self) -> None:
-        """Say how many rows were not shown."""
+        """Print how many rows were not shown."""
         if self.n_rows > self.n_shown:
             programs = self.context.rules.programs
             has_others = any(program.has_all_rows or program.has_timeouts for program in programs)

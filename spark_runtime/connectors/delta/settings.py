@@ -1,4 +1,4 @@
-"""A Delta table as a sink: its settings. On the driver only; deltalake is not needed to read them."""
+"""The settings of a Delta table as a sink. Only for the driver; reading them does not need deltalake."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class DeltaSpec:
     path
         Its folder, or its address in an object store.
     partition_by
-        The columns by which its files are parted.
+        The columns by which its files are partitioned.
     options
-        What the object store asks for, by name. In values `${NAME}` is a variable of the environment.
+        The options of the object store, by name. In values, `${NAME}` is an environment variable.
     """
 
     path: str = declared.path()

@@ -1,7 +1,7 @@
-"""Writes a Delta table: each micro-batch is one commit, which also has its number. On the driver only.
+"""Writes a Delta table: each micro-batch is one commit, which also contains its number. Only for the driver.
 
-The number is the version of an application transaction that has the name of the stream. So a micro-batch that
-comes again after a crash finds its number in the table's log and is passed over.
+The number is the version of an application transaction with the name of the stream. So a micro-batch that is
+repeated after a crash finds its number in the table's log and is skipped.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class DeltaSink:
     Parameters
     ----------
     output
-        What it gets.
+        The output that it gets.
     path
         Where the table is.
     partition_by
-        The columns by which its files are parted; of a table that is there it may be empty.
+        The columns by which its files are partitioned; it may be empty if the table exists.
     options
-        What the object store asks for.
+        The options of the object store.
     """
 
     output: Output
@@ -49,7 +49,7 @@ class DeltaSink:
     guarantee = Guarantee.EXACTLY_ONCE
 
     def check(self) -> None:
-        """Make the table if there is none; raises InputError if it does not fit."""
+        """Create the table if it is missing; raise InputError if it does not fit."""
         for name in self.partition_by:
             self._require_partition(name)
         if self._is_local:
@@ -66,7 +66,7 @@ class DeltaSink:
         self._require_columns()
 
     def last(self, run: str) -> Mark | None:
-        """Return the micro-batch that the last commit of the stream has noted."""
+        """Return the micro-batch that the last commit of the stream recorded."""
         with self._said():
             self._table.update_incremental()
             number = self._table.transaction_version(self._name(run))
@@ -86,12 +86,12 @@ class DeltaSink:
                 self._table.update_incremental()
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Take the rows, which `commit` writes."""
+        """Keep the rows, which `commit` writes."""
         if rows.n_rows and not self._is_written:
             self._rows = pa.concat_tables(rows.tables())
 
     def commit(self, batch: MicroBatch) -> None:
-        """Write the rows and commit them, with the number of the micro-batch; without rows nothing."""
+        """Write and commit the rows, with the number of the micro-batch; without rows, do nothing."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         rows, self._rows = self._rows, None
@@ -116,7 +116,7 @@ class DeltaSink:
         return f"cep-{run}-{self.output.kind}"
 
     def _plan_name(self, run: str) -> str:
-        """Return the name of the one whose version tells the plan of the micro-batch."""
+        """Return the name of the transaction whose version is the plan of the micro-batch."""
         return f"{self._name(run)}-plan"
 
     # ------------------------------------------------------------ before anything runs
@@ -126,7 +126,7 @@ class DeltaSink:
         return "://" not in self.path
 
     def _there(self) -> Any:
-        """Return the table, None if there is none."""
+        """Return the table, or None if it is missing."""
         from deltalake import DeltaTable
 
         options = all_replaced(self.options)
@@ -146,7 +146,7 @@ class DeltaSink:
         self._table = DeltaTable.create(
             self.path,
             Schema.from_arrow(self.output.schema),
-            mode="ignore",  # another pipeline may be faster
+            mode="ignore",  # another pipeline may have created it meanwhile
             partition_by=list(self.partition_by),
             storage_options=options,
         )
@@ -186,7 +186,7 @@ class DeltaSink:
         return InputError("E0873", f"the Delta table `{self.path}` {what}", "name another `path`")
 
     def _as_there(self, rows: pa.Table) -> pa.Table:
-        """Return rows with NULL in the columns that only the table has."""
+        """Return rows with NULL in the columns that exist only in the table."""
         schema = pa.schema(self._table.schema().to_arrow())
         columns = [
             rows.column(item.name) if item.name in rows.column_names else pa.nulls(len(rows), item.type)

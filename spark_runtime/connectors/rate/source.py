@@ -1,4 +1,4 @@
-"""Spark's generator of rows as a source, for trying a pipeline. On the driver only."""
+"""Spark's generator of rows as a source, for trying out a pipeline. Only for the driver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from spark_runtime.sources.spec import SourceContext, SourceType
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many rows a second, of columns `timestamp` and `value`."""
+    """A number of rows per second, with the columns `timestamp` and `value`."""
 
     rows_per_second: int = declared.integer(1, at_least=1)
 
     @property
     def place(self) -> str:
-        """There is only one."""
+        """Empty: there is only one."""
         return ""
 
     def open(self, context: SourceContext) -> SparkSource:

@@ -1,1 +1,1 @@
-"""A webhook as a sink: rows are posted to a server of HTTP."""
+"""A webhook as a sink: posts rows to an HTTP server."""

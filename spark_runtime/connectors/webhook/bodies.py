@@ -1,4 +1,4 @@
-"""Messages -> the body of a request, and what an answer says about each of them."""
+"""Makes the body of a request from messages, and reads the response about each of them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 class Verdict(Enum):
-    """What becomes of a message after an answer."""
+    """What to do with a message after a response."""
 
     TAKEN = auto()
-    AGAIN = auto()  # later
-    REFUSED = auto()  # for good
+    AGAIN = auto()  # send it again later
+    REFUSED = auto()  # permanently
     STOP = auto()  # nothing can be sent to this address as it is
 
 
 _AGAIN = (408, 425, 429)
 _STOP = (401, 402, 403, 404, 405, 407, 410, 421, 426)
-"""Statuses that are about the address or who asks, not about a message."""
+"""Statuses that concern the address or the credentials, not a message."""
 
 
 def verdict_of(status: int) -> Verdict:
-    """Return what a status says."""
+    """Return the verdict of a status."""
     if 200 <= status < 300:
         return Verdict.TAKEN
     if status >= 500 or status in _AGAIN:
@@ -40,14 +40,14 @@ def verdict_of(status: int) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class JsonBody:
-    """An object of JSON; or, `is_array`, an array of objects.
+    """A JSON object, or, with `is_array`, an array of objects.
 
     Parameters
     ----------
     template
-        What is made of a row; None: the row as it is.
+        The body for a row; None: the row itself.
     withdrawing
-        The same for a row that withdraws another one; None: as for all.
+        The body for a row that withdraws another one; None: `template`.
     """
 
     is_array: bool

@@ -1,4 +1,4 @@
-"""The address that rows are posted to, and one connection to it."""
+"""The address to which rows are posted, and a connection to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_runtime.sources.secrets import all_replaced, replaced, without_secret
 
 _CHECK_SECONDS = 5.0
 _MOST_READ = 4 * 1024 * 1024
-"""Bytes of an answer that are looked at."""
+"""Bytes of a response that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class Endpoint:
     Parameters
     ----------
     url
-        In it and in the values of headers `${NAME}` stands for a variable of the environment.
+        The URL. In it and in the values of headers, `${NAME}` is an environment variable.
     headers
         Name and value of headers.
     timeout_s
-        How long the server may take to accept a connection, and to answer a request.
+        Seconds that the server may take to accept a connection, and to answer a request.
     ca_file
-        Certificates of those whom a server may be certified by; empty: those of the system.
+        The trusted certificates; empty: those of the system.
     is_verified
-        Whether the server's certificate is looked at.
+        Whether the server's certificate is verified.
     other_texts
-        Texts besides these in which variables stand; no message shows what they are.
+        Other texts that contain variables; no message shows their values.
     """
 
     url: str = field(repr=False)
@@ -51,14 +51,14 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc}"
 
     def told(self, said: object) -> str:
-        """Return what something said, without secrets."""
+        """Return a message of another program, without secrets."""
         return without_secrets(said, (self.url, *(value for _, value in self.headers), *self.other_texts))
 
     def replaced_headers(self) -> dict[str, str]:
-        """Return the headers; raises InputError if a variable is missing or no header can have its value."""
+        """Return the headers; raise InputError if a variable is missing or invalid in a header."""
         found = all_replaced(self.headers)
         for name, value in found.items():
-            # The library would say so with the value, which may be a secret.
+            # The library's error would contain the value, which may be a secret.
             if not (value.isprintable() and value.isascii() and name.isascii()):
                 raise InputError(
                     "E0853",
@@ -68,7 +68,7 @@ class Endpoint:
         return found
 
     def check(self) -> None:
-        """Connect, and send nothing; raises InputError."""
+        """Connect without sending anything; raise InputError if that fails."""
         self.replaced_headers()
         connection = self.connection(min(self.timeout_s, _CHECK_SECONDS))
         try:
@@ -118,7 +118,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said: the status, headers by name in small letters, and the beginning of the body."""
+    """A response: the status, headers by lower-case name, and the start of the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -131,24 +131,24 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The status in words, and what the body says."""
+        """The status in words, and the text of the body."""
         word = http.client.responses.get(self.status, "")
         text = " ".join(self.body[:500].decode(errors="replace").split())
         return f"{self.status} {word}{': ' if text else ''}{text}".strip()
 
 
 class Client:
-    """A connection that is kept, and made again when the server has ended it."""
+    """A connection that is kept, and reopened if the server has closed it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._headers = endpoint.replaced_headers()
         self._target = endpoint.target
         self._connection = endpoint.connection()
-        self._is_used = False  # the server may have ended a connection that was used
+        self._is_used = False  # the server may have closed a used connection
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return the answer to a request; raises OSError or HTTPException."""
+        """Return the response to a request; raise OSError or HTTPException if there is none."""
         if self._is_used:
             try:
                 return self._post(body, headers)

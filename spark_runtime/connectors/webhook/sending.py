@@ -1,7 +1,7 @@
-"""Messages -> requests, some at a time, each again until it is accepted or refused for good.
+"""Sends messages in requests, each until it is accepted or permanently refused.
 
-One connection sends all rows of a document, one after the other. So no row that withdraws another one is sent
-before it.
+One connection sends all rows of a document, one after another. So a row that withdraws another one is never
+sent before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A message that was refused for good, and why."""
+    """A message that was permanently refused, and the reason."""
 
     message: Message
     reason: str
@@ -35,14 +35,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What time it is, and how to let it pass.
+    """A clock, and a function that waits.
 
     Parameters
     ----------
     now_s
-        Seconds since any moment.
+        Returns the seconds since a fixed moment.
     wait
-        Waits so many seconds, or until an event is set.
+        Waits a number of seconds, or until an event is set.
     """
 
     now_s: Callable[[], float] = time.monotonic
@@ -58,13 +58,13 @@ class Sending:
     endpoint
         The address.
     body
-        What a request says.
+        Makes the body of a request.
     n_together
-        The most messages of a request.
+        Maximum number of messages in a request.
     n_parallel
-        The most requests at a time.
+        Maximum number of requests at a time.
     retry_s
-        How long a request is sent again before the run ends.
+        Seconds for which a request is repeated before the run ends.
     clock
         The clock.
     """
@@ -78,12 +78,12 @@ class Sending:
     _clients: list[Client] = field(default_factory=list)
 
     def send(self, messages: Sequence[Message]) -> list[Refused]:
-        """Send messages; return those that were refused for good.
+        """Send messages; return those that were permanently refused.
 
         Raises
         ------
         InputError
-            The server does not take them (E0874), or refuses everything (E0875).
+            The server does not accept them (E0874), or refuses everything (E0875).
         """
         shares: list[list[Message]] = [[] for _ in range(self.n_parallel)]
         for message in messages:
@@ -91,7 +91,7 @@ class Sending:
         while len(self._clients) < self.n_parallel:
             self._clients.append(Client(self.endpoint))
         job = _Job(self)
-        # They end with the process, whatever they wait for.
+        # Daemon threads end with the process, whatever they wait for.
         threads = [
             threading.Thread(target=job.run, args=(client, share), daemon=True)
             for client, share in zip(self._clients, shares, strict=True)
@@ -114,11 +114,11 @@ class Sending:
 
 
 class _Job:
-    """The messages of one micro-batch on their way."""
+    """The messages of one micro-batch while they are sent."""
 
     def __init__(self, sending: Sending) -> None:
         self.sending = sending
-        self.ends = threading.Event()  # something went wrong, and nothing more is to be sent
+        self.ends = threading.Event()  # after an error: send nothing more
         self.errors: list[BaseException] = []
         self.refused: list[Refused] = []
 
@@ -146,7 +146,7 @@ class _Job:
             if now_s >= deadline_s:
                 raise failure
             messages = rest
-            # Not all at the same moment: a server that comes back has enough to do.
+            # At random, so that not all requests reach a recovering server at once.
             pause = wanted_s if wanted_s is not None else pause_s * random.uniform(0.5, 1.0)  # noqa: S311
             clock.wait(self.ends, max(0.0, min(pause, deadline_s - now_s)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -154,7 +154,7 @@ class _Job:
     def _try(
         self, client: Client, messages: list[Message]
     ) -> tuple[CepError | None, float | None, list[Message]]:
-        """Send a request; return why something must be sent again, after how long, and what."""
+        """Send a request; return the reason, the delay and the messages that must be sent again."""
         sending = self.sending
         try:
             answer = client.post(sending.body.text(messages).encode(), sending.body.headers(messages))
@@ -170,7 +170,7 @@ class _Job:
             )
         is_one = isinstance(sending.body, BulkBody) or len(messages) == 1
         if not is_one and verdicts[0][0] is Verdict.REFUSED:
-            # Only one of them may be to blame.
+            # Perhaps only one of them is refused.
             for message in messages:
                 self._send(client, [message])
             return None, None, []
@@ -191,7 +191,7 @@ class _Job:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Return the seconds that a server asks for; None: it does not say."""
+    """Return the delay that a server requests, in seconds, or None."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isdigit():
         return float(text)

@@ -1,4 +1,4 @@
-"""A webhook as a sink: its settings. On the driver only."""
+"""The settings of a webhook as a sink. Only for the driver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _url(settings: Settings, name: str) -> str | None:
     parts = urlsplit(text)
     try:
         is_sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number
+    except ValueError:  # the port is not a number
         is_sound = False
     if not is_sound:
         _NO_ADDRESS.note(settings, name, text)
@@ -95,7 +95,7 @@ class _Settings:
 def _body(
     settings: Settings,
 ) -> tuple[str, Template | None, Template | None, tuple[tuple[str, NamedColumn], ...]]:
-    """Return the form, the templates of rows and of those that withdraw others, and the columns they name."""
+    """Return the form, the templates of rows and of withdrawing rows, and the columns that they name."""
     form = _JSON
     templates: list[Template | None] = []
     named: list[tuple[str, NamedColumn]] = []
@@ -142,17 +142,17 @@ class WebhookSpec:
     body
         ``json`` or ``bulk``.
     together
-        The most rows of a request; None: one, and the body is no array.
+        Maximum number of rows in a request; None: one, and the body is not an array.
     parallel
-        The most requests at a time.
+        Maximum number of requests at a time.
     retry_s
-        How long a request is sent again.
+        Seconds for which a request is repeated.
     refused
-        Where rows go that are refused for good.
+        The folder of permanently refused rows.
     template, withdrawing
-        What is sent of a row, and of one that withdraws another one; None: the row, as all others.
+        The body for a row, and for a row that withdraws another one; None: the row itself, and `template`.
     named
-        The columns that templates name, each with the setting.
+        The columns that templates name, each with its setting.
     """
 
     endpoint: Endpoint
@@ -166,12 +166,12 @@ class WebhookSpec:
     named: tuple[tuple[str, NamedColumn], ...] = field(default=(), repr=False, compare=False)
 
     def check_columns(self, document: Document, known: Sequence[str]) -> None:
-        """Note a problem for each column of a template that rows do not have."""
+        """Report each column of a template that rows lack."""
         for setting, column in self.named:
             check_columns(document, setting, [column], known)
 
     def places(self, output: Output) -> Sequence[Place]:
-        """Return the folder of refused rows; an address may get several outputs."""
+        """Return the folder of refused rows; several outputs may share an address."""
         return (folder_place(self.refused, output.folder),) if self.refused else ()
 
     def open(self, output: Output, context: SinkContext) -> TableSink:

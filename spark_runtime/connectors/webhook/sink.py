@@ -1,6 +1,6 @@
-"""Posts rows to a webhook. On the driver only.
+"""Posts rows to a webhook. Only for the driver.
 
-A micro-batch is done when each of its rows was accepted, or was refused for good and stands in a file.
+A micro-batch is done when each of its rows was accepted, or was permanently refused and written to a file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class WebhookSink:
     Parameters
     ----------
     output
-        What it gets.
+        The output that it gets.
     sending
-        How rows are sent.
+        Sends the rows.
     refused_path
-        The folder of the rows that are refused for good; empty: such a row ends the run.
+        The folder of permanently refused rows; empty: such a row ends the run.
     """
 
     output: Output
@@ -46,11 +46,11 @@ class WebhookSink:
 
     @property
     def shown(self) -> str:
-        """What the sink is, for messages."""
+        """The name of the sink, for messages."""
         return self.sending.endpoint.shown
 
     def check(self) -> None:
-        """Connect to the server, and write a file to where refused rows go."""
+        """Connect to the server, and try to write to the folder of refused rows."""
         self.sending.endpoint.check()
         if self.refused_path:
             with writing(self.refused_path):
@@ -67,14 +67,14 @@ class WebhookSink:
                     self.owner.require(self.refused_path, self.output.kind, str(file), says)
 
     def last(self, run: str) -> None:
-        """Return nothing: it cannot tell what it has."""
+        """Return None: the server does not report what it got."""
 
     def begin(self, batch: MicroBatch) -> None:
-        """Forget what an interrupted micro-batch was told."""
+        """Forget the refused rows of an interrupted micro-batch."""
         self._refused = []
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Send the rows, until each is accepted or refused for good."""
+        """Send the rows until each is accepted or permanently refused."""
         if not rows.n_rows:
             return
         self._refused = self.sending.send(messages(batch, rows))
@@ -88,7 +88,7 @@ class WebhookSink:
             )
 
     def commit(self, batch: MicroBatch) -> None:
-        """Write the rows that were refused for good into a file of the micro-batch, and count them."""
+        """Write the permanently refused rows to a file of the micro-batch, and count them."""
         if not self._refused:
             return
         with writing(self.refused_path):

@@ -1,7 +1,7 @@
-"""The body of a request as a template: JSON in which `{{column}}` stands for a value of the row.
+"""The body of a request as a template: JSON in which `{{column}}` is replaced by a value of the row.
 
-A template is read as a structure, filled as a structure, and only then written as JSON. So no value can end
-the text that it stands in.
+A template is parsed, filled as a structure, and only then written as JSON. So no value can terminate the text
+that contains it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cep.settings.yaml_document import Document
 from spark_runtime.sources.secrets import replaced, variables_of
 
 ROW = "*"
-"""What stands for the whole row."""
+"""The name that means the whole row."""
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -29,14 +29,14 @@ _QUOTES = 'put it into quotes: "{{rule}}"'
 
 
 class _Number(str):
-    """A number as it is written: to read and write it would change some."""
+    """A number as written: parsing and formatting it would change some."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """What is the same in each body, as JSON."""
+    """A part that is the same in each body, as JSON."""
 
     text: str
 
@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text with values of columns in it."""
+    """A text that contains values of columns."""
 
     parts: tuple[str | Value, ...]
 
@@ -74,7 +74,7 @@ Part = Constant | Value | Text | Members | Elements
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column that a template names, and where."""
+    """A column that a template names, and the place."""
 
     name: str
     node: yaml.Node
@@ -82,22 +82,22 @@ class NamedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A body in which values of a row stand."""
+    """A body that contains values of a row."""
 
     root: Part
 
     def filled(self, row: str) -> str:
-        """Return the body for a row; it is given as JSON, without the columns that are NULL."""
+        """Return the body for a row, which is given as JSON without NULL columns."""
         values = json.loads(row, parse_int=_Number, parse_float=_Number)
         return _written(self.root, row, values)
 
     def with_secrets(self) -> Template:
-        """Return it with the variables of the environment replaced; raises InputError if one is missing."""
+        """Return the template with environment variables replaced; raise InputError if one is missing."""
         return Template(_replaced(self.root))
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables of the environment, each as `${NAME}`."""
+        """The environment variables, each as `${NAME}`."""
         return tuple(dict.fromkeys(name for text in _texts(self.root) for name in variables_of(text)))
 
 
@@ -118,7 +118,7 @@ def _written(part: Part, row: str, values: dict[str, Any]) -> str:
 
 
 def _shown(value: Value, row: str, values: dict[str, Any]) -> str:
-    """Return a value within a text; NULL is nothing."""
+    """Return a value within a text; NULL becomes an empty text."""
     if value.column == ROW:
         return row
     found = values.get(value.column)
@@ -171,7 +171,7 @@ def _texts(part: Part) -> Iterator[str]:
 
 
 class TemplateReader:
-    """Reads a template; problems go to the document. `named` are the columns that were found."""
+    """Reads a template and reports problems to the document. `named` collects the columns found."""
 
     def __init__(self, document: Document, what: str) -> None:
         self.document = document
@@ -179,7 +179,7 @@ class TemplateReader:
         self.named: list[NamedColumn] = []
 
     def template(self, node: yaml.Node) -> Template:
-        """Return a template, which is sound if no problem was noted."""
+        """Return a template, which is valid if no problem was reported."""
         return Template(self._part(node))
 
     def _part(self, node: yaml.Node) -> Part:
@@ -242,7 +242,7 @@ class TemplateReader:
 
 
 def check_columns(document: Document, what: str, named: Sequence[NamedColumn], known: Sequence[str]) -> None:
-    """Note a problem for each column of a template that rows do not have."""
+    """Report each column of a template that rows lack."""
     for each in named:
         if each.name not in known:
             document.problem(
