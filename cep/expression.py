@@ -1,6 +1,6 @@
 """Typed expressions: the trees of predicates and measures, after their names and types are resolved.
 
-The compiler makes these trees. Three evaluators give them one meaning: `cep.engine.prepare` (columns),
+The compiler builds these trees. Three evaluators give them one meaning: `cep.engine.prepare` (columns),
 `cep.engine.kernels` (bytecode over the registers of a run) and the tests' oracle (one row at a time).
 
 All three use SQL's three-valued logic. An operation that has no result (division by zero, an integer
@@ -93,12 +93,12 @@ class Frame(IntEnum):
     TUMBLING = 2  # since the start of the event's tumbling window
     SESSION = 3  # since the last pause of more than `Window.length` microseconds
     ALL = 4
-    HOPPING = 5  # of a window rule: `Window.length` microseconds, beginning every `Window.every_us`
+    HOPPING = 5  # of a window rule: `Window.length` microseconds, starting every `Window.every_us`
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which events of the key a window has: those up to an event that lie in its frame.
+    """The events of the key in a window: those up to an event that are within its frame.
 
     Parameters
     ----------
@@ -110,19 +110,19 @@ class Window:
         Whether the event itself does not count (PREVIOUS). Events after it never do, not even those of its
         instant.
     offset_us
-        TUMBLING, HOPPING: windows start so much after the multiples of the length, or of `every_us`,
-        since 1970.
+        TUMBLING, HOPPING: windows start this long after the multiples of the length, or of `every_us`, since
+        1970.
     zone
-        TUMBLING: whose midnights the windows start at, if their length is of whole days; whose clock shows
-        the multiples, if it is shorter. Empty: UTC.
+        TUMBLING: the zone at whose midnights the windows start, if their length is whole days, or whose clock
+        shows the multiples, if it is shorter. Empty: UTC.
     is_whole
-        Whether it is the window of a window rule: it has all its events, and values when it ends.
+        Whether it is the window of a window rule, which has all its events, and values when it ends.
     every_us
-        HOPPING: a window starts every so many microseconds.
+        HOPPING: the microseconds from the start of one window to the next.
     most_us
         SESSION of a window rule: a session ends at this length at the latest; 0: whenever it pauses.
     step_us
-        TIME: the window starts at a multiple of so many microseconds since 1970, the last one that is at
+        TIME: the window starts at a multiple of this many microseconds since 1970, the last one that is at
         least `length` before the event; 0: exactly `length` before the event. The length is a multiple of it.
     """
 
@@ -143,8 +143,8 @@ class Windowed:
 
     `function` is the name of a `cep.program.windows.Function`. `argument` and `condition` (FILTER) are
     expressions over the columns of one event, with nothing windowed inside. `argument` is None only for
-    ``COUNT(*)``. `parameter` is the n of LAG and the part of PERCENTILE. `stream` is the stream whose events
-    are meant; empty where the rule reads only one.
+    ``COUNT(*)``. `parameter` is the n of LAG and the part of PERCENTILE. `stream` is the stream of the
+    events; empty if the rule reads only one.
     """
 
     function: str
@@ -334,12 +334,12 @@ def is_local(expression: Expression) -> bool:
 
 
 def is_windowed(expression: Expression) -> bool:
-    """Return whether `expression` reads a window, so that it has a value only once events are in order."""
+    """Return whether `expression` reads a window, so it has a value only once events are in order."""
     return any(isinstance(node, Windowed) for node in walk(expression))
 
 
 def is_joined(expression: Expression) -> bool:
-    """Return whether `expression` reads a table, so that it has a value only once events are in order."""
+    """Return whether `expression` reads a table, so it has a value only once events are in order."""
     return any(isinstance(node, Joined) for node in walk(expression))
 
 

@@ -1,8 +1,8 @@
 """The aggregates over the events of a variable: one table entry each.
 
-An entry says which types an aggregate takes and gives, from which registers its value is read, and which form
-it has before the event under test is taken. A new aggregate is an entry in `AGGREGATES`. It needs a branch of
-`cep.engine.kernels.registers` only if none of the updates there (`cep.program.opcodes.Update`) will do.
+An entry gives the types of an aggregate's argument and value, the registers of its value, and its form before
+the event under test is taken. A new aggregate is an entry in `AGGREGATES`. It needs a branch of
+`cep.engine.kernels.registers` only if none of the updates there (`cep.program.opcodes.Update`) fits.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ _Before = Callable[[Aggregate, Expression], Expression | None]
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """What an aggregate is.
+    """The definition of an aggregate.
 
-    `takes` are the types of its argument; None: any type, also values that rules do not look into. `gives` is
-    the type of its value; None: the type of its argument. `read` makes its value from registers; None: its
-    value is a list, which no register holds.
+    `takes` are the types of its argument; None: any type, including opaque ones. `gives` is the type of its
+    value; None: the type of its argument. `read` computes its value from registers; None: its value is a
+    list, which no register holds.
 
-    `before` has the same value as the aggregate, but reads registers as they are before the event under test
-    is taken. A condition in this form is tested without a copy of the run, and most tests fail. None: no such
-    form.
+    `before` has the same value, but reads registers as they are before the event under test is taken. A
+    condition in this form is tested without a copy of the run, and most tests fail. None: no such form.
     """
 
     name: str
@@ -56,7 +55,7 @@ class AggregateFunction:
     read: _Read | None
     before: _Before | None = None
     has_offset: bool = False
-    of_durations: str = ""  # what to write for a duration that it does not take
+    of_durations: str = ""  # what to write for a duration, if it takes none
 
 
 def _first(registers: Registers, variable: str, value: Expression, offset: int) -> Expression:
@@ -125,7 +124,7 @@ def _deviation(registers: Registers, variable: str, value: Expression, offset: i
     squares = registers.ref(registers.squares(variable, number))
     count = registers.ref(registers.count_values(variable, number))
     degrees = Call("-", (count, Literal(1, Type.BIGINT)), Type.BIGINT)
-    variance = Call("/", (squares, _as_double(degrees)), Type.DOUBLE)  # by zero: NULL
+    variance = Call("/", (squares, _as_double(degrees)), Type.DOUBLE)  # division by zero gives NULL
     return Call("sqrt", (variance,), Type.DOUBLE)
 
 
@@ -160,7 +159,7 @@ _TABLE = (
         _accumulated("MAX"),
         _before_extreme("greatest"),
     ),
-    # Welford's mean and squares are not what they were once an event is taken: no form before the take.
+    # Welford's mean and squares change when an event is taken: no form before the take.
     AggregateFunction("STDDEV", _NUMBERS, Type.DOUBLE, _deviation),
     AggregateFunction("ARRAY_AGG", None, None, read=None),
 )
@@ -175,7 +174,7 @@ def _distinct(registers: Registers, variable: str, value: Expression, offset: in
 
 _OF_SETS = {
     "DISTINCT": AggregateFunction("DISTINCT", None, Type.BIGINT, _distinct),
-    "VALUES": AggregateFunction("VALUES", None, None, _distinct),  # by the register that counts
+    "VALUES": AggregateFunction("VALUES", None, None, _distinct),  # from the register that counts
 }
 """Kind -> aggregate over the different values of a variable. Sets do not grow before the event is taken for
 good, so what reads them is always in the form before the take: `sets_before_take`.
@@ -183,7 +182,7 @@ good, so what reads them is always in the form before the take: `sets_before_tak
 
 
 def is_list(function: str) -> bool:
-    """Return whether the value of an aggregate is a list, so that only a measure can be one."""
+    """Return whether the value of an aggregate is a list; only a measure can be one."""
     return function in AGGREGATES and AGGREGATES[function].read is None
 
 
@@ -206,7 +205,7 @@ def before_take(expression: Expression, variable: str, members: Members) -> Expr
     """Return `expression` with its aggregates over `variable` read as they are before the event is taken.
 
     The event under test counts as taken, so ``COUNT(v.*)`` becomes the count so far plus one, and
-    ``LAST(v.x, 1)`` the last so far. None: some aggregate has no such form.
+    ``LAST(v.x, 1)`` the last so far. None: an aggregate has no such form.
     """
     if isinstance(expression, Aggregate) and expression.kind in _OF_SETS:
         return expression  # `sets_before_take` existed

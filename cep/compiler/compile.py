@@ -1,6 +1,6 @@
 """Text to programs: parse, analyze, rewrite, build, lower. `compile_sources` has a line for each stage.
 
-Each stage returns what it made and the problems that it met. Nothing is refused before a stage is done with
+Each stage returns its result and the problems that it found. Nothing is refused before a stage has finished
 all rules, so an author sees all problems at once.
 """
 
@@ -45,7 +45,7 @@ class CompiledRule:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Rules that can run, each with its stages, and the warnings met on the way.
+    """Rules that can run, each with its stages, and the warnings.
 
     Only `rule_set` travels to where events are: it knows nothing of the other stages.
     """
@@ -72,12 +72,12 @@ def compile_sources(
     streams
         The streams and tables that they may read.
     only
-        Names of rules: these, and those whose matches they read. Without names all.
+        Names of rules: these, and those whose matches they read; without names all.
 
     Raises
     ------
     RuleError
-        With every problem of all sources, when one of them is an error.
+        With every problem of all sources, if one of them is an error.
     """
     trees, syntax = _parse(sources)
     trees = _only(trees, only) if only else trees
@@ -99,7 +99,7 @@ def compile_sources(
 def check_sources(
     sources: Sequence[Source], streams: Mapping[str, Stream]
 ) -> tuple[tuple[ir.Rule, ...], tuple[Diagnostic, ...]]:
-    """Return the rules of all `sources` that are right, rewritten, and every problem of all of them."""
+    """Return the sound rules of all `sources`, rewritten, and every problem of all sources."""
     trees, syntax = _parse(sources)
     typed, meaning = analyze(trees, streams)
     return tuple(rewrite(rule) for rule in typed), (*syntax, *meaning)
@@ -113,7 +113,7 @@ def compile_rules(
     Raises
     ------
     RuleError
-        With every rule that does not fit into a program.
+        With a problem for every rule that does not fit into a program.
     """
     built, too_large = build(rules)
     programs, too_much = lower(built, streams, optimize=optimize)
@@ -129,7 +129,7 @@ def _parse(sources: Iterable[Source]) -> tuple[tuple[ast.Rule, ...], tuple[Diagn
 
 
 def _only(trees: Sequence[ast.Rule], names: Iterable[str]) -> tuple[ast.Rule, ...]:
-    """Return the rules called so, and those whose matches they read, as they stand."""
+    """Return the rules with these names, and those whose matches they read, in their order."""
     by_name = {tree.name.text: tree for tree in trees}
     chosen, left = set[str](), list(names)
     while left:

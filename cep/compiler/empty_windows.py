@@ -1,4 +1,4 @@
-"""What HAVING says of a window without events: all counts are 0, all other values are NULL."""
+"""What HAVING says about a window without events: all counts are 0, all other values are NULL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COMPARE = ("=", "<>", "<", "<=", ">", ">=")
 
 
 def is_untrue_of_nothing(having: Expression) -> bool:
-    """Return whether HAVING is certainly not TRUE where all counts are 0 and all else is NULL."""
+    """Return whether HAVING is certainly not TRUE if all counts are 0 and everything else is NULL."""
     return any(_is_untrue(part) for part in conjuncts(having))
 
 
@@ -34,14 +34,14 @@ def _is_untrue(part: Expression) -> bool:
 
 
 def _is_null(value: Expression) -> bool:
-    """Return whether a value is certainly NULL of no events."""
+    """Return whether a value over no events is certainly NULL."""
     if isinstance(value, Windowed):
         return value.function not in _OF_COUNTS
     return isinstance(value, Call) and is_null_strict(value.function) and any(map(_is_null, value.args))
 
 
 def _number(value: Expression) -> float | None:
-    """Return the number that a value is of no events; None: not known."""
+    """Return the number that a value over no events is; None: unknown."""
     if isinstance(value, Windowed):
         return 0 if value.function in _OF_COUNTS else None
     if isinstance(value, Literal) and value.type in (Type.BIGINT, Type.DOUBLE):

@@ -1,4 +1,4 @@
-"""The typed pattern: what a rule means, with names resolved, sugar gone and nothing of the text left.
+"""The typed pattern: the meaning of a rule, with names resolved and without sugar or text.
 
 `cep.compiler.analysis.analyze` writes it, `cep.compiler.automaton.nfa` and the tests' oracle read it.
 """
@@ -20,7 +20,7 @@ from cep.schema.stream import Role, Stream
 
 
 class Contiguity(StrEnum):
-    """What may lie between an element and the event taken before it."""
+    """What may come between the previously taken event and an element."""
 
     STRICT = "strict"  # nothing
     NEXT = "next"  # `->`  events with which the element cannot start (skip till next match)
@@ -30,8 +30,8 @@ class Contiguity(StrEnum):
 class Greed(StrEnum):
     """Whether a loop prefers more (greedy) or fewer (reluctant) repetitions.
 
-    A possessive loop prefers more and gives nothing back: an event that it could start with is never taken by
-    what follows it.
+    A possessive loop prefers more and gives nothing back: what follows it never takes an event that it could
+    start with.
     """
 
     GREEDY = "greedy"
@@ -50,7 +50,7 @@ class Take:
 class Absent:
     """No event for which `variable` holds; takes no event.
 
-    Stands only inside a `Sequence`, and is the first of one only where the pattern starts.
+    Occurs only inside a `Sequence`, and is its first item only where the pattern starts.
     """
 
     variable: str
@@ -60,7 +60,7 @@ class Absent:
 class TimedAbsence:
     """No event for which any of `variables` holds, for a `period`; what follows starts at its end.
 
-    Stands where an `Absent` can, after an arrow.
+    Occurs where an `Absent` can, after an arrow.
     """
 
     variables: tuple[str, ...]
@@ -69,7 +69,7 @@ class TimedAbsence:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A node of a sequence and the joint on its left. The first item's joint is not read."""
+    """A node of a sequence and the joint on its left. The joint of the first item is not read."""
 
     contiguity: Contiguity
     node: Node
@@ -100,10 +100,10 @@ class Permutation:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`body` from `min` to `max` times (None: without end), with `contiguity` between repetitions.
+    """`body` from `min` to `max` times (None: no limit), with `contiguity` between repetitions.
 
     `behind` are the absences that directly follow: they hold between the repetitions, too.
-    `until` is a variable that no event is taken as. An event for which it holds closes the loop. Each event
+    No event is taken as the variable `until`. An event for which it holds closes the loop. Each event
     that the loop takes has a value of `distinct`, not NULL, that no event before it in the loop has.
     """
 
@@ -120,7 +120,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`body`, its events within `window` of each other; in a loop each repetition has a window of its own."""
+    """`body`, its events within `window` of each other; in a loop each repetition has its own window."""
 
     body: Node
     window: Window | EventWindow
@@ -172,7 +172,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def summary(node: Node) -> Summary:
-    """Return what the parts of `node` say of it."""
+    """Return the summary of `node`, from its parts."""
     parts = [summary(child) for child in children(node)]
     match node:
         case Take(variable=variable):
@@ -195,7 +195,7 @@ def summary(node: Node) -> Summary:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name in the pattern and when an event may be taken as it; None: always.
+    """A name in the pattern, and when an event may be taken as it; None: always.
 
     `role` is the role that an event must have, by its number in the rule; -1: any role. A variable that
     `closes` is the condition of an UNTIL, and no event is ever taken as it.
@@ -288,7 +288,7 @@ class Subset:
 
 
 class Overflow(StrEnum):
-    """What happens when a key has more runs than it may have."""
+    """What happens when a key has too many runs."""
 
     DROP_OLDEST = "drop oldest"
     DROP_NEWEST = "drop newest"
@@ -304,10 +304,10 @@ class Report:
     """What is reported in addition to the measures, and how many runs a key may have."""
 
     timeouts: bool = False
-    suppress_us: int = 0  # after a match, so long none of the same key is reported; 0: all are
+    suppress_us: int = 0  # how long after a match no match of the same key is reported; 0: all are
     max_runs: int = DEFAULT_MAX_RUNS
     overflow: Overflow = Overflow.DROP_OLDEST
-    all_rows: bool = False  # a row for each event of a match; else one for the match
+    all_rows: bool = False  # a row for each event of a match; otherwise one row for the match
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class Windowing:
     """What makes a rule a window rule: a row at each window's end where `having` is TRUE (None: always).
 
     `where` says which events count; None: all. Values over a window are `cep.expression.Windowed`, whose
-    conditions have `where` in them. With FOR EACH the keys of `table` have windows without events, too;
+    conditions have `where` in them. With FOR EACH the keys of `table` also have windows without events;
     `table_key` is its key in the order of the rule's key.
     """
 
@@ -364,7 +364,7 @@ class Viewing:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a rule is written, for what is found wrong with it later."""
+    """Where a rule is written, for problems that are found later."""
 
     source: Source
     name: Span
@@ -376,8 +376,8 @@ class Rule:
     """One rule, ready to become an automaton. `variables` holds every variable of the pattern once.
 
     `key` are the names that the key has in the output, `roles` where its values come from; no roles: from the
-    columns of these names in the only stream. With several streams columns are `cep.schema.stream.qualified`.
-    `matches` are those of `streams` that are the matches of rules.
+    columns with these names in the only stream. With several streams columns are
+    `cep.schema.stream.qualified`. `matches` are those of `streams` that are the matches of rules.
     """
 
     name: str
@@ -398,8 +398,8 @@ class Rule:
     subsets: tuple[Subset, ...] = ()
     tables: tuple[Stream, ...] = ()  # that it joins
     matches: tuple[MatchStream, ...] = ()
-    windowing: Windowing | None = None  # then the pattern is one event, and nothing else is said of it
-    viewing: Viewing | None = None  # then the pattern is one event that has changed the row
+    windowing: Windowing | None = None  # then the pattern is a single event
+    viewing: Viewing | None = None  # then the pattern is a single event that has changed the row
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

@@ -16,7 +16,7 @@ MAX_WINDOWS = 64
 
 
 def too_many_windows(rule: ir.Rule, given: int) -> Diagnostic:
-    """Return the error for a rule with more windowed values than a key should pay for."""
+    """Return the error for a rule with too many windowed values for a key."""
     return _error(
         "E0909",
         rule,

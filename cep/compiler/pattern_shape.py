@@ -34,7 +34,7 @@ def variable_names(pattern: ast.Pattern) -> dict[str, None]:
 
 
 def summary(pattern: ast.Pattern) -> Summary:
-    """Return what the parts of `pattern` say of it."""
+    """Return the summary of `pattern`, from its parts."""
     parts = [summary(child) for child in ast.children(pattern)]
     match pattern:
         case ast.Step(variable=variable):
@@ -56,7 +56,7 @@ def summary(pattern: ast.Pattern) -> Summary:
 
 
 def count_positions(pattern: ast.Pattern) -> int:
-    """Return the number of positions once loops are unrolled and each rest of a permutation is written."""
+    """Return the number of positions after loops are unrolled and each rest of a permutation is written."""
     inside = sum(count_positions(child) for child in ast.children(pattern))
     match pattern:
         case ast.Step():
@@ -139,8 +139,8 @@ def opening_absences(pattern: ast.Pattern) -> list[ast.Absence]:
 def can_wait_for_ever(pattern: ast.Pattern, undefined: Collection[str]) -> bool:
     """Return whether a run can outlive any number of events.
 
-    Of a strict loop it can if one of the `undefined` variables in it takes whatever comes. If not, the next
-    event that does not fit ends the run.
+    In a strict loop it can if the loop contains one of the `undefined` variables, which take any event. If
+    not, the next event that does not fit ends the run.
     """
     waits_inside = any(can_wait_for_ever(child, undefined) for child in ast.children(pattern))
     match pattern:
@@ -161,7 +161,7 @@ def can_wait_for_ever(pattern: ast.Pattern, undefined: Collection[str]) -> bool:
                 return waits_inside or not set(summary(body).taken).isdisjoint(undefined)
             return waits_inside or most is None or (most > 1 and _waits_for_ever(joint, gap))
         case ast.Group(body=body):
-            # Its window runs from its first event: before that only the joints around it bound the wait.
+            # Its window starts at its first event: before that only the joints around it bound the wait.
             return _may_begin_late(body) and waits_inside
         case _:
             assert_never(pattern)
@@ -172,7 +172,7 @@ def _waits_for_ever(joint: ast.Joint, gap: ast.Gap | None) -> bool:
 
 
 def _may_begin_late(pattern: ast.Pattern) -> bool:
-    """Return whether joints inside `pattern` can lie before its first event."""
+    """Return whether joints inside `pattern` can come before its first event."""
     parts = ast.children(pattern)
     if isinstance(pattern, ast.Sequence):
         parts = parts[:1]

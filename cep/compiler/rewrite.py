@@ -1,8 +1,8 @@
-"""Typed rules -> typed rules that say more of the same: what follows a loop is given to the loop.
+"""Typed rules -> typed rules with explicit absences: a loop gets the absences that follow it.
 
 An absence after a loop holds between its repetitions as well (docs/language/semantics/absence.md).
 The automaton is built fragment by fragment, and the fragment of a loop does not see what follows the loop.
-So each loop gets to know the absences after it before anything is built.
+So each loop receives the absences after it before anything is built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def rewrite(rule: ir.Rule) -> ir.Rule:
 
 
 def repeat_absences(node: ir.Node, behind: tuple[ir.Item, ...] = ()) -> ir.Node:
-    """Return `node` with the absences directly after each loop in it; `behind` follow `node` itself."""
+    """Return `node`, each loop in it with the absences directly after it; `behind` follow `node` itself."""
     match node:
         case ir.Take() | ir.Absent() | ir.TimedAbsence():
             return node

@@ -1,10 +1,11 @@
-"""Typed rules -> typed rules in fewer words: what a pattern says in short becomes variables and conditions.
+"""Typed rules -> typed rules in simpler terms: short forms of a pattern become variables and conditions.
 
 - ``v->+ DISTINCT BY x``: ``x IS NOT NULL AND COUNT(DISTINCT v.x) = COUNT(v.*)`` is one more condition of v.
-  It counts the event under test as taken. So this event has a value, and a new one. The second part says the
-  first as well. But the first is of the event alone: all that an absence at the start of the pattern can ask,
-  which reads events before there is a run. And events without a value are known before a run is asked.
-- ``^``: all events of a key but the first one are events of the variable `NOT_FIRST`. None is taken as it.
+  It counts the event under test as taken, so this event must have a new value. The second part implies the
+  first. But the first reads only the event. An absence at the start of the pattern can test nothing else,
+  because it reads events before there is a run. It also excludes events without a value before a run is
+  examined.
+- ``^``: all events of a key except the first are events of the variable `NOT_FIRST`. None is taken as it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cep.expression import Aggregate, Call, Frame, Literal, Type, Window, Window
 
 
 def spelled_out(rule: ir.Rule) -> ir.Rule:
-    """Return `rule` with the variables and conditions that its automaton asks for."""
+    """Return `rule` with the variables and conditions that its automaton needs."""
     if any(isinstance(node, ir.Anchored) for node in ir.walk(rule.pattern)):
         # Every event of the rule's streams counts, so no stream is named.
         n_events = Windowed("COUNT", None, None, Window(Frame.ALL), 0.0, "", Type.BIGINT)

@@ -1,4 +1,4 @@
-"""What is known of a pattern from its parts alone: a summary of each node, made from those of its children.
+"""What is known about a pattern from its parts: a summary of each node, computed from those of its children.
 
 A pattern is a regular expression over variables. From `nullable`, `first` and `last` Glushkov builds an
 automaton without epsilon edges (The abstract theory of automata, Russ. Math. Surv. 16(5), 1961). An absence
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`nullable`: a run can pass without an event. The names are variables, in the order they are written.
+    """`nullable`: a run can pass without an event. The names are variables, in the order of the text.
 
     `first` and `last` are the variables that the first and the last event can be taken as. `taken` are all
     variables that events are taken as.
@@ -72,7 +72,7 @@ def _united(parts: Sequence[Summary], *, nullable: bool) -> Summary:
 
 
 def _up_to_an_event(parts: Sequence[Summary]) -> Sequence[Summary]:
-    """Return the parts that the first event can be in: all up to the first one that needs an event."""
+    """Return the parts that can contain the first event: all up to the first that needs an event."""
     for number, part in enumerate(parts):
         if not part.nullable:
             return parts[: number + 1]

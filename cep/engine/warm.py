@@ -1,7 +1,7 @@
 """Compile the kernels ahead of the first event, all or those that some rules need.
 
-Which kernels are needed is found out by running a few events: kernels that are not compiled run as Python
-then, and are recorded.
+Running a few events shows which kernels are needed: kernels that are not compiled then run as Python and are
+recorded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LARGEST = ("run_events", "run_timed_events", "pane_windows", "read_lines", "sum
 
 
 def smallest_program(with_clocks: bool = True, without: bool = True) -> Program:
-    """Return a program of rules that match every event, with all kinds of columns that kernels meet.
+    """Return a program of rules that match every event, with all kinds of columns that kernels read.
 
     Rules `without` clocks: one reports preferred matches, one looks ahead. Each kind has kernels of its own.
     """
@@ -100,9 +100,9 @@ def warm_up(
     Parameters
     ----------
     progress
-        Gets how many kernels are compiled, and how many there are, whenever one has been compiled.
+        Receives the numbers of compiled kernels and of all kernels whenever one has been compiled.
     programs
-        None: all kernels. A kernel that a program needs beyond them is compiled when it is called first.
+        None: all kernels. Any other kernel that a program needs is compiled at its first call.
     n_processes
         How many kernels are compiled at the same time.
     """
@@ -120,7 +120,7 @@ def warm_up(
 
 
 def missing(programs: Sequence[Program] | None = None) -> list[tuple[Kernel, Key]]:
-    """Return the kernels that `warm_up` compiles, the largest first, and for which types of arguments.
+    """Return the kernels that `warm_up` compiles, the largest first, with the types of their arguments.
 
     Those on disk are loaded.
     """
@@ -230,19 +230,19 @@ def _run_table_kernels() -> None:
 
 
 def is_warm(with_windows: bool = True) -> bool:
-    """Return whether all kernels are compiled for this processor, so that no run waits for a compiler.
+    """Return whether all kernels are compiled for this processor, so no run waits for a compiler.
 
     Parameters
     ----------
     with_windows
-        Whether those of windows count. To load them takes as long as the start of a small run.
+        Whether those of windows count. Loading them takes as long as the start of a small run.
     """
     if with_windows:
-        import cep.engine.windows.context_columns  # noqa: F401 - its kernels are among `KERNELS` then
+        import cep.engine.windows.context_columns  # noqa: F401 - adds its kernels to `KERNELS`
 
     return all(map(is_compiled, KERNELS.values()))
 
 
 def compiled_kernels() -> dict[str, int]:
-    """Return how many times each kernel was specialised in this process; more than once is a waste."""
+    """Return how many times each kernel was specialized in this process; more than once is wasteful."""
     return {name: len(kernel.keys) for name, kernel in KERNELS.items()}

@@ -42,7 +42,6 @@ EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead 
 
 # What is not clean yet. The list may only get shorter.
 TO_DO: tuple[str, ...] = (
-    "cep/engine",
     "cep/jit",
     "spark_runtime",
 )

@@ -1,7 +1,7 @@
-"""Syntax trees -> typed rules in three passes: names, conditions, outputs. Sugar goes on the way.
+"""Syntax trees -> typed rules in three passes: names, conditions, outputs. This also removes sugar.
 
 Every problem of every rule is reported; a rule with an error is not returned. Warnings are about what is
-legal and probably not meant.
+legal but probably not intended.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def analyze(
 ) -> tuple[tuple[ir.Rule, ...], list[Diagnostic]]:
     """Return the typed rules and all problems, by file and place.
 
-    Names must be unique over all `rules`, so give the rules of all files at once.
+    Names must be unique among all `rules`, so pass the rules of all files at once.
     """
     rules = tuple(rules)
     problems = Problems()
@@ -89,7 +89,7 @@ def _typed_rule(
     n_before: int,
 ) -> ir.Rule | None:
     if not is_sound(rule, report):
-        return None  # what is said about conditions would be guesswork
+        return None  # any report about conditions would be guesswork
     warn_of_pattern(rule, partitioning.role_of, report)
     names = with_lets(_names(rule, partitioning, streams, report), report)
     skip = resolve_skip(names, report)
@@ -160,7 +160,7 @@ def _typed_window_rule(
 def _names(
     rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> Names:
-    """Return what the names in `rule` stand for, those of tables among them."""
+    """Return what the names in `rule` stand for, including those of tables."""
     joins = resolve_joins(rule, partitioning, streams, report)
     tables = tuple(name for name, stream in streams.items() if stream.table is not None)
     return replace(resolve_names(rule, partitioning, report), joins=joins, tables=tables)

@@ -57,7 +57,7 @@ def _predicate(condition: ast.Expression, subject: str, names: Names, report: Re
 
 
 def _until_variables(names: Names, report: Reporter) -> Iterator[ir.Variable]:
-    """Type the conditions of UNTIL. An event that may close a loop is of the stream of its first step."""
+    """Type the conditions of UNTIL. An event that may close a loop is of its first step's stream."""
     for loop, name in names.untils.items():
         taken = summary(loop.body).taken
         first = taken[0]
@@ -81,7 +81,7 @@ def _until_variables(names: Names, report: Reporter) -> Iterator[ir.Variable]:
 
 
 def is_of_bounded_size(expression: ast.Expression, names: Names, report: Reporter) -> bool:
-    """Return whether `expression` stays small when nothing in it is left short; report it if not."""
+    """Return whether `expression` stays small when written out in full; report it if not."""
     if written_out(expression, names.let_sizes) <= MAX_EXPRESSION:
         return True
     report(

@@ -1,4 +1,4 @@
-"""DISTINCT BY: the values in which the events of a loop differ, and where it has no effect."""
+"""DISTINCT BY: the values by which the events of a loop differ, and where it has no effect."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _refuse(report: Reporter, place: Span, label: str, instead: str) -> None:
 
 
 def _inside_loops(pattern: ast.Pattern, *, inside: bool) -> Iterator[int]:
-    """Yield the identities of the loops that are inside of another loop."""
+    """Yield the identities of the loops inside another loop."""
     is_loop = isinstance(pattern, ast.Repetition)
     if is_loop and inside:
         yield id(pattern)
@@ -61,7 +61,7 @@ def _inside_loops(pattern: ast.Pattern, *, inside: bool) -> Iterator[int]:
 
 
 def _value(loop: ast.Repetition, names: Names, report: Reporter) -> Expression | None:
-    """Return the value of an event of `loop`: of several streams that of its own."""
+    """Return the value of an event of `loop`; with several streams that of its own stream."""
     assert loop.distinct is not None
     column = ast.Column(None, loop.distinct, loop.distinct.span)
     stream_of = names.partitioning.stream_of

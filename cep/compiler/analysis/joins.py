@@ -18,7 +18,7 @@ from cep.schema.stream import Field, Role, Stream, TableKind, TableSettings, qua
 def resolve_joins(
     rule: ast.Rule, partitioning: Partitioning, streams: Mapping[str, Stream], report: Reporter
 ) -> dict[str, RuleJoin | None]:
-    """Return the joins of `rule` by table; None: what is wrong with one was reported."""
+    """Return the joins of `rule` by table; None: a problem of one was reported."""
     found: dict[str, RuleJoin | None] = {}
     taken = {subset.name.text for subset in rule.subsets}
     if rule.is_view:
@@ -70,7 +70,7 @@ def _key_of(join: ast.Join, typed: ir.Rule) -> str:
 
 
 def declared_table(name: ast.Name, streams: Mapping[str, Stream], report: Reporter) -> Stream | None:
-    """Return the table called `name`, or None: reported."""
+    """Return the table called `name`, or None after a report."""
     table = streams.get(name.text)
     if table is None:
         tables = [stream.name for stream in streams.values() if stream.table is not None]
@@ -208,7 +208,7 @@ class _Join:
         return column.variable is not None and column.variable.text == self.table.name
 
     def _stream_of(self, column: ast.Column) -> Stream | None:
-        """Return the stream that a column of the event is of; it is the same for the whole join."""
+        """Return the stream of a column of the event; it is the same for the whole join."""
         streams = {stream.name: stream for stream in self.partitioning.streams}
         if column.variable is None and len(streams) > 1:
             having = [name for name, stream in streams.items() if stream.field(column.name.text) is not None]
@@ -253,7 +253,7 @@ class _Join:
         )
 
     def _key_order(self, columns: list[str]) -> tuple[str, ...] | None:
-        """Return the table's key in the order of the rule's key; None: it is another key."""
+        """Return the table's key in the order of the rule's key; None: the keys differ."""
         assert self.stream is not None
         partitioning = self.partitioning
         roles = partitioning.roles or (Role(self.stream.name, partitioning.key),)
@@ -267,7 +267,7 @@ class _Join:
         return orders.pop() if len(orders) == 1 else None
 
     def _refuse_outer(self, *, is_of_key: bool) -> None:
-        """Refuse a join that keeps rows of a table which are no rows of the view's key, or are everywhere."""
+        """Refuse a join that keeps rows of a table that is replicated or has another key than the view."""
         name, key = self.table.name, ", ".join(self.settings.key)
         kind = self.settings.kind.value
         alone = f"rows of `{name}` without a partner have no {_names(self.partitioning.key)}"

@@ -86,7 +86,7 @@ def _stream_of(let: ast.Let, names: Names, report: Reporter) -> Stream | None:
 
 
 def _is_free(let: ast.Let, stream: Stream, names: Names, report: Reporter) -> bool:
-    """Return whether the name of `let` is no column, variable or subset; report it if not."""
+    """Return whether the name of `let` is free: no column, variable or subset. Report it if not."""
     name = let.name.text
     what = ""
     if stream.field(name) is not None:

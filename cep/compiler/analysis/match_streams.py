@@ -1,4 +1,4 @@
-"""MATCHES OF: which rules a rule reads the matches of, and what these matches are as a stream."""
+"""MATCHES OF: the rules whose matches a rule reads, and these matches as a stream."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cep.schema.stream import Stream
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The streams that a rule can name in FROM, and the names in it about which all is said."""
+    """The streams that a rule can name in FROM, and the names in it that need no further report."""
 
     streams: Mapping[str, Stream]
     reported: frozenset[str] = frozenset()
 
 
 class MatchStreams:
-    """The rules that are analyzed together, and the matches of those that are typed already.
+    """The rules that are analyzed together, and the matches of those that are already typed.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class MatchStreams:
         self.rules: dict[str, ast.Rule] = {}
         for rule in rules:
             self.rules.setdefault(rule.name.text, rule)
-        self.made: dict[str, MatchStream | None] = {}  # None: matches can come any time after their end
+        self.made: dict[str, MatchStream | None] = {}  # None: a match can come at any time after its end
         self.cycles = {name: self._cycle(name) for name, rule in self.rules.items() if rule.matches}
 
     def rules_read(self, rule: ast.Rule) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ class MatchStreams:
         return ordered
 
     def known_to(self, rule: ast.Rule, report: Reporter) -> Known:
-        """Return what `rule` can name in FROM; say what is wrong with the names of rules in it."""
+        """Return what `rule` can name in FROM; report problems with the names of rules in it."""
         reported = frozenset(
             name.text
             for number, name in enumerate(rule.streams)
             if self._is_refused(rule, number, name, report)
         )
-        # By name, whatever the order of the rules: it decides the order of events of one instant.
+        # By name, not in the order of the rules: it decides the order of events of one instant.
         read = sorted(set(self.rules_read(rule)) - reported)
         found = {name: made for name in read if (made := self.made.get(name)) is not None}
         if not rule.matches:
@@ -79,11 +79,11 @@ class MatchStreams:
         return Known({**self.streams, **found}, reported | (set(read) - found.keys()))
 
     def add(self, rule: ir.Rule, partitioning: Partitioning) -> None:
-        """Let rules read the matches of `rule`, which is right."""
+        """Allow rules to read the matches of `rule`, which is sound."""
         self.made[rule.name] = stream_of_matches(rule, partitioning.key_types)
 
     def _is_refused(self, rule: ast.Rule, number: int, name: ast.Name, report: Reporter) -> bool:
-        """Say what is wrong with a name in FROM that is, or should be, the name of a rule."""
+        """Report a problem with a name in FROM that is, or should be, the name of a rule."""
         is_rule, is_stream = name.text in self.rules, name.text in self.streams
         if not _may_be_rule(rule, number):
             if is_stream or not is_rule:
@@ -137,7 +137,7 @@ class MatchStreams:
         return True
 
     def _report_cycle(self, rule: ast.Rule, name: ast.Name, report: Reporter) -> None:
-        """Say once, at the first rule of a cycle, that it reads its own matches."""
+        """Report once, at the first rule of a cycle, that it reads its own matches."""
         cycle = self.cycles[rule.name.text]
         order = list(self.rules)
         if rule.name.text != min(cycle, key=order.index) or name.text != cycle[0]:
@@ -151,7 +151,7 @@ class MatchStreams:
         )
 
     def _cycle(self, start: str) -> tuple[str, ...]:
-        """Return the names on the shortest way from a rule back to itself, without the start; or nothing."""
+        """Return the names on the shortest path from a rule back to itself, without the start; or nothing."""
         ways: list[tuple[str, ...]] = [(name,) for name in self.rules_read(self.rules[start])]
         seen: set[str] = set()
         for way in ways:  # it grows
@@ -164,7 +164,7 @@ class MatchStreams:
 
 
 def _may_be_rule(rule: ast.Rule, number: int) -> bool:
-    """Return whether the name at place `number` of FROM is MATCHES OF's, or follows one that is."""
+    """Return whether MATCHES OF precedes the name at place `number` of FROM or an earlier name."""
     return bool(rule.matches) and number >= rule.matches[0]
 
 
@@ -186,12 +186,12 @@ def _is_list(measure: ir.Measure) -> bool:
 
 
 def _held_us(rule: ir.Rule) -> int | None:
-    """Return how much later than it ends a match may be found, in microseconds; None: without a bound.
+    """Return how long after its end a match may be found, in microseconds; None: without a bound.
 
     MATCH EARLIEST reports a match at the instant at which it is complete, which is never after its end. So
-    does MATCH ALL unless its skip clause prunes. All other matches wait for runs that started no later than
-    they did. Such a run ends with its window, at most a window after the start of the match, and so at most a
-    window after its end.
+    does MATCH ALL unless its skip clause prunes. All other matches wait for runs that did not start later.
+    Such a run ends with its window, at most a window after the start of the match, and so at most a window
+    after its end.
     """
     if rule.selection is ir.Selection.EARLIEST:
         return 0

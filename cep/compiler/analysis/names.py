@@ -1,4 +1,4 @@
-"""The first pass over a rule: what each name in it stands for.
+"""The first pass over a rule: the meaning of each name in it.
 
 A rule names streams and key columns (see `partitioning`), the variables of its pattern, and subsets. The
 conditions of UNTIL have no name in the text and get one here.
@@ -41,7 +41,7 @@ class Names:
 
     `variables` are all variables of the pattern, `taken` the ones that events are taken as. `definitions` has
     the first definition of each variable, `untils` the name of each loop's condition. `lets` has the values
-    of LET by stream and name, `let_sizes` by name how many operations such a value has, written out.
+    of LET by stream and name, `let_sizes` by name the number of operations of such a value, written out.
     """
 
     rule: ast.Rule
@@ -67,7 +67,7 @@ class Names:
         return self.subsets.get(name, (name,))
 
     def scope(self, subject: str | None, step: str | None = None) -> Scope:
-        """Return what the condition of `subject` can name; None: what a measure can name.
+        """Return what the condition of `subject` can name; if None, what a measure can name.
 
         Bare columns belong to the stream of `step`, or to the stream of `subject` where there is no `step`.
         """
@@ -135,7 +135,7 @@ def _definitions(
 def _untils(rule: ast.Rule, variables: tuple[str, ...]) -> dict[ast.Repetition, str]:
     """Return a name for the condition of each loop that has UNTIL: it is tested and never taken.
 
-    Nothing reads the number in the name. Only a name in backticks can be the same, and is then left out.
+    Nothing reads the number in the name. Only a name in backticks can be equal, and such a number is skipped.
     """
     free = (name for number in count(1) if (name := f"until#{number}") not in variables)
     loops = (node for node in ast.walk(rule.pattern) if isinstance(node, ast.Repetition))

@@ -37,7 +37,7 @@ _OVERFLOW = {
 
 
 def match_columns(rules: Iterable[ast.Rule]) -> tuple[str, ...]:
-    """Return the columns, apart from the key, that matches have where these rules report into one table."""
+    """Return the columns, apart from the key, of matches if these rules report into one table."""
     columns = list(MATCH_COLUMNS)
     if any(rule.report.timeout is not None for rule in rules):
         columns.append(OUTCOME)
@@ -56,7 +56,7 @@ def type_measures(
 ) -> tuple[ir.Measure, ...]:
     """Return the measures of the rule, typed; `columns` are those that every match has.
 
-    `typed` types them where they are no values of a match of a pattern.
+    `typed` types them if they are not values of a match of a pattern.
     """
     taken = {name.casefold(): f"every match has a column `{name}` already" for name in columns}
     taken |= {name.casefold(): f"`{name}` is a key column" for name in names.partitioning.key}
@@ -65,7 +65,7 @@ def type_measures(
         _check_name(measure.name, taken, report)
         taken.setdefault(measure.name.text.casefold(), f"there is a measure `{measure.name.text}` already")
         if len(names.partitioning.streams) < len(names.rule.streams):
-            continue  # a stream is unknown, and so is what its columns are
+            continue  # a stream is unknown, and so are its columns
         if not is_of_bounded_size(measure.expression, names, report):
             continue
         infer = typed or Inference(names.scope(None), report.add).measure
@@ -87,7 +87,7 @@ def _check_name(name: ast.Name, taken: Mapping[str, str], report: Reporter) -> N
 
 
 def read_report(rule: ast.Rule, report: Reporter) -> ir.Report:
-    """Return what the clauses of `rule` say of its reports."""
+    """Return what the clauses of `rule` say about its reports."""
     written = rule.report
     if written.timeout is not None:
         _check_timeout(rule, written.timeout, report)
@@ -170,7 +170,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A measure, or a key that was one: how it is written, its type, and its rule."""
+    """A measure, or a key that was a measure: its text, its type, and its rule."""
 
     name: str
     type: str
@@ -186,8 +186,8 @@ class Outputs:
     """The columns of the matches of all rules. It grows with each rule that is checked.
 
     Rules over one stream, or over streams that some rule joins, report together: `together` has one name for
-    all streams of such a set. A key of a rule over rules may be what these measured, or what those measured
-    whose matches they read by it: then one column has the measure and the keys, and they are `from_measure`.
+    all streams of such a set. A key of a rule over rules may be a measure of these rules, or of those whose
+    matches they read by it. Then one column has the measure and the keys, and these are `from_measure`.
     """
 
     together: Mapping[str, str]
@@ -204,7 +204,7 @@ class Outputs:
     def check(
         self, rule: ast.Rule, partitioning: Partitioning, measures: Iterable[ir.Measure], report: Reporter
     ) -> None:
-        """Report what keeps the key and the `measures` of `rule` from being columns beside the others."""
+        """Report what keeps the key and the `measures` of `rule` from being columns next to the others."""
         streams = self.together[rule.streams[0].text]
         for number, name in enumerate(part.name for part in rule.key):
             place = _Place(streams, name.text.casefold())
@@ -222,7 +222,7 @@ class Outputs:
                 )
 
     def _is_measured(self, place: _Place, number: int, name: str, partitioning: Partitioning) -> bool:
-        """Return whether a part of a key is a column of matches that a rule measures, also through others."""
+        """Return whether a part of a key is a measure of a rule whose matches are read, also indirectly."""
         columns = {role.stream: role.key[number] for role in partitioning.roles}
         measured = self.from_measure.get(place, {})
         return any(
@@ -253,7 +253,7 @@ class Outputs:
                     "give the column another name in one of the streams",
                 )
         if is_measured and kind is None:
-            return  # what is wrong with it was said
+            return  # the problem was reported
         own = _Measured(name.text, str(kind), rule.name.text)
         if is_measured:
             self.from_measure.setdefault(place, {})[rule.name.text] = own
@@ -308,9 +308,9 @@ class Outputs:
 
 
 def _streams_together(rules: Iterable[ast.Rule], read: Collection[str]) -> dict[str, str]:
-    """Return, for every stream of `rules`, a name that it shares with those that a rule reads with it.
+    """Return for every stream of `rules` a name that it shares with the streams that a rule reads with it.
 
-    The matches of a rule, if they are `read`, are a stream beside the ones that they come from.
+    The matches of a rule, if they are `read`, are a stream next to those that they come from.
     """
     together: dict[str, str] = {}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""FROM, PARTITION BY, ON and BY: the streams of a rule, and by which columns their events belong together."""
+"""FROM, PARTITION BY, ON and BY: the streams of a rule, and the columns that partition their events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cep.schema.stream import Field, Role, Stream
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The streams, key and roles of a rule. `stream_of` and `role_of` have the variables that are of one."""
+    """The streams, key and roles of a rule. `stream_of` and `role_of` contain the variables that have one."""
 
     streams: tuple[Stream, ...] = ()
     key: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ def read_partitioning(
     report: Reporter,
     reported: Collection[str] = (),
 ) -> Partitioning:
-    """Return what the clauses of `rule` say of its streams and key; `variables` are those of its pattern.
+    """Return what the clauses of `rule` say about its streams and key; `variables` are those of its pattern.
 
-    No key may be called as one of `match_columns`. Streams come in the order of their declaration, whatever
-    the order of FROM. Names in FROM that are `reported` need no further word.
+    No key may have the name of one of `match_columns`. Streams come in the order of their declaration,
+    whatever the order of FROM. Names in FROM that are `reported` are not reported again.
     """
     return _Reader(rule, variables, streams, match_columns, report, reported).read()
 
@@ -64,7 +64,7 @@ class _Reader:
         self.match_columns = match_columns
         self.report = report
         self.streams: dict[str, Stream] = {}
-        self.bound: list[ast.KeyPart] = []  # parts of the key that BY gives the columns of
+        self.bound: list[ast.KeyPart] = []  # parts of the key whose columns BY gives
         self.types: dict[str, tuple[Type, str]] = {}  # key -> its type, and the column that has it
         self.definitions: dict[str, ast.Definition] = {}
         for definition in rule.definitions:
@@ -159,7 +159,7 @@ class _Reader:
                 "give the column another name in the stream",
             )
         if len(self.streams) < len(self.rule.streams):
-            return {}  # a stream is unknown, and with it what its columns are
+            return {}  # a stream is unknown, and so are its columns
         if part.columns[0].variable is None:
             return self.common_columns(part)
         return self.paired_columns(part)
@@ -283,7 +283,7 @@ class _Reader:
     def roles_of_variables(
         self, stream_of: Mapping[str, Stream], columns: Sequence[Mapping[str, str]]
     ) -> dict[str, Role | None]:
-        """Return the role of every variable that has one; None: there is a problem with it."""
+        """Return the role of every variable that has one; None: its role has a problem."""
         roles: dict[str, Role | None] = {}
         for name, span in self.variables.items():
             definition = self.definitions.get(name)

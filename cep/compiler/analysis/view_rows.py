@@ -1,10 +1,10 @@
-"""When a row of a view exists, and which tables it has columns of: SQL's joins, from left to right.
+"""When a row of a view exists, and from which tables it has columns: SQL's joins, from left to right.
 
     a LEFT JOIN b    while a has a row
     a FULL JOIN b    while a or b has one
     a JOIN b FULL JOIN c    while both a and b have one, or c has one
 
-In the last view the columns of a are NULL where b has no row, although a has one: `a JOIN b` has none then.
+In the last view the columns of a are NULL where b has no row, although a has one: then `a JOIN b` has none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Presence:
     is_there
         Whether there is a row.
     shown
-        Table -> what else must hold, so that the row has the columns of this table's row.
+        Table -> what else must hold for the row to have the columns of this table's row.
     """
 
     is_there: Expression
@@ -48,7 +48,7 @@ def has_outer(rule: ast.Rule) -> bool:
 
 
 def tables_with_rows(rule: ast.Rule) -> list[str]:
-    """Return the tables of which each row of a view has one at least."""
+    """Return tables such that each row of a view has a row of at least one."""
     found = [rule.streams[0].text]
     for join in rule.joins:
         if join.kind in ast.OUTER:
@@ -64,12 +64,12 @@ def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Pres
     base
         How a change finds the row of the table in FROM.
     joins
-        The others, as they are written and as a change finds their rows.
+        The other tables, as written and as a change finds their rows.
     """
     of_base = _found(base, all_of_key=True)
-    alone = {base.table.name: of_base}  # table -> whether it has a row that the joins before it let through
+    alone = {base.table.name: of_base}  # table -> whether it has a row that the previous joins accept
     shown: dict[str, tuple[Expression, ...]] = {base.table.name: ()}
-    ways = [of_base]  # of which one must be, so that there is a row
+    ways = [of_base]  # one of which must hold for a row to exist
     is_after_outer = False
     for written, join in joins:
         name, is_outer = join.table.name, written.kind in ast.OUTER
@@ -97,7 +97,7 @@ def presence(base: RuleJoin, joins: Sequence[tuple[ast.Join, RuleJoin]]) -> Pres
 
 
 def check_outer(rule: ast.Rule, report: Reporter) -> None:
-    """Report outer joins that would give two rows of one key: by a column that may be NULL."""
+    """Report outer joins that would give two rows for one key: by a column that may be NULL."""
     outer = [join for join in rule.joins if join.kind in ast.OUTER]
     base = rule.streams[0].text
     for first, join in pairwise(outer):
@@ -113,7 +113,7 @@ def check_outer(rule: ast.Rule, report: Reporter) -> None:
 
 
 def _reads(written: ast.Join, base: RuleJoin) -> bool:
-    """Return whether a join needs a row of the table in FROM: it is not by the key of the view alone."""
+    """Return whether a join needs a row of the table in FROM: it is not only by the key of the view."""
     assert base.order is not None
     columns = [column for column in _columns_of(written) if not _is_of(column, written.table.text)]
     return any(column.variable is not None or column.name.text not in base.order for column in columns)
@@ -128,7 +128,7 @@ def _is_of(column: ast.Column, table: str) -> bool:
 
 
 def _found(join: RuleJoin, *, all_of_key: bool) -> Expression:
-    """Return whether the table has the row that a change asks for."""
+    """Return whether the table has the row that a change needs."""
     assert join.table.table is not None
     names = (join.order or join.table.table.key) if all_of_key else join.table.table.key[:1]
     types = {field.name: field.type for field in join.table.fields}

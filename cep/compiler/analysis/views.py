@@ -1,4 +1,4 @@
-"""A view: syntax tree -> typed rule. Its one event is a change; the condition says that the row differs."""
+"""A view: syntax tree -> typed rule. Its only event is a change; the condition says that the row differs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CHANGE = "change"
 
 
 def view_partitioning(rule: ast.Rule, streams: Mapping[str, Stream], report: Reporter) -> Partitioning:
-    """Return the table of FROM and the key of a view; without a table if something is wrong: reported."""
+    """Return the table of FROM and the key of a view; no table after a report."""
     table = _table(rule, streams, report)
     key = tuple(part.name.text for part in rule.key)
     if table is None or table.table is None:
@@ -111,7 +111,7 @@ def typed_view(
     columns: Sequence[str],
     report: Reporter,
 ) -> ir.Rule | None:
-    """Return the view as a rule, or None: reported.
+    """Return the view as a rule, or None after a report.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def typed_view(
     where = None
     if rule.where is not None and is_of_bounded_size(rule.where, names, report):
         where = inference.condition(rule.where)
-    # A row has its key anyway.
+    # A row always has its key.
     is_key = [_is_key(measure, tables_with_rows(rule), base, joins) for measure in rule.measures]
     kept = tuple(measure for measure, known in zip(rule.measures, is_key, strict=True) if not known)
     selected = type_measures(
@@ -221,8 +221,8 @@ def _is_key(
 ) -> bool:
     """Return whether a column of a view is a column of its key, under its own name.
 
-    It may be written as the first that is not NULL of the columns of all `tables` whose rows make rows of the
-    view: COALESCE(a.k, b.k) AS k.
+    It may be written as the first non-NULL column of all `tables` whose rows create rows of the view:
+    COALESCE(a.k, b.k) AS k.
     """
     value, name = measure.expression, measure.name.text
     assert base.order is not None
@@ -250,7 +250,7 @@ def _text(value: str) -> Literal:
 
 
 def _of_change(value: Expression) -> Expression:
-    """Return a value of the event as a measure has it."""
+    """Return a value of the event in the form of a measure."""
     return Aggregate("LAST", _CHANGE, value, 0, value.type)
 
 
@@ -268,7 +268,7 @@ def _before(value: Expression) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of a view at a change, made of rows of its tables."""
+    """The row of a view at a change, composed from rows of its tables."""
 
     there: Presence
     where: Expression | None
@@ -282,11 +282,11 @@ class _Row:
         return all_of([self.there.is_there, Call("coalesce", (self.where, no), Type.BOOLEAN)])
 
     def value(self, value: Expression) -> Expression:
-        """Return a column of the row, or of the one that is gone."""
+        """Return a column of the row, or of the deleted row."""
         return Call("case", (self.is_there, value, _before(value)), value.type)
 
     def differs(self, values: Sequence[Expression]) -> Expression:
-        """Return whether the row is another one than directly before."""
+        """Return whether the row differs from the one directly before."""
         now, before = self.is_there, _before(self.is_there)
         ways = [all_of([now, _not(before)]), all_of([before, _not(now)])]
         changed = [part for value in values for part in _distinct(value, _before(value))]
@@ -296,7 +296,7 @@ class _Row:
 
 
 def _distinct(now: Expression, before: Expression) -> list[Expression]:
-    """Return conditions of which one is TRUE if two values differ; NULL is a value like others."""
+    """Return conditions, one of which is TRUE if two values differ; NULL is a value like others."""
     if now == before:
         return []
     null = [Call("is_null", (value,), Type.BOOLEAN) for value in (now, before)]
@@ -312,7 +312,7 @@ def _not(part: Expression) -> Expression:
 class _ViewInference(Inference):
     """Types the expressions of a view: they read one row of each of its tables.
 
-    `own` are the columns of its key that it has itself, because the table in FROM may have no row.
+    `own` are the key columns of the view itself, because the table in FROM may have no row.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class _ViewInference(Inference):
         return super().infer_any(node)
 
     def of_table(self, table: ast.Name, column: ast.Name) -> Expression | None:
-        """Return a column of a row of a table, or None: reported."""
+        """Return a column of a row of a table, or None after a report."""
         if table.text not in self.scope.joins:
             self._no_table(table)
             return None

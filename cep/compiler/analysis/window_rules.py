@@ -42,7 +42,7 @@ class TypedWindowRule:
 def typed_window_rule(
     names: Names, streams: Mapping[str, Stream], columns: Sequence[str], report: Reporter
 ) -> TypedWindowRule | None:
-    """Return what WINDOW, WHERE, HAVING and MEASURES say, or None: reported."""
+    """Return what WINDOW, WHERE, HAVING and MEASURES say, or None after a report."""
     rule, partitioning = names.rule, names.partitioning
     assert rule.windowing is not None
     window = _window(rule.windowing, report)
@@ -83,7 +83,7 @@ def _inference(
 
 
 def _window(written: ast.Windowing, report: Reporter) -> Window | None:
-    """Return the window, or None: reported."""
+    """Return the window, or None after a report."""
     lengths = (written.length_us, written.every_us, written.most_us)
     given = [length_us for length_us in lengths if length_us is not None]
     if max(*given, written.offset_us or 0, 0) > MAX_DURATION_US:
@@ -139,7 +139,7 @@ def _table_of_keys(
 ) -> tuple[Stream | None, tuple[str, ...]]:
     """Return the table after FOR EACH, and its key in the order of the rule's key.
 
-    None: there is none, or what is wrong with it was reported.
+    None: there is none, or its problem was reported.
     """
     none = (None, ())
     if written.table is None:
@@ -219,9 +219,9 @@ def _warn_of_having(having: Expression, table: Stream, span: Span, report: Repor
 
 
 def _key_order(key: tuple[str, ...], of_table: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the table's key in the order of the rule's key, None: it is another key.
+    """Return the table's key in the order of the rule's key; None: the keys differ.
 
-    Columns are the same by name. A single one may have another name.
+    Columns correspond by name. A single column may have a different name.
     """
     if len(key) == len(of_table) == 1:
         return of_table

@@ -4,38 +4,38 @@
 Math. Surv. 16(5), 1961). On the way it collects all absences and exclusions, and the last joint, which
 decides. What it collects between two takes makes a `State`.
 
-Time is in it as in timed automata (Alur and Dill, Theor. Comp. Sci. 126(2), 1994), with clocks that only
+Time is modelled as in timed automata (Alur and Dill, Theor. Comp. Sci. 126(2), 1994), with clocks that only
 such a pattern needs: since the event taken last (`State.gap`), since a group was entered (`TakeEdge.opens`,
 `State.limits`), since the last event or the end of the last timed absence (`State.timed_absence`).
 
-Order is meaning: successors are listed in order of preference, as the threads of Pike's VM.
+Order has meaning: successors are in order of preference, like the threads of Pike's VM.
 
-Some patterns and their automata follow, most beside the automaton that one might write instead. `dump`
+Some patterns and their automata follow, most with the automaton that one might write instead. `dump`
 compiles a pattern and returns `Nfa.dump`; a test runs these lines. State 0 is the start: every event may
 start a run there.
 
-``a -> b``. The run waits in state 1, takes the first B and is gone.
+``a -> b``. The run waits in state 1, takes the first B and ends.
 
 >>> dump("a -> b")
 0 start   a -> 1
 1 next    b -> match
 
 A regular expression would say ``a .* b``, with a loop over any event. Such a run also skips a B that
-it could take, so A B1 B2 has two matches. This is another joint, and another automaton:
+it could take, so A B1 B2 has two matches. That is a different joint and a different automaton:
 
 >>> dump("a ->> b")
 0 start   a -> 1
 1 any     b -> match
 
-``a+ b``. One state takes another A or the B. A state for each of the two would be two runs for each A.
-Nothing is lost by one, because no run in a strict state outlives the next event.
+``a+ b``. One state takes another A or the B. A state for each of them would mean two runs for each A. One
+state loses nothing, because no run in a strict state outlives the next event.
 
 >>> dump("a+ b")
 0 start   a -> 1
 1 strict  a -> 1 | b -> match
 
-With arrows the two stay apart, because they ignore different events: the run in state 1 may not ignore an
-A, which the loop can start with, while the run in state 2 has left the loop and ignores it.
+With arrows the two remain separate, because they ignore different events: the run in state 1 may not ignore
+an A, which the loop can start with, while the run in state 2 has left the loop and ignores it.
 
 >>> dump("a->+ -> b")
 0 start   a -> 1, 2
@@ -48,16 +48,16 @@ A, which the loop can start with, while the run in state 2 has left the loop and
 0 start   a -> 1
 1 any     not followed by b; match when the window closes
 
-It is tempting to take any event that is no B, as ``a [^b]`` does. But then the first event that is no B
-completes the match, and a B after it is not seen. This is the absence without an arrow, which is about one
-event only:
+It is tempting to take any event that is not a B, as ``a [^b]`` does. But then the first event that is not a B
+completes the match, and a later B is not seen. This is the absence without an arrow, which concerns only one
+event:
 
 >>> dump("a !b")
 0 start   a -> 1
 1 any     not next b; match after the next event
 
-``(a -> b WITHOUT m) -> c``. An M ends the run in state 1, between two events of the parentheses. It is not
-taken as their first event, either. In state 2 the parentheses are left.
+``(a -> b WITHOUT m) -> c``. An M ends the run in state 1, between two events of the parentheses. Nor is it
+taken as their first event. In state 2 the run has left the parentheses.
 
 >>> dump("(a -> b WITHOUT m) -> c")
 0 start   a -> 1
@@ -70,10 +70,10 @@ taken as their first event, either. In state 2 the parentheses are left.
 0 start   a -> 1 | b -> 1
 1 next    a -> match | b -> match
 
-It is tempting to give each branch a state of its own, as Thompson's construction does. But a run that waits
-for an A alone ignores a B, and ``->`` must not ignore an event with which the next element can start: the
-events A1 B A2 would match as A1 A2, too. Where branches must be apart, because they continue by different
-joints, each state therefore names the variables of the others, which it may not ignore:
+It is tempting to give each branch its own state, as Thompson's construction does. But a run that waits for an
+A alone ignores a B, and ``->`` must not ignore an event with which the next element can start: the events A1
+B A2 would also match as A1 A2. If branches must be separate, because they continue with different joints,
+each state therefore names the variables of the others, which it may not ignore:
 
 >>> dump("a -> (b? -> c | d)")
 0 start   a -> 1, 2, 3
@@ -130,7 +130,7 @@ MAX_SUCCESSORS = 7_500
 
 @dataclass(frozen=True, slots=True)
 class TakeEdge:
-    """A run that waits in a state may take an event as `variable`; `after` are its successors then.
+    """A run that waits in a state may take an event as `variable`; `after` are then its successors.
 
     Successors are state numbers or `ACCEPT`, most preferred first. `opens` are the groups (of `Nfa.groups`)
     whose first event this is. `look_behinds` name events that must not precede a run. An event
@@ -188,7 +188,7 @@ class Nfa:
 
     def graph(self) -> nx.MultiDiGraph[int]:
         """Return the automaton as a graph for checks and pictures; the node ``ACCEPT`` is the end."""
-        import networkx as nx  # here: it loads for a tenth of a second, and no run asks for this
+        import networkx as nx  # imported here: it takes a tenth of a second to load, and no run needs it
 
         graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         graph.add_nodes_from(range(len(self.states)))
@@ -208,7 +208,7 @@ class Nfa:
 
 
 def _dumped(number: int, state: State) -> str:
-    """Return a state in one line: contiguity, takes with their successors, and what else it asks for."""
+    """Return a state in one line: contiguity, takes with their successors, and its other conditions."""
     takes = " | ".join(f"{take.variable} -> {_names(take.after)}" for take in state.takes)
     facts = [takes] if takes else []
     for words, variables in (
@@ -239,12 +239,12 @@ def _names(states: Iterable[int]) -> str:
 def build(pattern: ir.Node) -> Nfa:
     """Return the automaton of `pattern`.
 
-    The pattern is one the analyzer let through: its size is bounded and it takes at least one event.
+    The analyzer has accepted the pattern: its size is bounded, and it takes at least one event.
 
     Raises
     ------
     AutomatonTooLargeError
-        There are too many ways through optional parts.
+        There are too many paths through optional parts.
     """
     builder = Builder()
     accept = builder.add(Mark.ACCEPT)
@@ -259,7 +259,7 @@ class _Candidate:
     state: State
     takes: tuple[tuple[int, tuple[int, ...]], ...] = ()  # nodes, and the groups each opens
     take_exclusions: tuple[Exclusion, ...] = ()  # of the takes
-    absence: tuple[int, Path] | None = None  # a timed absence, and what holds on beyond it
+    absence: tuple[int, Path] | None = None  # a timed absence, and what still holds after it
 
 
 _FoundTake = tuple[int, tuple[int, ...], tuple[LookBehind, ...], tuple[Exclusion, ...]]
@@ -279,7 +279,7 @@ class _Simplifier:
         self.n_successors = 0
 
     def states(self, entry: int) -> tuple[State, ...]:
-        # Nothing comes before a run, so no joint decides at the start: only the takes that are reached count.
+        # Nothing precedes a run, so no joint decides at the start: only the reached takes count.
         starts = dict.fromkeys(
             (node, path.opened, path.look_behinds, _plain(path.exclusions + path.take_exclusions))
             for node, path in reach(self.graph, entry, Path(at_start=True))
@@ -293,14 +293,14 @@ class _Simplifier:
         return tuple(found[number] for number in range(len(found)))
 
     def _edges(self, takes: Iterable[_FoundTake]) -> tuple[TakeEdge, ...]:
-        """Return the takes, each once; one with more exclusions than another is left out."""
+        """Return the takes, each once, without those that have more exclusions than another."""
         found: list[TakeEdge] = []
         exclusions_of: dict[TakeEdge, list[tuple[Exclusion, ...]]] = {}
         for node, opens, look_behinds, exclusions in takes:
             variable = self.graph.nodes[node].value
             edge = TakeEdge(variable, self._states_after(node, Path()), opens, look_behinds)
-            # A take may be reached on several ways. A way with fewer exclusions takes whatever one with more
-            # exclusions takes, and leads to the same states, so the other way adds nothing.
+            # A take may be reached on several paths. A path with fewer exclusions takes whatever one with
+            # more takes, and leads to the same states, so the other path adds nothing.
             known = exclusions_of.setdefault(edge, [])
             if not any(set(fewer) <= set(exclusions) for fewer in known):
                 known.append(exclusions)
@@ -349,17 +349,17 @@ class _Simplifier:
         return self.begins[joint]
 
     def _states_after(self, node: int, path: Path) -> tuple[int, ...]:
-        """Return the successors of a take or a timed absence: neighbours that wait alike share a state."""
+        """Return the successors of a take or a timed absence: neighbors that wait alike share a state."""
         if (node, path) in self.after:
             return self.after[node, path]
         (entry,) = self.graph.nodes[node].successors
         numbers: list[int] = []
-        # Only neighbours are brought together: a take between two of one kind is preferred to the second of
-        # them, and one state for both would change this order.
+        # Only neighbors are merged: a take between two of one kind is preferred to the second of them, and
+        # one state for both would change this order.
         groups = groupby(self._reached(entry, path), key=lambda found: self._kind(*found))
         for kind, members in groups:
             nodes = list(members)
-            if kind is None:  # an end or a timed absence: each a state of its own
+            if kind is None:  # an end or a timed absence: each has its own state
                 numbers += [self._lone_state(*member) for member in nodes]
             else:
                 takes = tuple(dict.fromkeys((node, path.opened) for node, path in nodes))
@@ -373,8 +373,7 @@ class _Simplifier:
         return self.after[node, path]
 
     def _reached(self, entry: int, path: Path) -> Iterator[tuple[int, Path]]:
-        """Yield what `reach` does. Only a way that continues after a timed absence asks from where it
-        came."""
+        """Yield what `reach` does. Only a path that continues after a timed absence needs its origin."""
         for node, found in reach(self.graph, entry, path):
             if self.graph.nodes[node].mark is Mark.TIMED_ABSENCE or not (
                 found.fresh or any(one.without >= 0 for one in found.exclusions)
@@ -388,8 +387,8 @@ class _Simplifier:
     def _kind(self, node: int, path: Path) -> tuple[object, ...] | None:
         """Return what the takes of one state have in common.
 
-        Strict joints are alike, for no run outlasts the next event: what a loop may take again and what
-        comes after it is one state, and one run.
+        Strict joints are alike, because no run outlives the next event: what a loop may take again and what
+        follows the loop are one state and one run.
         """
         if self.graph.nodes[node].mark is not Mark.TAKE:
             return None
@@ -409,7 +408,7 @@ class _Simplifier:
             others = tuple(
                 name for name in self._begins_of(path.joint) if path.take_exclusions or name not in taken
             )
-        # A run in a strict state ignores nothing, so there is nothing in between for an absence to forbid.
+        # A run in a strict state ignores nothing, so an absence has nothing to forbid there.
         not_followed_by = () if joint.contiguity is ir.Contiguity.STRICT else path.not_followed_by
         limits = _running(joint.inside, path)
         state = State(
@@ -444,7 +443,7 @@ class _Simplifier:
 
 
 def _plain(exclusions: tuple[Exclusion, ...]) -> tuple[Exclusion, ...]:
-    """Return `exclusions` as a state has them: not of which pattern they are, each once."""
+    """Return `exclusions` in the form of a state: without their patterns, each once."""
     if all(exclusion.without < 0 for exclusion in exclusions):
         return exclusions
     return tuple(dict.fromkeys(replace(exclusion, without=-1) for exclusion in exclusions))

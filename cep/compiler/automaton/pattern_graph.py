@@ -1,4 +1,4 @@
-"""Pattern -> graph of epsilon edges: a fragment per node, built right to left, and the ways through it.
+"""Pattern -> graph of epsilon edges: a fragment for each node, built right to left, and the paths through it.
 
 This is Thompson's construction (Comm. ACM 11(6), 1968): each node of the pattern becomes a fragment that ends
 in the fragment of what follows. Apart from takes and splits it has marks that say what lies between two
@@ -13,8 +13,8 @@ numbered as they are added, which is from the end of the pattern to its start, s
 2 joint next -> 1
 3 take a -> 2
 
-A loop has one way back and one way out, and the way that is preferred comes first. The joint of the loop
-lies on the way back only. A joint inside the body would also hold before the first repetition.
+A loop has one way back and one way out; the preferred one comes first. The joint of the loop is only on the
+way back. A joint inside the body would also hold before the first repetition.
 
 >>> graph_of("a+ b")
 0 accept
@@ -24,7 +24,7 @@ lies on the way back only. A joint inside the body would also hold before the fi
 4 take a -> 3
 5 joint strict -> 4
 
-An absence is a mark on the way, not a take of some other event: the run may pass any number of events
+An absence is a mark on the path, not a take of some other event: the run may ignore any number of events
 there.
 
 >>> graph_of("a -> !b")
@@ -76,14 +76,14 @@ class Mark(StrEnum):
     SPLIT = "split"
     JOINT = "joint"
     NOT_FOLLOWED_BY = "not followed by"  # `-> !b`: no such event may be ignored
-    NOT_NEXT = "not next"  # ` !b`: the next event is not such a one
+    NOT_NEXT = "not next"  # ` !b`: the next event is not such an event
     TIMED_ABSENCE = "timed absence"  # `-> !b FOR d`: no such event for that long
     OPEN = "open"  # a group with a window of its own starts ...
     SHUT = "shut"  # ... and ends
     ENTER = "enter"  # an iteration of a loop whose body may take nothing starts ...
     LEAVE = "leave"  # ... and ends: never both without a take between
     EXCLUSION = "exclusion"  # no such event is taken or ignored until the next event is taken
-    TAKE_EXCLUSION = "exclusion of a take"  # the next event is not taken here if it is such a one
+    TAKE_EXCLUSION = "exclusion of a take"  # the next event is not taken here if it is such an event
     ANCHOR = "anchor"  # the next event, which is the first of the match, is the first of its key
     ENTER_WITHOUT = "begin without"  # a pattern with WITHOUT starts ...
     GAP_WITHOUT = "gap without"  # ... continues between two of its events ...
@@ -108,8 +108,8 @@ class Exclusion:
     """What keeps an event from a state: an event of `variables` ends it, unless `until` holds or held.
 
     A possessive loop keeps the events that it can start with from what follows it. UNTIL keeps events from
-    its loop. WITHOUT keeps events from its pattern: `without` is the number of the pattern as long as the way
-    through it is followed; -1: no such pattern.
+    its loop. WITHOUT keeps events from its pattern: `without` is the number of the pattern while the path is
+    inside it; -1: no such pattern.
     """
 
     variables: tuple[str, ...]
@@ -151,10 +151,10 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes by number, and how many epsilon edges were followed so far (`MAX_STEPS`).
+    """Nodes by number, and the number of epsilon edges followed so far (`MAX_STEPS`).
 
-    A list, not a graph of networkx: `reach` asks for nothing but successors in order, which networkx can only
-    give by sorting, and its import took a fifth of the time of `cep check`.
+    A list, not a graph of networkx: `reach` only needs successors in order, which networkx can only give by
+    sorting, and its import took a fifth of the time of `cep check`.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -162,9 +162,9 @@ class Graph:
 
 
 class Builder:
-    """Grows the graph of epsilon edges.
+    """Builds the graph of epsilon edges.
 
-    Equal groups share a number, and so a clock, because one of them never lies in the other.
+    Equal groups share a number, and so a clock, because one of them is never inside the other.
     """
 
     def __init__(self) -> None:
@@ -220,8 +220,8 @@ class Builder:
         return after
 
     def _permutation(self, parts: tuple[ir.Node, ...], contiguity: ir.Contiguity, after: int) -> int:
-        """Orders that agree in what is left share it: n * 2^(n - 1) fragments, not n! sequences."""
-        entries = {0: after}  # by the set of parts that are left, a bit for each
+        """Orders with the same remaining parts share them: n * 2^(n - 1) fragments, not n! sequences."""
+        entries = {0: after}  # by the set of remaining parts, one bit for each
         for left in range(1, 1 << len(parts)):
             choices = []
             for number, part in enumerate(parts):
@@ -236,13 +236,13 @@ class Builder:
         return self._gap(self.add(Mark.JOINT, after, value=Joint(contiguity, gap, self.inside)))
 
     def _gap(self, after: int) -> int:
-        """Return the way to `after` with what must not come there, between two events of one pattern."""
+        """Return the path to `after` with what is forbidden on it, between two events of one pattern."""
         for exclusion in self.inside_withouts:
             after = self.add(Mark.GAP_WITHOUT, after, value=exclusion)
         return after
 
     def _without(self, node: ir.Without, after: int) -> int:
-        # Equal patterns share a number, as groups do: neither lies in the other.
+        # Equal patterns share a number, as groups do: neither is inside the other.
         number = self.withouts.setdefault(node, len(self.withouts))
         exclusion = Exclusion(node.variables, without=number)
         around = self.inside_withouts
@@ -259,7 +259,7 @@ class Builder:
         return self.add(Mark.NOT_FOLLOWED_BY if by_arrow else Mark.NOT_NEXT, after, value=node.variable)
 
     def _group(self, node: ir.Group, after: int) -> int:
-        # Equal groups share a number: neither lies in the other, so one clock serves both.
+        # Equal groups share a number: neither is inside the other, so one clock serves both.
         around = self.inside
         number = self.groups.setdefault(node, len(self.groups))
         shut = self.add(Mark.SHUT, after, value=number)
@@ -269,18 +269,18 @@ class Builder:
         return self.add(Mark.OPEN, body, value=number)
 
     def _repeat(self, node: ir.Repeat, after: int) -> int:
-        # An iteration that takes nothing is none. It is marked at both ends, so that `reach` leaves it out.
+        # An iteration that takes nothing does not count. It is marked at both ends, so `reach` omits it.
         # Such a loop can be passed without an event, whatever its lower bound.
         hollow = ir.summary(node.body).nullable
         least = 0 if hollow else node.min
         if node.greed is ir.Greed.POSSESSIVE and node.min != node.max:
-            # After the loop, not in it: there the loop itself wants these events.
+            # After the loop, not in it: there the loop itself takes these events.
             after = self.add(Mark.EXCLUSION, after, value=_exclusion_behind(node))
 
         def iteration(then: int) -> int:
             if not hollow:
                 return self.fragment(node.body, then)
-            loop = len(self.graph.nodes)  # any number of its own
+            loop = len(self.graph.nodes)  # any unique number
             leave = self.add(Mark.LEAVE, then, value=loop)
             return self.add(Mark.ENTER, self.fragment(node.body, leave), value=loop)
 
@@ -305,7 +305,7 @@ class Builder:
         return choose(entry) if least == 0 else entry
 
     def _again(self, node: ir.Repeat, entry: int, *, may_leave: bool) -> int:
-        """Return the way to one more repetition: its joint, the absences after the loop, its UNTIL."""
+        """Return the path to one more repetition: its joint, the absences after the loop, its UNTIL."""
         if node.until is not None:
             entry = self.add(Mark.EXCLUSION, entry, value=Exclusion((node.until,)))
         after = self._joint(node.contiguity, node.gap, entry)
@@ -313,7 +313,7 @@ class Builder:
             assert isinstance(item.node, ir.Absent)
             if item.contiguity is not ir.Contiguity.STRICT:
                 after = self.add(Mark.NOT_FOLLOWED_BY, after, value=item.node.variable)
-            elif may_leave:  # else nothing is directly after the loop yet
+            elif may_leave:  # otherwise nothing directly follows the loop yet
                 after = self.add(Mark.NOT_NEXT, after, value=item.node.variable)
         return after
 
@@ -337,9 +337,9 @@ def _dumped(number: int, node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What was met since the last take. `joint` is a node of the graph, or -1 where none was met yet.
+    """What was met since the last take. `joint` is a node of the graph, or -1 if none was met yet.
 
-    `look_behinds` gathers absences as long as nothing was taken at all (`at_start`). `fresh` are the patterns
+    `look_behinds` collects absences until something was taken (`at_start`). `fresh` are the patterns
     with WITHOUT that were entered: none of their events was taken yet.
     """
 
@@ -355,7 +355,7 @@ class Path:
     fresh: frozenset[Exclusion] = frozenset()
 
     def looking(self, variables: tuple[str, ...], period: ir.Window | None, *, by_arrow: bool) -> Path:
-        """Return the path after an absence that looks back: nothing was taken so far."""
+        """Return the path after an absence that looks back: nothing was taken yet."""
         before = self.past_arrow() if by_arrow else self
         look_behinds = before.look_behinds
         for variable in variables:
@@ -382,7 +382,7 @@ class Path:
         return replace(self, exclusions=tuple(sorted({*self.exclusions, exclusion}, key=repr)))
 
     def taking_no(self, exclusion: Exclusion) -> Path:
-        """Return the path on which the next event is none of the exclusion's."""
+        """Return the path on which the exclusion does not apply to the next event."""
         return replace(self, take_exclusions=tuple(sorted({*self.take_exclusions, exclusion}, key=repr)))
 
     def past_without(self, exclusion: Exclusion) -> Path:
@@ -395,7 +395,7 @@ class Path:
         )
 
     def past_arrow(self) -> Path:
-        """Return the path after an arrow: what lies before it need not lie directly before."""
+        """Return the path after an arrow: what precedes it need not precede it directly."""
         look_behinds = tuple(
             dict.fromkeys(replace(look_behind, adjacent=False) for look_behind in self.look_behinds)
         )
@@ -405,8 +405,8 @@ class Path:
 def reach(graph: Graph, entry: int, path: Path) -> Iterator[tuple[int, Path]]:  # noqa: C901, PLR0912, PLR0915 - a case for each mark
     """Yield the takes, timed absences and accepts that epsilon edges reach from `entry`, the preferred first.
 
-    Depth first with an explicit stack; a place seen under the same circumstances is not entered again, so
-    that ``(a?|b?) (c?|d?) ...`` stays linear and the more preferred way in wins.
+    Depth first with an explicit stack; a place seen under the same circumstances is not entered again. So
+    ``(a?|b?) (c?|d?) ...`` stays linear, and the more preferred way in wins.
     """
     stack = [(entry, path)]
     seen: set[tuple[int, Path]] = set()
@@ -462,7 +462,7 @@ def reach(graph: Graph, entry: int, path: Path) -> Iterator[tuple[int, Path]]:  
             case Mark.ENTER:
                 path = replace(path, entered=path.entered | {value})
             case Mark.LEAVE if value in path.entered:
-                continue  # an iteration that took nothing is none
+                continue  # an iteration that took nothing does not count
             case Mark.SPLIT | Mark.LEAVE:
                 pass
             case _:
@@ -475,7 +475,7 @@ def _with(parts: tuple[_Part, ...], part: _Part) -> tuple[_Part, ...]:
 
 
 def begins(graph: Graph, joint: int) -> tuple[str, ...]:
-    """Return the variables with which the element on the right of `joint` can start by this joint."""
+    """Return the variables with which the element on the right of `joint` can start."""
     return tuple(
         dict.fromkeys(
             graph.nodes[node].value

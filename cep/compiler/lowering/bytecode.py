@@ -52,10 +52,10 @@ class Assembler:
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.code: list[tuple[Code, int]] = []
-        self.known: dict[int, tuple[Expression, bool]] = {}  # by identity; kept alive by being in here
+        self.known: dict[int, tuple[Expression, bool]] = {}  # by identity; this dictionary keeps them alive
 
     def reads_registers(self, expression: Expression) -> bool:
-        """Return whether `expression` is about what the run has taken. Each part is examined once."""
+        """Return whether `expression` concerns what the run has taken. Each part is examined once."""
         if id(expression) not in self.known:
             found = isinstance(expression, RegisterRef) or any(
                 map(self.reads_registers, children(expression))

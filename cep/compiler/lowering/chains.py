@@ -1,4 +1,4 @@
-"""Rules that read the matches of rules: in which order they are lowered, and what the matches mean."""
+"""Rules that read the matches of rules: the order of their lowering, and the meaning of the matches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def in_reading_order(items: Iterable[T], rule_of: Callable[[T], ir.Rule]) -> list[T]:
-    """Return `items` with each rule after those whose matches it reads, else in their order."""
+    """Return `items` with each rule after those whose matches it reads, otherwise in their order."""
     waiting = list(items)
     ordered: list[T] = []
     names = {rule_of(item).name for item in waiting}
@@ -30,10 +30,10 @@ def in_reading_order(items: Iterable[T], rule_of: Callable[[T], ir.Rule]) -> lis
 
 
 def exact_measures(rules: Iterable[ir.Rule]) -> dict[str, frozenset[str]]:
-    """Return by name the rules that others read, with their BIGINT measures that are DOUBLE in a rule beside.
+    """Return by name the rules that others read, with their BIGINT measures that are DOUBLE in another rule.
 
-    The matches of a program are one table, in which such a measure is DOUBLE. A rule that reads it gets what
-    the BIGINT was only if it is BIGINT in all rules of the program.
+    The matches of a program are one table, in which such a measure is DOUBLE. A rule that reads it gets the
+    exact BIGINT only if it is BIGINT in all rules of the program.
     """
     every = list(rules)
     read = {stream.name for rule in every for stream in rule.matches}

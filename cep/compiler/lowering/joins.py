@@ -20,7 +20,7 @@ class SharedJoins:
     derived: dict[Expression, str] = field(default_factory=dict)  # over columns
 
     def declare(self, tables: Iterable[Stream]) -> None:
-        """Take in the tables that a rule joins."""
+        """Add the tables that a rule joins."""
         self.declared |= {table.name: table for table in tables}
 
     def column(self, leaf: Joined) -> str:
@@ -64,7 +64,7 @@ class SharedJoins:
     def lowered(
         self, key_columns: tuple[str, ...], refined: tuple[tuple[int, int, Expression], ...]
     ) -> Joins:
-        """Return all of it; `key_columns` are the columns of a prepared batch that hold the rules' key."""
+        """Return all joins; `key_columns` are the columns of a prepared batch that hold the rules' key."""
         read = {joined.table.name for joined in self.tables}
         return Joins(
             tables=tuple(self._with_columns(key_columns)),

@@ -1,8 +1,8 @@
 """Nfa + typed rule -> Program: predicates split into local bits and bytecode, aggregates put into registers.
 
-What a run must remember is decided here, once: every aggregate of the rule becomes one or a few registers of
-64 bits that each take updates in constant time. Local parts of predicates become bits, computed for a
-whole batch before matching; equal ones of different rules share a bit.
+This decides what a run must remember: every aggregate of the rule becomes one or a few 64-bit registers,
+which each take updates in constant time. Local parts of predicates become bits, computed for a whole batch
+before matching; equal ones of different rules share a bit.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def split_predicate(predicate: Expression | None) -> PredicateParts:
 
 
 def _parts_in_role(variable: ir.Variable, optimize: bool) -> PredicateParts:
-    """Return the parts of a variable's predicate; its role, if it has one, is asked for by the local part."""
+    """Return the parts of a variable's predicate; the local part tests its role, if it has one."""
     parts = split_predicate(variable.predicate) if optimize else PredicateParts(None, variable.predicate)
     if variable.role < 0:
         return parts
@@ -101,16 +101,16 @@ def lower(
 ) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
     """Return one program for each distinct (streams, partition key, roles), rules in the order given.
 
-    A program that reads the matches of rules comes after the programs of these.
-    Window rules have programs of their own: the ends of their windows are no events to other rules. So have
-    rules that join tables: the events of all others need no columns of tables. A rule that others read is
-    apart from those that widen one of its measures (`exact_measures`).
+    A program that reads the matches of rules comes after the programs of these. Window rules have separate
+    programs: the ends of their windows are not events for other rules. So do rules that join tables: the
+    events of all others need no columns of tables. A rule that others read is separate from those that widen
+    one of its measures (`exact_measures`).
 
-    A rule with more local predicates or registers than a run can hold is a problem, and in no program.
+    A rule with more local predicates or registers than a run can hold is a problem and is in no program.
 
     Without `optimize` every predicate is bytecode that is run with the event taken, no event is dropped
-    before matching, and the matches are the same. (A bit remains where a key remembers an event: there is no
-    run then.)
+    before matching, and the matches are the same. (A bit remains if a key remembers an event: then there is
+    no run.)
     """
     groups: dict[_Group, list[Built]] = {}
     ordered = in_reading_order(built, lambda one: one.rule)
@@ -186,7 +186,7 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
     n_windows = _n_windows(rule)
     if n_windows > MAX_WINDOWS:
         return too_many_windows(rule, n_windows)
-    # All predicates of a rule lie in one word, so the kernel tests a state against an event with one AND.
+    # All predicates of a rule are in one word, so the kernel tests a state against an event with one AND.
     word = shared.word_for(local)
     bits = {predicate: 1 << bit for bit, predicate in enumerate(shared.words[word])}
     masks = {name: 0 if part.local is None else bits[part.local] for name, part in parts.items()}
@@ -238,7 +238,7 @@ def _lower_rule(rule: ir.Rule, automaton: nfa.Nfa, shared: Shared) -> RuleProgra
 
 
 def _measure(expression: Expression, registers: Registers) -> Expression:
-    """Return a measure over registers, or a list of what one column had in the events of a variable."""
+    """Return a measure over registers, or a list of the values of a column in the events of a variable."""
     if isinstance(expression, Aggregate) and is_list(expression.kind):
         assert expression.argument is not None
         return dataclasses.replace(expression, argument=registers.shared.listed_column(expression.argument))
@@ -250,7 +250,7 @@ class _PredicateCode:
     """Bytecode of a correlated predicate (empty: none) and which registers it reads."""
 
     code: tuple[tuple[Code, int], ...] = ()
-    after_take: bool = False  # as they are once the event is taken; else as they are before
+    after_take: bool = False  # as they are after the event is taken; else before
 
 
 def _predicate_code(
@@ -290,7 +290,7 @@ _ALL_EVENTS = np.iinfo(np.int64).max // 4
 
 @dataclass(frozen=True, slots=True)
 class _LookBehinds:
-    """What keys remember for absences before the first event, and how far back each reaches."""
+    """What keys remember for absences before the first event, and how far back each of them reaches."""
 
     last_variables: dict[str, int]  # variable -> place
     reach: Mapping[nfa.LookBehind, tuple[int, int]]  # microseconds, events
@@ -348,7 +348,7 @@ def _tables(
             or any(masks[name] == 0 for name in watched(state))
         )
 
-    # One list for the exclusions of states and of takes: the kernel asks both by the same loop.
+    # One list for the exclusions of states and of takes: the kernel checks both with the same loop.
     exclusions = [_exclusions(state.exclusions) for state in states]
     exclusions += [_exclusions(edge.exclusions) for state in states for edge in state.takes]
     exclusion_ptr = _pointers([len(row) for row in exclusions])

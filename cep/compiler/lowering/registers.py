@@ -30,7 +30,7 @@ _MakeUpdates = Callable[[int], list[UpdateStep]]
 
 
 class Registers:
-    """Hands out the registers of one rule. Equal aggregates share a register."""
+    """Assigns the registers of one rule. Equal aggregates share a register."""
 
     def __init__(self, shared: Shared, members: Members) -> None:
         self.shared = shared
@@ -131,7 +131,7 @@ class Registers:
         )
 
     def position(self, variable: str, *, first: bool) -> int:
-        """Return the register that holds which event was taken first or last as `variable`."""
+        """Return the register that holds the event taken first or last as `variable`."""
         count = self.count(variable) if first else 0
         op = Update.POSITION_FIRST if first else Update.POSITION
         return self._new(
@@ -149,8 +149,8 @@ class Registers:
     def squares(self, variable: str, value: Expression) -> int:
         """Return the register of the squared distances from the mean.
 
-        Welford's update (Technometrics 4(3), 1962) needs the mean before the event. So the mean is a register
-        of its own, which is updated later in the same take.
+        Welford's update (Technometrics 4(3), 1962) needs the mean before the event. So the mean has its own
+        register, which is updated later in the same take.
         """
         count = self.count_values(variable, value)
         column = self.shared.column(value)

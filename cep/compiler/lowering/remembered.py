@@ -1,8 +1,7 @@
-"""Functions of what a run remembers, computed when it is remembered.
+"""Functions of remembered values, computed when they are remembered.
 
-Runs hold strings as codes, which tell no more than whether two are equal. What a condition does with the
-strings of one remembered event moves into the aggregate: ``UPPER(a.s) = 'X'`` becomes
-``LAST(a.(UPPER(s) = 'X'))``.
+Runs hold strings as codes, which only show whether two are equal. Functions of the strings of one remembered
+event therefore move into the aggregate: ``UPPER(a.s) = 'X'`` becomes ``LAST(a.(UPPER(s) = 'X'))``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def remembered(call: Call) -> Aggregate | None:
 
 
 def remember_strings(expression: Expression) -> Expression:
-    """Return `expression` with every function of remembered strings that `remembered` can move moved."""
+    """Return `expression` with the functions of remembered strings moved where `remembered` can."""
     if not isinstance(expression, Call):
         return expression
     args = tuple(remember_strings(arg) for arg in expression.args)

@@ -81,7 +81,7 @@ class Shared:
         return self.derived.setdefault(expression, f"_d{len(self.derived)}")
 
     def over_columns(self, expression: Expression) -> Expression:
-        """Return `expression` with what is not of the event alone as the column that holds it."""
+        """Return `expression` with columns in place of the parts that read more than the event."""
 
         def read(leaf: Expression) -> Expression:
             is_late = isinstance(leaf, Windowed | Joined)
@@ -109,7 +109,7 @@ class Shared:
         return self.windows[windowed]
 
     def _of_stream(self, name: str) -> Expression | None:
-        """Return the predicate of the events of a stream; None: all events are of it."""
+        """Return the predicate of the events of a stream; None: all events belong to it."""
         if not name:
             return None
         tests = [RoleTest(number) for number, role in enumerate(self.roles) if role.stream == name]
@@ -123,7 +123,7 @@ class Shared:
         return word, list(self.words[word]).index(predicate)
 
     def early_predicates(self) -> tuple[tuple[Expression, ...], ...]:
-        """Return what can be said of each predicate before events are in order: it is implied by it."""
+        """Return for each predicate an implied condition that can be tested before events are in order."""
         return tuple(tuple(_early(predicate) for predicate in word) for word in self.words)
 
     def refined(self) -> tuple[tuple[int, int, Expression], ...]:
@@ -131,7 +131,7 @@ class Shared:
         return self._rests(is_windowed)
 
     def refined_by_joins(self) -> tuple[tuple[int, int, Expression], ...]:
-        """Return word, bit and what each predicate says of tables, as far as it reads no window."""
+        """Return word, bit and what each predicate says about tables, as far as it reads no window."""
         return self._rests(lambda part: is_joined(part) and not is_windowed(part))
 
     def _rests(self, of: Callable[[Expression], bool]) -> tuple[tuple[int, int, Expression], ...]:
@@ -171,7 +171,7 @@ def conjunction(parts: list[Expression]) -> Expression | None:
 
 
 def _early(predicate: Expression) -> Expression:
-    """Return what `predicate` says of the event alone."""
+    """Return what `predicate` says about only the event."""
     parts = list(conjuncts(predicate))
     alone = [part for part in parts if not is_windowed(part) and not is_joined(part)]
     return predicate if len(alone) == len(parts) else conjunction(alone) or _TRUE

@@ -16,7 +16,7 @@ from cep.program.windows import WindowRule
 
 
 def lower_window_rule(rule: ir.Rule, plain: RuleProgram, shared: Shared) -> RuleProgram | Diagnostic:
-    """Return the program of a window rule; `plain` is that of its pattern, which is one event, alone."""
+    """Return the program of a window rule; `plain` is that of its pattern, a single event."""
     windowing = rule.windowing
     assert windowing is not None
     registers: dict[Windowed, RegisterRef] = {}
@@ -59,8 +59,8 @@ def values_of(rule: ir.Rule) -> list[Windowed]:
 def reasons_for_every_event(rule: ir.Rule) -> Iterator[str]:
     """Yield why an event for which no condition of the rule holds can still change a row; none: it cannot.
 
-    Without WHERE an event makes a window, and of a session its ends. Where HAVING is not TRUE of a window
-    without events that any value counts, such windows may be left out, and so may events that none counts.
+    Without WHERE an event creates a window, and sets the ends of a session. If HAVING is not TRUE for a
+    window whose events no value counts, such windows may be omitted, and so may events that no value counts.
     """
     windowing = rule.windowing
     assert windowing is not None

@@ -51,7 +51,7 @@ class Scope:
     subsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lets: Mapping[tuple[str, str], Expression | None] = field(default_factory=dict)  # by stream and name
     joins: Mapping[str, RuleJoin | None] = field(default_factory=dict)  # by table; None: reported
-    tables: Collection[str] = ()  # that are declared
+    tables: Collection[str] = ()  # the declared ones
 
     def is_of_subject(self, name: str) -> bool:
         """Return whether the event under test counts as taken as `name`."""
@@ -60,7 +60,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A variable an expression reads, and where."""
+    """A variable that an expression reads, and where."""
 
     variable: str
     span: Span
@@ -78,10 +78,10 @@ class Checker(ABC):
 
     @abstractmethod
     def infer_any(self, node: ast.Expression) -> Expression | None:
-        """Return `node` typed, `NULL` if it is NULL and nothing says of which type, or None: reported."""
+        """Return `node` typed, `NULL` for a NULL of unknown type, or None after a report."""
 
     def infer(self, node: ast.Expression) -> Expression | None:
-        """Return what `infer_any` does; a column that rules cannot look into is refused."""
+        """Return what `infer_any` does; an opaque column is refused."""
         found = self.infer_any(node)
         if found is None or found.type is not Type.OPAQUE:
             return found
@@ -118,13 +118,13 @@ class Checker(ABC):
         self.report(Diagnostic(code, title, self.scope.source, span, label, help_text))
 
     def some_column(self) -> str:
-        """Return a column to give as an example."""
+        """Return a column to use as an example."""
         return self.scope.stream.fields[0].name
 
     # Types
 
     def unify(self, values: Sequence[Expression | None], spans: Sequence[Span]) -> list[Expression] | None:
-        """Return `values` in one type: BIGINT beside DOUBLE becomes DOUBLE, NULL takes the others' type."""
+        """Return `values` in one type: BIGINT with DOUBLE becomes DOUBLE, NULL takes the others' type."""
         known = [value for value in values if value is not None]
         if len(known) < len(values):
             return None
@@ -278,7 +278,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def mixed_help(kinds: set[Type], values: Sequence[Expression]) -> str:
-    """Return what to do about two types that do not go together; `values` have them."""
+    """Return what to do about two incompatible types, those of `values`."""
     texts = [value.value for value in values if isinstance(value, Literal) and isinstance(value.value, str)]
     match sorted(kinds):
         case [Type.BIGINT | Type.DOUBLE, Type.STRING] if texts and _NUMBER.fullmatch(texts[0]):

@@ -1,4 +1,4 @@
-"""The size of an expression once the short forms of the language are written out."""
+"""The size of an expression with the short forms of the language written out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LETS: Mapping[str, int] = MappingProxyType({})
 
 
 def written_out(node: ast.Expression, sizes: Mapping[str, int] = _NO_LETS) -> int:
-    """Return the number of operations and values of `node` with nothing left short.
+    """Return the number of operations and values of `node`, written out in full.
 
     BETWEEN compares its operand twice, IN and a CASE with an operand once for each of their items. Nested,
     they multiply. `sizes` has the size of what each name of LET stands for.

@@ -20,12 +20,12 @@ _TEXT, _TIME, _WHOLE = (Type.STRING,), (Type.TIMESTAMP,), (Type.BIGINT,)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A function whose types say all: its name in `cep.expression`, the types that it takes and gives."""
+    """A function that its types define: its name in `cep.expression`, its argument and result types."""
 
     function: str
     takes: tuple[tuple[Type, ...], ...]
     gives: Type
-    is_double: bool = False  # numbers are given to it as DOUBLE
+    is_double: bool = False  # numbers are passed to it as DOUBLE
 
 
 SIGNATURES: dict[str, Signature] = {
@@ -364,7 +364,7 @@ class FunctionChecker(Checker):
                 )
 
     def cast(self, node: ast.Cast) -> Expression | None:
-        """Return ``CAST(x AS type)``; what cannot be converted is NULL, as of Spark's TRY_CAST."""
+        """Return ``CAST(x AS type)``; what cannot be converted is NULL, as with Spark's TRY_CAST."""
         value = self.infer(node.operand)
         kind = _CAST_TYPES.get(node.kind.text)
         if kind is None:
@@ -448,7 +448,7 @@ _CAST_TYPES = {
 
 
 def _near_functions(name: str) -> str:
-    """Return help for an unknown function: the nearest and what is like it, or all there are."""
+    """Return help for an unknown function: the nearest and similar ones, or all functions."""
     near = suggestion(name, [known for names in FUNCTION_GROUPS.values() for known in names])
     lines = [f"did you mean `{near}`?"] if near else []
     for group, names in FUNCTION_GROUPS.items():

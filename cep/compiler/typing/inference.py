@@ -1,7 +1,7 @@
 """Names and types of expressions: ``ast.Expression`` -> `cep.expression.Expression`.
 
 What reads one event only becomes plain columns. ``v.x`` inside v's own condition is a column of the event
-under test. String functions over the columns of one remembered event move into the aggregate, so that runs
+under test. String functions over the columns of one remembered event move into the aggregate, so runs
 remember their result. A subtree with a problem is reported and becomes None; the rest is still checked.
 """
 
@@ -159,7 +159,7 @@ class Inference(TakenValuesChecker, JoinChecker):
                 assert_never(node.kind)
 
     def _streams_of(self, variable: ast.Name) -> list[Stream]:
-        """Return the streams that the columns of a variable, or of the members of a subset, are of."""
+        """Return the streams of the columns of a variable, or of the members of a subset."""
         if not self.scope.is_qualified:
             return [self.scope.stream]
         names = self.scope.subsets.get(variable.text, (variable.text,))
@@ -176,7 +176,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         return list({self.scope.stream_of[name].name: self.scope.stream_of[name] for name in names}.values())
 
     def at_last_event(self, value: Expression, span: Span) -> Expression | None:
-        """Return a value of single events as a measure has it: that of the last event of the match."""
+        """Return a value of single events in the form of a measure: that of the last event of the match."""
         if not self.scope.is_qualified:
             return Aggregate("LAST", ALL_EVENTS, value, 0, value.type)
         self.problem(
@@ -189,7 +189,7 @@ class Inference(TakenValuesChecker, JoinChecker):
         return None
 
     def _field_of_any(self, name: ast.Name, streams: list[Stream]) -> Expression | None:
-        """Return COALESCE over the column in each of `streams`: an event has those of its own stream."""
+        """Return COALESCE over the column in each of `streams`: an event has only those of its own stream."""
         fields = [self._field(name, stream) for stream in streams]
         if len(fields) == 1:
             return fields[0]
@@ -202,7 +202,7 @@ class Inference(TakenValuesChecker, JoinChecker):
             is_qualified = self.scope.is_qualified
             return Column(qualified(stream.name, field.name) if is_qualified else field.name, field.type)
         if (stream.name, name.text) in self.scope.lets:
-            return self.scope.lets[stream.name, name.text]  # None: what is wrong with it was reported
+            return self.scope.lets[stream.name, name.text]  # None: its problem was reported
         names = [field.name for field in stream.fields]
         names += [other for of, other in self.scope.lets if of == stream.name]
         help_text = did_you_mean(name.text, names, "columns")
@@ -219,7 +219,7 @@ class Inference(TakenValuesChecker, JoinChecker):
 
     def _bare_column(self, node: ast.Column) -> Expression | None:
         stream = self.scope.stream
-        if self.scope.subject is None:  # of any stream: refused below, but as what it is
+        if self.scope.subject is None:  # of any stream: refused below with the right message
             streams = (stream, *self.scope.stream_of.values())
             stream = next((other for other in streams if other.field(node.name.text) is not None), stream)
         found = self._field(node.name, stream)
@@ -361,7 +361,7 @@ class Inference(TakenValuesChecker, JoinChecker):
     def argument_of_variable(
         self, function: AggregateFunction, node: ast.Expression
     ) -> tuple[str, Expression] | None:
-        """Return the one variable `node` is about, and its value for one event of it."""
+        """Return the one variable of `node`, and its value for one event of it."""
         self._inside = []
         value = self.infer_any(node) if function.takes is None else self.infer(node)
         inside, self._inside = self._inside, None
@@ -422,6 +422,6 @@ class Inference(TakenValuesChecker, JoinChecker):
 
 
 def _whether_known(value: Expression) -> Expression:
-    """Return something that is NULL where `value` is, and that a run can count."""
+    """Return something that a run can count and that is NULL where `value` is."""
     known = Call("is_not_null", (value,), Type.BOOLEAN)
     return Call("case", (known, Literal(1, Type.BIGINT), Literal(None, Type.BIGINT)), Type.BIGINT)

@@ -38,7 +38,7 @@ class JoinChecker(Checker):
     """Types columns of joined tables."""
 
     def is_of_table(self, node: ast.Column) -> bool:
-        """Return whether `node` is a column of a joined table, or means one."""
+        """Return whether `node` is, or stands for, a column of a joined table."""
         return node.table is not None or (
             node.variable is not None
             and node.variable.text in (*self.scope.joins, *self.scope.tables)
@@ -46,7 +46,7 @@ class JoinChecker(Checker):
         )
 
     def of_table(self, table: ast.Name, column: ast.Name) -> Expression | None:
-        """Return the column of the version that is valid at an event, or None: reported."""
+        """Return the column of the version that is valid at an event, or None after a report."""
         join = self.scope.joins.get(table.text)
         if join is None and table.text in self.scope.joins:
             return None

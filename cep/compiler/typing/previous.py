@@ -31,7 +31,7 @@ class PreviousChecker(FunctionChecker, WindowChecker):
     def argument_of_variable(
         self, function: AggregateFunction, node: ast.Expression
     ) -> tuple[str, Expression] | None:
-        """Return the one variable `node` is about, and its value for one event of it."""
+        """Return the one variable of `node`, and its value for one event of it."""
 
     @abstractmethod
     def counts_events_of(self, variable: str, span: Span) -> bool:
@@ -43,10 +43,10 @@ class PreviousChecker(FunctionChecker, WindowChecker):
 
     @abstractmethod
     def at_last_event(self, value: Expression, span: Span) -> Expression | None:
-        """Return a value of single events as a measure has it: that of the last event of the match."""
+        """Return a value of single events in the form of a measure: that of the last event of the match."""
 
     def previous(self, node: ast.Function) -> Expression | None:
-        """Return the windowed value, or that of the event taken as a variable; None: reported."""
+        """Return the windowed value, or that of the event taken as a variable; None after a report."""
         if self._in_window:
             self.problem(
                 "E0218",
@@ -95,7 +95,7 @@ class PreviousChecker(FunctionChecker, WindowChecker):
         return any(map(self._names_another, parts_of(node)))
 
     def _lag(self, value: Expression | None, back: int, reads: list[Read], span: Span) -> Expression | None:
-        """Return the value of the event so far back, of the stream of the variables that are read."""
+        """Return the value of the event this far back, in the stream of the variables that are read."""
         if value is None:
             return None
         if value is NULL or value.type not in ANY_VALUE:

@@ -1,12 +1,12 @@
 r"""The regular expressions that RLIKE accepts: those with one meaning in every common dialect.
 
-Arrow's RE2 searches with the pattern as it is written, in time that grows with the text and never with the
-ways to match it. It is the only engine that does (docs/design/decisions, 5), so what is accepted here is a
-part of its syntax:
+Arrow's RE2 searches with the pattern as it is written, in time that grows with the text but never with the
+number of ways to match it. It is the only engine that does so (docs/design/decisions, 5), so a part of its
+syntax is accepted here:
 
 =====================================  ============================================================
 ``abc`` ``\.`` ``\t \n \r \f`` ``\x41``  a character
-``.``                                  any character but a line feed; with ``(?s)`` any
+``.``                                  any character except a line feed; with ``(?s)`` any
 ``[a-z_]`` ``[^a-z]``                  one of these characters; none of these
 ``\d \w \s`` ``\D \W \S``              ``[0-9]``, ``[0-9A-Za-z_]``, ``[ \t\n\r\f]``; none of these
 ``^`` ``\A``, ``$`` ``\z``, ``\b``     start and end of the text, edge of a word of ``\w``

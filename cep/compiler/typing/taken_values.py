@@ -14,7 +14,7 @@ _VALUES = AggregateFunction("IN (v.x)", ANY_VALUE, None, read=None)
 
 
 class TakenValuesChecker(PreviousChecker, OperatorChecker):
-    """Types what asks for the different values of a variable."""
+    """Types expressions that need the different values of a variable."""
 
     def count_distinct(self, node: ast.Function) -> Expression | None:
         """Return ``COUNT(DISTINCT v.x)``, typed."""
@@ -63,7 +63,7 @@ class TakenValuesChecker(PreviousChecker, OperatorChecker):
         )
 
     def _values_of(self, function: AggregateFunction, node: ast.Expression) -> tuple[str, Expression] | None:
-        """Return the variable whose events are meant, and the value of each of them."""
+        """Return the variable, and the value for each of its events."""
         read = self.argument_of_variable(function, node)
         if read is None or not self.counts_events_of(read[0], node.span):
             return None

@@ -128,7 +128,7 @@ class WindowRuleInference(Inference):
         return self.window if over is None else super()._window(over)
 
     def refuse_type(self, name: str, given: Type, span: Span, needs: str) -> None:
-        """Report an operand of a type that `name` does not take; of a BOOLEAN say how to count its TRUE."""
+        """Report an operand of a type that `name` does not take; for a BOOLEAN say how to count its TRUE."""
         if given is Type.BOOLEAN and name in ("AVG", "SUM"):
             x = self.scope.source.text[span.start : span.end]
             self.problem(
@@ -191,7 +191,7 @@ class WindowRuleInference(Inference):
         return self._of_one_event(node.name.text, found, node.span)
 
     def _of_one_event(self, written: str, found: Expression, span: Span) -> Expression | None:
-        """Return `found`, which each event has, or None outside of an aggregate: reported."""
+        """Return `found`, a value of each event, or None after a report outside an aggregate."""
         if self._in_window:
             return found
         self.problem(

@@ -23,7 +23,7 @@ class WindowChecker(Checker):
     """Types what has OVER."""
 
     def windowed(self, node: ast.Windowed) -> Expression | None:
-        """Return the windowed aggregate, or None: reported."""
+        """Return the windowed aggregate, or None after a report."""
         if self._in_window:
             self.refuse_inside("a window", node.span)
             return None
@@ -81,7 +81,7 @@ class WindowChecker(Checker):
     def in_window(
         self, read: Callable[[ast.Expression], Expression | None], node: ast.Expression
     ) -> Expression | None:
-        """Return what `read` makes of a part of a window: it reads single events of the key."""
+        """Return what `read` returns for a part of a window: it reads single events of the key."""
         inside, self._inside, self._in_window = self._inside, None, True
         found = read(node)
         self._inside, self._in_window = inside, False
@@ -91,7 +91,7 @@ class WindowChecker(Checker):
         return found
 
     def refuse_inside(self, what: str, span: Span) -> None:
-        """Report something in a window that is no value of a single event."""
+        """Report something in a window that is not a value of a single event."""
         self.problem(
             "E0218",
             f"{what} inside a window",
@@ -104,7 +104,7 @@ class WindowChecker(Checker):
         return None if node is None else self.in_window(self.condition, node)
 
     def _argument_of(self, function: Function, node: ast.Windowed) -> tuple[Expression | None, float] | None:
-        """Return the argument and the parameter of a window's function; of ``COUNT(*)`` no argument."""
+        """Return the argument and the parameter of a window's function; ``COUNT(*)`` has no argument."""
         name, args = node.name.text, node.args
         if name == "COUNT" and not node.is_distinct and args and args[0] == _STAR and len(args) == 1:
             return None, 0.0

@@ -11,7 +11,7 @@ slower (decision 1). The other rejected design, a function compiled for each rul
 every event is offered (R3), but takes 20 s to compile for each rule and process.
 
 Kernels hold no Python objects and allocate nothing. When a pool could overflow, `run_events` stops *before*
-the event and says where; the driver makes room and goes on.
+the event and says where; the driver makes room and continues.
 
 These parameters mean the same in every kernel; docstrings of kernels describe only other parameters. Names
 that end in `_us` are microseconds: times since 1970, or durations.

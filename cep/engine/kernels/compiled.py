@@ -1,6 +1,4 @@
-"""How the engine's kernels are compiled: like all kernels, and again when any of their sources has
-changed.
-"""
+"""How the engine's kernels are compiled: like all kernels, and again when a source has changed."""
 
 from __future__ import annotations
 

@@ -113,9 +113,7 @@ class KeptRows:
         return np.where((places < 0) | self._is_there[places], places, -2 - places)
 
     def add(self, keys: pa.Array, hashes: I64 | None = None) -> I64:
-        """Return (n,) int64: the place of each of `keys`. New keys get the next places, still without a
-        row.
-        """
+        """Return (n,) int64: the place of each of `keys`. New keys get new places, still without rows."""
         if not self._ends[0]:
             self._kind = keys.type
         hashes = hashing.key_hashes(keys) if hashes is None else hashes

@@ -88,9 +88,7 @@ def _is_same(keys: I64, key: int, data: U8, records: I64, row: int, text: U8) ->
 
 @inlined
 def _find(keys: I64, own: int, data: U8, records: I64, text: U8, index: I64, rows: I64, first: int) -> None:
-    """Find the rows of `AHEAD` keys, or of the remaining ones. The first key is at `own`, its row goes to
-    `first`.
-    """
+    """Find the rows of up to `AHEAD` keys. The first key is at `own`, its row goes to `first`."""
     mask, n = index.shape[0] - 1, min(AHEAD, rows.shape[0] - first)
     for at in range(n):
         prefetch(index, keys[own + at, 0] & mask)

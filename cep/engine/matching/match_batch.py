@@ -237,9 +237,7 @@ def match_ids(rules: U64, key: list[pa.Array], part: I64) -> pa.Array:
 
 
 def _of_key(part: I64) -> I64:
-    """Return matches of a view without what distinguishes those of one key: each replaces the previous
-    one.
-    """
+    """Return matches of a view with one identity for each key: each replaces the previous one."""
     same = part.copy()
     same[:, [MATCH_HASH, MATCH_START, MATCH_END]] = 0
     return same

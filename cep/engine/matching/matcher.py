@@ -357,9 +357,7 @@ class Matcher:
     # ------------------------------------------------------------ events
 
     def _due(self, watermark_us: int) -> tuple[pa.Table | None, pa.Table | None]:
-        """Remove the events and the versions of tables up to the watermark from the buffer, and return
-        them.
-        """
+        """Remove and return the events and the versions of tables up to the watermark."""
         pending, self._pending = self._pending, []
         found: list[pa.Table | None] = []
         for tables in parted(self.program, pending):

@@ -142,6 +142,6 @@ class DeviceClocks:
 
 
 def first_guard(stream: Stream) -> AheadGuard:
-    """Return what judges the event times of a source partition from its first event on."""
+    """Return what judges the event times of a source partition from its first event."""
     clocks = None if stream.device_clock is None else DeviceClocks(stream)
     return AheadGuard(stream.max_ahead_us, clocks=clocks)

@@ -1,7 +1,7 @@
-"""From the events of one stream to the partitions they take part in, for programs with several roles.
+"""From the events of one stream to the partitions that they belong to, for programs with several roles.
 
-An event of `connections` that is in one partition by ``dst_host`` and in another by ``src_host`` becomes two
-rows; where both columns are equal it is one row in both roles.
+An event of `connections` in one partition by ``dst_host`` and in another by ``src_host`` becomes two rows; if
+both columns are equal, it is one row in both roles.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from cep.schema.stream import Role, Stream
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows of events in partitions: `rows[i]` is the event of row i; the events keep their order."""
+    """Rows of events in partitions: `rows[i]` is the event of row i. The events keep their order."""
 
     table: pa.Table
     rows: npt.NDArray[np.int64]
 
 
 def place_events(program: Program, table: pa.Table, stream: Stream) -> Placed:
-    """Return the events of `stream`, once for every partition that they have a key for.
+    """Return the events of `stream`, once for every partition for which they have a key.
 
-    The columns are the columns of the stream, named as in the program, then the key, the roles that an event
-    has in its partition, and with several streams the number of the stream.
+    The columns are those of the stream, named as in the program, then the key, the roles of an event in its
+    partition, and with several streams the number of the stream.
     """
     table = table.rename_columns([program.column_of(stream, name) for name in table.column_names])
     roles = program.roles_of(stream)

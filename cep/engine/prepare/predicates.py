@@ -1,7 +1,7 @@
 """Expressions over columns: local predicates of a whole batch, derived columns, measures of matches.
 
-Values are numpy arrays with a mask of the values that are known (strings: Arrow arrays), so one event costs
-nanoseconds. Expressions mean what `cep.expression` says.
+Values are numpy arrays (strings: Arrow arrays) with a mask of the known values, so an event costs
+nanoseconds. `cep.expression` defines the meaning of expressions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INT64_MIN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """n values of one type: bool, int64 or float64 numpy array (STRING: Arrow array), and which are known."""
+    """n values of one type, a bool, int64 or float64 array (STRING: Arrow array), and which are known."""
 
     values: Any
     known: Mask
@@ -70,17 +70,17 @@ class Vector:
 
 
 def all_rows(n_rows: int) -> Mask:
-    """Return a mask that holds for every row and takes no room; it is read-only."""
+    """Return a read-only mask that holds for every row and takes no memory."""
     return np.broadcast_to(np.True_, n_rows)
 
 
 def is_all(mask: Mask) -> bool:
-    """Return whether `mask` holds for every row. A mask of `all_rows` is known to, without being read."""
+    """Return whether `mask` holds for every row. A mask of `all_rows` need not be read for this."""
     return bool(mask[:1].all() if mask.strides == (0,) else mask.all())
 
 
 def from_arrow(column: pa.Array | pa.ChunkedArray, kind: Type) -> Vector:
-    """Return an Arrow column of `ARROW_TYPES` as a vector, without a copy where it has no NULL."""
+    """Return an Arrow column of `ARROW_TYPES` as a vector, without a copy if it has no NULL."""
     column = whole(column)
     known = all_rows(len(column)) if column.null_count == 0 else np.asarray(pc.is_valid(column))
     if kind in (Type.STRING, Type.OPAQUE):
@@ -107,10 +107,10 @@ def column_name(node: Column | RegisterRef | RoleTest) -> str:
 
 
 class Vectors:
-    """Columns of one table as vectors, converted once each.
+    """Columns of one table as vectors, each converted once.
 
-    Texts may be dictionaries (`columns.is_coded`). A call that depends on nothing else is then computed
-    once for each text, not for each row.
+    Texts may be dictionaries (`columns.is_coded`). A call that depends only on such a column is computed once
+    for each text, not for each row.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -135,7 +135,7 @@ class Vectors:
         return all_rows(self.n_rows) if values.null_count == 0 else np.asarray(pc.is_valid(values))
 
     def codes(self, name: str) -> npt.NDArray[np.int32]:
-        """Return the place in its dictionary of each text of a coded column; for NULL its length."""
+        """Return the place of each text of a coded column in its dictionary; for NULL its length."""
         if name not in self._codes:
             values = whole(self.table.column(name))
             codes = (
@@ -146,7 +146,7 @@ class Vectors:
 
 
 def evaluate(expression: Expression, batch: Vectors) -> Vector:
-    """Return the value of `expression` for every row of `batch`; it must hold no `Aggregate`."""
+    """Return the value of `expression` for every row of `batch`; it must not contain an `Aggregate`."""
     if batch.coded and isinstance(expression, Call):
         by_text = _by_text(expression, batch)
         if by_text is not None:
@@ -179,7 +179,7 @@ def evaluate(expression: Expression, batch: Vectors) -> Vector:
 
 
 def _by_text(call: Call, batch: Vectors) -> Vector | None:
-    """Return the value of a call that depends on one coded column only, computed for each text of it."""
+    """Return the value of a call that depends only on one coded column, computed once for each text."""
     names = {column_name(part) for part in walk(call) if isinstance(part, Column | RegisterRef | RoleTest)}
     if len(names) != 1 or not names <= batch.coded:
         return None
@@ -249,7 +249,7 @@ def _apply(call: Call, args: tuple[Vector, ...]) -> Vector:
 
 
 def _logic(args: tuple[Vector, ...], *, strong: bool) -> Vector:
-    """AND (`strong` False) or OR (True): one strong argument decides, whatever the others are."""
+    """AND (`strong` is False) or OR (True): one strong argument decides, whatever the others are."""
     decided = np.logical_or.reduce([arg.known & (arg.values == strong) for arg in args])
     known = decided | np.logical_and.reduce([arg.known for arg in args])
     return Vector(decided if strong else ~decided, known, Type.BOOLEAN)
@@ -306,7 +306,7 @@ def _compare(function: str, a: Vector, b: Vector) -> Vector:
 
 
 def _choose(function: str, args: tuple[Vector, ...]) -> Vector:
-    """COALESCE, CASE, LEAST and GREATEST: pick one of the arguments per row."""
+    """COALESCE, CASE, LEAST and GREATEST: select one of the arguments for each row."""
     if function == "case":
         chosen = args[-1]
         for at in range(len(args) - 3, -1, -2):
@@ -325,7 +325,7 @@ def _choose(function: str, args: tuple[Vector, ...]) -> Vector:
 
 
 def _where(condition: Mask, a: Vector, b: Vector, keep: Vector | None = None) -> Vector:
-    """Return `a` where `condition` holds, else `b`; where `a` is unknown and `keep` is given, that."""
+    """Return `a` where `condition` holds, else `b`; `keep`, if given, where `a` is unknown."""
     if keep is not None:
         condition = condition & a.known
     known = np.where(condition, a.known, b.known)
@@ -337,7 +337,7 @@ def _where(condition: Mask, a: Vector, b: Vector, keep: Vector | None = None) ->
 def _arithmetic(  # noqa: PLR0912 - a case for each kind of column
     function: str, kind: Type, a: npt.NDArray[Any], b: npt.NDArray[Any] | None = None
 ) -> tuple[npt.NDArray[Any], Mask | None]:
-    """Return the values and, where some have no result, which do."""
+    """Return the values and, if some have no result, which ones do."""
     is_float = a.dtype == np.float64
     if b is None:
         match function:
@@ -364,7 +364,7 @@ def _arithmetic(  # noqa: PLR0912 - a case for each kind of column
             product = a * b
             if is_float:
                 return product, None
-            # To divide back shows an overflow, except for -1, which overflows with the smallest integer only.
+            # Dividing back shows an overflow, except for -1, which overflows only with the smallest integer.
             divisor = np.where((b == 0) | (b == -1), 1, b)
             ok = (b == 0) | np.where(b == -1, a != _INT64_MIN, product // divisor == a)
             return product, ok & ~((a == -1) & (b == _INT64_MIN))
@@ -378,7 +378,7 @@ def _arithmetic(  # noqa: PLR0912 - a case for each kind of column
 
 
 def _computed(call: Call, operands: tuple[Vector, ...]) -> Vector:
-    """Functions of numbers and of time, by the kernel that computes them for runs, too."""
+    """Functions of numbers and of time, by the kernel that also computes them for runs."""
     computation = computation_of(call)
     assert computation is not None
     null = (~np.logical_and.reduce([operand.known for operand in operands])).view(np.uint8)
@@ -392,18 +392,18 @@ def _computed(call: Call, operands: tuple[Vector, ...]) -> Vector:
 
 
 def prepare(program: Program, table: pa.Table, stream: Stream | None = None) -> pa.Table:
-    """Return the events of `table` as the engine wants them: `program.event_schema`.
+    """Return the events of `table` in the form that the engine reads: `program.event_schema`.
 
-    `table` has the columns of `stream` (of the only one, if it is not given) in the types of `ARROW_TYPES`,
-    its event time never NULL. Local predicates become bits, derived columns are computed; rows without a key
-    and, where the rules allow it, rows that can take no part in a match are left out. An event has a row in
-    each partition that it has a key for.
+    `table` has the columns of `stream` (by default the only one) in the types of `ARROW_TYPES`; its event
+    time is never NULL. Local predicates become bits, and derived columns are computed. Rows without a key are
+    omitted and, if the rules allow it, rows that cannot be part of a match. An event has a row in each
+    partition for which it has a key.
     """
     return prepare_rows(program, table, stream or program.stream)[0]
 
 
 def prepare_rows(program: Program, table: pa.Table, stream: Stream) -> tuple[pa.Table, I64]:
-    """Return what `prepare` does, and the row in `table` of each row's event; these never fall."""
+    """Do what `prepare` does; also return the row in `table` of each row's event, in ascending order."""
     if program.is_plain:
         return _prepared(program, stream, Vectors(table), program.key, None)
     placed = place_events(program, plain_table(table), stream)
@@ -413,7 +413,7 @@ def prepare_rows(program: Program, table: pa.Table, stream: Stream) -> tuple[pa.
 def _prepared(
     program: Program, stream: Stream, batch: Vectors, key: tuple[str, ...], events: I64 | None
 ) -> tuple[pa.Table, I64]:
-    """Prepare rows; those with a NULL in `key` are left out. `events[i]` says which event row i is of."""
+    """Prepare rows, except those with a NULL in `key`. `events[i]` is the event of row i."""
     time = Column(program.column_of(stream, stream.event_time), Type.TIMESTAMP)
     columns: dict[str, Any] = {TIME_COLUMN: batch.vector(time).values}
     relevant = np.zeros(batch.n_rows, np.bool_) | program.needs_every_event
@@ -454,7 +454,7 @@ def _holds(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _first_of_each(events: I64 | None, relevant: Mask) -> Mask:
-    """Return which of the relevant rows is the first of its event; `events` never fall."""
+    """Return which of the relevant rows is the first of its event; `events` are in ascending order."""
     assert events is not None
     first = np.zeros(len(relevant), np.bool_)
     places = np.flatnonzero(relevant)
@@ -468,7 +468,7 @@ BLOCK_ROWS = 1 << 15
 
 
 def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Vectors) -> npt.NDArray[np.int64]:
-    """Return one array per word: bit b of a row is set where predicate b of the word is TRUE."""
+    """Return one array for each word: bit b of a row is set where predicate b of the word is TRUE."""
     bits = np.zeros((len(words), batch.n_rows), np.int64)
     numbers: dict[Expression, int] = {}
     places = [[_number(predicate, numbers) for predicate in predicates] for predicates in words]
@@ -486,7 +486,7 @@ def predicate_words(words: tuple[tuple[Expression, ...], ...], batch: Vectors) -
 
 
 def _number(predicate: Expression, numbers: dict[Expression, int]) -> int:
-    """Return the number of a predicate, which equal ones share. ANDs and ORs: after their parts."""
+    """Return the number of a predicate; equal ones share it. ANDs and ORs come after their parts."""
     if predicate not in numbers:
         if _connects(predicate):
             for arg in predicate.args:
@@ -504,7 +504,7 @@ def _arguments(predicate: Expression, numbers: dict[Expression, int]) -> tuple[i
 
 
 def _truths(parts: list[tuple[Expression, tuple[int, ...]]], batch: Vectors) -> list[Mask]:
-    """Return for which rows each part is TRUE. Of AND and OR it is enough to know where the arguments are."""
+    """Return for which rows each part is TRUE. AND and OR only need to know this of their arguments."""
     truths: list[Mask] = []
     for part, args in parts:
         if args:

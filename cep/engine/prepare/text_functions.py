@@ -1,4 +1,4 @@
-"""Functions of strings over columns: by Arrow where it agrees with Spark, else once per value."""
+"""Functions of strings over columns: by Arrow where it agrees with Spark, else once for each value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def matches_pattern(texts: Any, pattern: str) -> Any:
 
 
 def _by_distinct(compute: Callable[..., Any], kind: Type, operands: tuple[Operand, ...], known: Mask) -> Any:
-    """Compute once for each combination of values, because most operands but the first are constants."""
+    """Compute once for each combination of values: most operands except the first are constants."""
     dictionaries: list[list[Any]] = []
     codes: list[npt.NDArray[np.int64]] = []
     rows = np.zeros(len(known), np.int64)
@@ -101,7 +101,7 @@ _BY_ARROW: Mapping[str, Callable[..., Any]] = {
     "concat": lambda *texts: pc.binary_join_element_wise(*texts, ""),
 }
 
-# Case mapping: Python's is Unicode's full one, as Spark's; Arrow's maps one character to one.
+# Python maps case fully, as Unicode defines and Spark does; Arrow maps one character to one.
 _BY_VALUE: Mapping[str, Callable[..., Any]] = {
     "lower": str.lower,
     "upper": str.upper,

@@ -1,4 +1,4 @@
-"""Versions of tables as the engine wants them: rows of `Program.event_schema`, among the events.
+"""Versions of tables in the form that the engine reads: rows of `Program.event_schema`, among the events.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -21,7 +21,7 @@ from cep.schema.table_rows import deleted
 
 
 def columns_of_versions(program: Program) -> dict[str, Callable[[int], pa.Array]]:
-    """Return by name what makes the n values that events have in the columns of versions."""
+    """Return by name what creates the n values that events have in the columns of versions."""
     if not program.joins.takes_versions:
         return {}
     makers: dict[str, Callable[[int], pa.Array]] = {
@@ -38,10 +38,10 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
     program
         The compiled rules; they join the table.
     number
-        The index of the table in `program.joins.tables`; it may be there more than once.
+        The index of the table in `program.joins.tables`; a table may occur more than once.
     rows
-        Versions as a reader of the table makes them: the columns of the table in the types of `ARROW_TYPES`,
-        event time and key never NULL.
+        Versions from a reader of the table: the columns of the table in the types of `ARROW_TYPES`, event
+        time and key never NULL.
     """
     joined = program.joins.tables[number]
     table = joined.table
@@ -71,19 +71,19 @@ def prepare_versions(program: Program, number: int, rows: pa.Table) -> pa.Table:
 
 
 def extent_rows(program: Program, stream: Stream, first_us: int | None, latest_us: int) -> pa.Table:
-    """Return rows of `program.event_schema` that say from when to when the input is, at least.
+    """Return rows of `program.event_schema` that say which stretch of time the input covers at least.
 
-    They are versions without a key: a deletion tells the time of an event of the rules' streams, another one
-    a time that the input has reached. So they wait, are late and go through snapshots as all rows do.
+    They are versions without a key: a deletion gives the time of an event of the rules' streams, any other a
+    time that the input has reached. So they wait, are late and are stored in snapshots like all rows.
 
     Parameters
     ----------
     program
         It has windows without events (`Program.has_silent_windows`).
     stream
-        Of which the events are, or a table.
+        The stream of the events, or a table.
     first_us, latest_us
-        The times of the earliest and the latest of them; None: nothing is said of the earliest.
+        The times of the earliest and the latest of them; None: the earliest is unknown.
     """
     told = [(latest_us, 1)]
     if stream in program.streams and first_us is not None:
@@ -106,13 +106,13 @@ def extent_rows(program: Program, stream: Stream, first_us: int | None, latest_u
 
 
 def extents(program: Program, stream: Stream, rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield what `extent_rows` says of typed events of `stream`, or versions of a table; nothing: no need."""
+    """Yield the `extent_rows` of typed events of `stream`, or versions of a table, if they are needed."""
     if program.has_silent_windows and rows.num_rows and not stream.is_static:
         yield extent_rows(program, stream, *extent(stream, rows))
 
 
 def extent(stream: Stream, rows: pa.Table) -> tuple[int, int]:
-    """Return the earliest and the latest time of typed events or versions; there are some."""
+    """Return the earliest and the latest time of typed events or versions, at least one."""
     times = pc.min_max(plain(rows.column(stream.event_time)).cast(pa.int64()))
     return times["min"].as_py(), times["max"].as_py()
 
@@ -139,7 +139,7 @@ def is_event(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def parted(program: Program, tables: Sequence[pa.Table]) -> tuple[list[pa.Table], list[pa.Table]]:
-    """Return the events among prepared rows, and the versions; tables of one of them are not copied."""
+    """Return the events among prepared rows, and the versions. A table of only one kind is not copied."""
     events: list[pa.Table] = []
     versions: list[pa.Table] = []
     for rows in tables:
@@ -155,7 +155,7 @@ def parted(program: Program, tables: Sequence[pa.Table]) -> tuple[list[pa.Table]
 
 
 def until(time_us: int, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, pa.Table | None]:
-    """Return the prepared rows up to a time, and those behind it, as a table each; None: there are none."""
+    """Return two tables, the prepared rows up to a time and those after it; None: there are none."""
     if not tables:
         return None, None
     rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()

@@ -1,1 +1,1 @@
-"""What lives between two calls: runs, strings, kept events, suppressions; and its bytes."""
+"""The state between two calls: runs, strings, kept events, suppressions; and its bytes."""

@@ -1,21 +1,21 @@
 """State in sections <-> bytes.
 
 Layout, little endian: magic ``SCEP``, format version (u16), program fingerprint (16 bytes), CRC-32 of the
-rest (u32), then the shared section and a section for each rule. A section is its length (u64) and its blocks,
+rest (u32), then the shared section and a section for each rule. A section is its length (u64) and its blocks;
 a block is its length (u64) and its bytes:
 
 - shared: fingerprint, what it means (`SharedIdentity`, compressed JSON), numbers, waiting events, keys and
-  strings (Arrow IPC), positions and columns of the events that runs report; for each group of windows what
-  it means, then blocks of packed columns, each behind its length;
+  strings (Arrow IPC), positions and columns of the events that runs report; for each group of windows what it
+  means, then blocks of packed columns, each preceded by its length;
 - of a rule: name, fingerprint, what it means (`RuleIdentity`), counters, then as packed columns (`packing`)
   its keys, its open runs, until when its matches are suppressed, and the nodes that lead to events;
 - of joined tables, if rows of any are kept: an empty block, then for each table what it means, and its rows
   (Arrow IPC).
 
-What would be empty has no bytes. Nothing in it is code, and nothing is read before the header fits.
+Empty parts have no bytes. A snapshot contains no code, and nothing is read before the header is checked.
 
-Runs are written and read once per call of a key group, so none of their bytes is copied more often than it
-must: blocks are parts that are joined at the end.
+Runs are written and read once in each call of a key group, so their bytes are copied as rarely as possible:
+blocks are parts that are joined at the end.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _Block: TypeAlias = Sequence[Part]
 
 
 class Header(NamedTuple):
-    """What stands before the sections."""
+    """The header before the sections."""
 
     magic: bytes
     version: int
-    fingerprint: bytes  # of the program that wrote them
+    fingerprint: bytes  # of the program that wrote the sections
     checksum: int
 
 
@@ -150,7 +150,7 @@ def decode(data: bytes | memoryview) -> StateSections:
         raise damaged("its checksum does not fit")
     try:
         shared, *rules = [_split(section) for section in _split(body)]
-        has_tables = bool(rules) and len(rules[-1][0]) == 0  # no rule is without a name
+        has_tables = bool(rules) and len(rules[-1][0]) == 0  # every rule has a name
         tables = rules.pop()[1:] if has_tables else []
         return StateSections(
             _shared_section(*shared[:_SHARED_BLOCKS]),
@@ -241,7 +241,7 @@ def _rule_section(
 
 
 def _split(data: memoryview) -> list[memoryview]:
-    """Return what stands behind each length in `data`."""
+    """Return the bytes that follow each length in `data`."""
     parts, at = [], 0
     while at < len(data):
         (length,) = _LENGTH.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""What runs took: events, for rules that report them (ARRAY_AGG, ALL ROWS PER MATCH), and sets of values."""
+"""What runs have taken: events, for rules that report them, and sets of values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FIRST_CAPACITY = 64
 
 
 def nodes_of_sets(rule: RuleProgram) -> int:
-    """Return the most values that a take adds to sets (`cep.engine.kernels.event_nodes`)."""
+    """Return the largest number of values that a take adds to sets (`cep.engine.kernels.event_nodes`)."""
     is_of_set = rule.tables.update_op == Update.DISTINCT
     ends = np.concatenate(([0], np.cumsum(is_of_set)))
     return int(np.diff(ends[rule.tables.update_ptr]).max(initial=0))
@@ -43,9 +43,9 @@ class Nodes:
     Parameters
     ----------
     rule
-        Which registers of a run lead to nodes, and how many a take adds.
+        Says which registers of a run lead to nodes, and how many nodes a take adds.
     stored
-        Nodes to begin with.
+        The initial nodes.
     """
 
     def __init__(self, rule: RuleProgram, stored: I64 | None = None) -> None:
@@ -70,7 +70,7 @@ class Nodes:
             return
         self.compact(pool, found)
         n_nodes = int(pool.meta[N_NODES])
-        if len(self.nodes) - n_nodes < needed + n_nodes:  # after this, as many as there are fit in
+        if len(self.nodes) - n_nodes < needed + n_nodes:  # afterwards, as many as exist fit in
             grown = np.zeros((2 * (n_nodes + needed), NODE_WIDTH), np.int64)
             grown[:n_nodes] = self.nodes[:n_nodes]
             self.nodes = grown
@@ -78,7 +78,7 @@ class Nodes:
     def compact(self, pool: RunPool, found: Sequence[I64]) -> None:
         """Drop the nodes that no run and no match in `found` reaches, and renumber the registers.
 
-        Nobody asks a match for its sets, only for their sizes.
+        Only the sizes of the sets of a match are needed.
         """
         n_nodes = int(pool.meta[N_NODES])
         if not self._registers or n_nodes == 0:
@@ -89,7 +89,7 @@ class Nodes:
         marks = np.zeros(n_nodes, np.uint8)
         for last in (*of_runs, *of_matches):
             mark_nodes(self.nodes, np.ascontiguousarray(last), marks)
-        moved = np.zeros(n_nodes + 1, np.int64)  # by node + 1; of 0, which is no node, it is 0
+        moved = np.zeros(n_nodes + 1, np.int64)  # by node + 1; for 0, which is not a node, it is 0
         pool.meta[N_NODES] = compact_nodes(self.nodes, marks, moved[:-1])
         moved[1:] = moved[:-1] + 1
         moved[0] = 0
@@ -105,7 +105,7 @@ class Nodes:
         return positions
 
     def string_cells(self, pool: RunPool) -> Cells:
-        """Return the cells of sets of strings, in place. What no run reaches of a set is dropped before."""
+        """Return the cells of sets of strings, in place, after dropping what no run reaches."""
         if not self._sets:
             return []
         self.compact(pool, ())
@@ -127,7 +127,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The events of matches, one match after the other, oldest first: position and number of the variable."""
+    """The events of matches, one match after another, oldest first: position and number of the variable."""
 
     counts: I64  # by match
     positions: I64
@@ -154,13 +154,13 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvents:
-    """Columns of the events that runs may still report, with their positions, which ascend."""
+    """Columns of the events that runs may still report, with their ascending positions."""
 
     positions: I64
     columns: pa.Table
 
     def with_batch(self, base: int, columns: pa.Table) -> KeptEvents:
-        """Return these and the events of a batch, whose positions begin with `base`."""
+        """Return these and the events of a batch, whose positions start at `base`."""
         positions = np.concatenate((self.positions, base + np.arange(len(columns))))
         return KeptEvents(positions, pa.concat_tables([self.columns, columns]).combine_chunks())
 

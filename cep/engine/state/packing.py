@@ -35,26 +35,26 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A matrix without its zeros: each column as distances from its lowest value, by planes of bytes.
+    """A compact matrix: each column as distances from its lowest value, in planes of bytes.
 
-    A column of one value takes no bytes. Distances are in units of what they have in common: times in
-    milliseconds take 10 bits less than in microseconds. Doubles that are decimal fractions, as amounts of
-    money are, become whole numbers (ALP, Afroozeh and others 2023, section 3): 2 to 4 bytes in place of 8.
-    Nothing is lost, and nothing has to be known about the columns: a field that no rule uses costs nothing.
+    A column of one value takes no bytes. Distances are in units of their common divisor: times in
+    milliseconds take 10 bits less than in microseconds. Doubles that are decimal fractions, such as amounts
+    of money, become whole numbers (ALP, Afroozeh and others 2023, section 3) of 2 to 4 bytes instead of 8.
+    Nothing is lost, and nothing must be known about the columns: a field that no rule uses costs nothing.
     """
 
     n_rows: int
     low: I64  # (columns,)
-    units: I64  # (columns,) of distances; 0 or -k: the column is of doubles with k digits behind the point
-    widths: I64  # (columns,) bytes per row
+    units: I64  # (columns,) of distances; 0 or -k: the column has doubles with k decimals
+    widths: I64  # (columns,) bytes of a distance
     planes: U8  # the bytes of column 0, then of column 1, ...
 
     def fill(self, matrix: I64, first: int = 0) -> None:
-        """Write the columns into `matrix` from column `first` on; its first `n_rows` rows are 0 so far."""
+        """Write the columns to `matrix`, starting at `first`; its first `n_rows` rows are still 0."""
         if self.n_rows == 0:
             return
         planes = self.planes.view()
-        planes.flags.writeable = False  # as stored bytes are: the kernel is compiled once
+        planes.flags.writeable = False  # like stored bytes, so the kernel is compiled only once
         room = np.empty(BLOCK, np.uint64)
         unpack_rows(planes, self.low, self.units, self.widths, room, matrix, first, self.n_rows)
 
@@ -65,10 +65,10 @@ class Packed:
         return matrix
 
     def parts(self) -> Sequence[bytes | pa.Buffer]:
-        """Return what `packed_in` reads, in parts.
+        """Return the bytes that `packed_in` reads, in parts.
 
-        Compressed: LZ4 takes 0.2 ns a byte and leaves two thirds of typical runs, mostly their hashes. On its
-        way through Spark and back each byte costs some 35 ns.
+        Compressed: LZ4 takes 0.2 ns for a byte and leaves two thirds of typical runs, mostly their hashes.
+        Each byte costs about 35 ns on its way through Spark and back.
         """
         has_units = bool((self.units != 1).any())
         size = _SIZE.pack(self.n_rows, len(self.low) | (_WITH_UNITS if has_units else 0))
@@ -86,7 +86,7 @@ def nothing(n_columns: int) -> Packed:
 
 
 def packed(matrix: I64, order: I64 | None = None, first: int = 0) -> Packed:
-    """Return the columns of `matrix` from `first` on; of the rows in `order`, else of all."""
+    """Return the columns of `matrix` from `first` on, for the rows in `order`, or else for all rows."""
     if order is None:
         order = np.arange(len(matrix))
     n_columns = matrix.shape[1] - first
@@ -110,7 +110,7 @@ def _form(matrix: I64, column: int, order: I64, low: int, high: int) -> tuple[in
     width = _n_bytes(distance)
     if width > 1:
         divisor = int(column_divisor(matrix, column, order, low))
-        if _n_bytes(distance // divisor) < width:  # units are bytes, too
+        if _n_bytes(distance // divisor) < width:  # units also need bytes
             unit, width = divisor, _n_bytes(distance // divisor)
     if width > _LEAST_OF_DECIMALS:
         bounds = np.zeros(2, np.int64)
@@ -126,7 +126,7 @@ def _n_bytes(number: int) -> int:
 
 
 def packed_in(data: memoryview) -> Packed:
-    """Return what `Packed.parts` wrote; raises ValueError or OSError where it did not."""
+    """Return what `Packed.parts` wrote; raises ValueError or OSError for other bytes."""
     if len(data) < _SIZE.size:
         raise ValueError("cut off")
     n_rows, n_columns = _SIZE.unpack_from(data)

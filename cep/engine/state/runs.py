@@ -1,7 +1,7 @@
-"""The pool of open runs of one rule: how the arrays of the kernels are made, grown and compacted.
+"""The pool of open runs of one rule: how the arrays of the kernels are created, enlarged and compacted.
 
 A run is a row of `runs`, because an event moves few runs and reads most of their fields. Rows that were never
-used are zeros that nothing has touched, so they take no memory.
+used are untouched zeros, so they take no memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cep.program.program import RuleProgram
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """The open runs of one rule without the pool: key by key, each key's in order of its list."""
+    """The open runs of one rule without the pool: key by key, in the order of each key's list."""
 
     keys: Packed  # (n_slots, columns of `keys` from N_RUNS on)
     rows: Packed  # (total, columns of `runs` from STATE on)
@@ -52,8 +52,8 @@ class StoredRuns:
 class RunPool:
     """Open runs of all keys: the arrays `runs`, `keys` and `meta` of `cep.engine.kernels`."""
 
-    runs: I64  # (rows, REGISTER + n_registers); one row is for trying a take
-    keys: I64  # (n_slots, HEAD and what `StoredRuns.keys` has)
+    runs: I64  # (rows, REGISTER + n_registers); one row is for trying takes
+    keys: I64  # (n_slots, HEAD and the columns of `StoredRuns.keys`)
     meta: I64  # (N_META,)
 
     @property
@@ -67,7 +67,7 @@ class RunPool:
         return int(self.meta[DROPPED])
 
     def live_rows(self) -> I64:
-        """Return the rows of the open runs, key by key, each key's in order."""
+        """Return the rows of the open runs, key by key, in order."""
         order = np.empty(self.total, np.int64)
         list_runs(self.runs, self.keys, order)
         return order
@@ -87,14 +87,14 @@ class RunPool:
         return RunPool(self.runs, keys, self.meta)
 
     def with_keys(self, kept: npt.NDArray[np.bool_]) -> RunPool:
-        """Return the pool with the keys of `kept` only; the others have no runs."""
+        """Return the pool with only the keys of `kept`; the others have no runs."""
         pool = RunPool(self.runs, self.keys[kept], self.meta)
         if pool.meta[USED] < _SPARSE * max(pool.total, _FIRST_CAPACITY):
             return pool
         return make_pool(pool.stored(), 2 * pool.total, pool.meta)
 
     def with_room(self, n_free: int) -> RunPool:
-        """Return a pool of the same runs with `n_free` runs free; if it has to grow, to twice the size."""
+        """Return a pool of the same runs with `n_free` free rows; if it must grow, its size doubles."""
         pool = self
         used = int(self.meta[USED])
         if used + n_free > len(self.runs):
@@ -105,14 +105,14 @@ class RunPool:
         return pool
 
     def link_free(self, n_free: int) -> None:
-        """Put `n_free` rows that were never used on the free list, if there are as many.
+        """Put `n_free` rows that were never used on the free list, if that many exist.
 
-        Not all of them, because memory that nothing has touched costs nothing.
+        Not all of them, because untouched memory costs nothing.
         """
         link_free(self.runs, self.meta, min(int(self.meta[USED]) + max(n_free, _LINKED), len(self.runs)))
 
     def string_cells(self, register: int) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Return the cells of a register, in place, and in which of them an open run holds a value."""
+        """Return the cells of a register, in place, and which of them hold a value of an open run."""
         holds = np.zeros(len(self.runs), np.bool_)
         rows = self.live_rows()
         holds[rows] = self.runs[rows, VALID] >> register & 1 != 0
@@ -141,12 +141,12 @@ def _empty_keys(n_slots: int, width: int) -> I64:
 
 
 def n_registers(rule: RuleProgram) -> int:
-    """Return the width of the register rows; at least one, so that arrays are never empty."""
+    """Return the width of the register rows; at least one, so arrays are never empty."""
     return max(len(rule.registers), 1)
 
 
 def n_clocks(rule: RuleProgram) -> int:
-    """Return the number of columns behind a run's registers."""
+    """Return the number of columns after a run's registers."""
     return GROUP_CLOCK + len(rule.tables.group_us) if rule.is_timed else 0
 
 
@@ -174,14 +174,14 @@ def make_pool(stored: StoredRuns, capacity: int, meta: I64 | None = None) -> Run
 
 def _last_instant(runs: I64, stored: StoredRuns) -> int:
     """Return the last instant at which a PENDING run completed."""
-    if stored.rows.low[0] > PENDING:  # the lowest of the column STATE
+    if stored.rows.low[0] > PENDING:  # the lowest value of the column STATE
         return 0
     is_pending = runs[:, STATE] == PENDING
     return int(runs[is_pending, runs.shape[1] - AT_INSTANT].max())
 
 
 def no_runs(rule: RuleProgram) -> StoredRuns:
-    """Return what a rule holds before the first event."""
+    """Return the state of a rule before the first event."""
     return StoredRuns(nothing(key_width(rule) - N_RUNS), nothing(row_width(rule)))
 
 
@@ -192,7 +192,7 @@ def holds(rule: RuleProgram) -> bool:
 
 
 def row_width(rule: RuleProgram) -> int:
-    """Return the number of 64-bit fields stored per open run."""
+    """Return the number of 64-bit fields stored for each open run."""
     return REGISTER - STATE + n_registers(rule) + n_clocks(rule) + (N_HOLDING if holds(rule) else 0)
 
 
@@ -202,7 +202,7 @@ def new_matches(rule: RuleProgram, capacity: int) -> I64:
 
 
 def new_stack(rule: RuleProgram) -> I64:
-    """Return an operand stack as deep as the rule's longest code could need."""
+    """Return an operand stack that is deep enough for the rule's longest code."""
     return np.zeros(int(np.diff(rule.tables.code_ptr).max(initial=0)) + 2, np.int64)
 
 

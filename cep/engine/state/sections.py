@@ -1,7 +1,7 @@
 """The state of a `Matcher` in sections: one that all rules share, and one for each rule.
 
-A section says itself what it means (`cep.program.identity`). So `cep.engine.state.codec` reads sections
-without the program that wrote them, and they can be compared and changed. `fitted` gives them to a program.
+Each section describes its own meaning (`cep.program.identity`). So `cep.engine.state.codec` reads sections
+without the program that wrote them, and they can be compared and changed. `fitted` adapts them to a program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N_COUNTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class SharedSection:
-    """What all rules of a program share. A table, or strings, that would be empty are None."""
+    """The shared state of all rules of a program. Empty tables and empty strings are None."""
 
     fingerprint: bytes
     about: bytes  # `SharedIdentity.packed`
@@ -53,7 +53,7 @@ class SharedSection:
 
 @dataclass(frozen=True, slots=True)
 class RuleSection:
-    """What one rule holds."""
+    """The state of one rule."""
 
     name: str
     fingerprint: bytes
@@ -71,7 +71,7 @@ class RuleSection:
 
 @dataclass(frozen=True, slots=True)
 class WindowSection:
-    """What a group of windowed columns holds, by what it means (`Program.window_groups`)."""
+    """The state of each group of windowed columns, by its meaning (`Program.window_groups`)."""
 
     meaning: bytes
     parts: tuple[Packed, ...]
@@ -79,7 +79,7 @@ class WindowSection:
 
 @dataclass(frozen=True, slots=True)
 class TableSection:
-    """What is kept of a joined table, by what it means (`cep.program.fingerprint.joined_meanings`)."""
+    """The rows kept of each joined table, by its meaning (`cep.program.fingerprint.joined_meanings`)."""
 
     meaning: bytes
     rows: pa.Table
@@ -100,7 +100,7 @@ class StateSections:
         Raises
         ------
         StateError
-            The sections do not say it in a way that can be read (E0702).
+            The sections do not describe it in a readable form (E0702).
         """
         try:
             return ProgramIdentity(self.shared.identity(), tuple(rule.identity() for rule in self.rules))
@@ -109,7 +109,7 @@ class StateSections:
 
 
 def damaged(fact: str) -> StateError:
-    """Return the error of a snapshot that cannot have been written by us as it is."""
+    """Return the error of a snapshot that was damaged after it was written."""
     return StateError(
         "E0702",
         f"the snapshot is damaged: {fact}",
@@ -118,7 +118,7 @@ def damaged(fact: str) -> StateError:
 
 
 def other_rules(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity]) -> StateError:
-    """Return the error of state that other rules wrote; it names them and says what is different."""
+    """Return the error of state that other rules wrote; it names them and the differences."""
     return StateError(
         "E0701",
         f"the stored state was written by other rules: {differences(then, now)}",
@@ -127,7 +127,8 @@ def other_rules(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity])
 
 
 def fitted(stored: StateSections, program: Program) -> StateSections:
-    """Return the sections as `program` has them: in the order of its rules, waiting events with its columns.
+    """Return the sections as `program` needs them: in the order of its rules, waiting events with its
+    columns.
 
     Raises
     ------
@@ -165,7 +166,7 @@ def fitted(stored: StateSections, program: Program) -> StateSections:
 
 
 def _moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program: Program) -> pa.Table:
-    """Return waiting events with their predicate words and derived columns as `program` has them."""
+    """Return waiting events with the predicate words and derived columns of `program`."""
     names = program.event_schema.names
     words = [bits_column(word) for word in range(len(now.predicates))]
     columns = dict(zip(words, _moved_bits(waiting, then.predicates, now.predicates), strict=True))
@@ -178,7 +179,7 @@ def _moved(waiting: pa.Table, then: SharedIdentity, now: SharedIdentity, program
 
 
 def _moved_versions(column: pa.ChunkedArray, before: Mapping[str, str], n_tables: int) -> pa.ChunkedArray:
-    """Return the numbers of tables as they are now; `before` has the name that each table had."""
+    """Return the current numbers of tables; `before` contains the former name of each table."""
     old = np.asarray(column)
     moved = np.zeros_like(old)
     for number in range(n_tables):
@@ -192,7 +193,7 @@ def _moved_versions(column: pa.ChunkedArray, before: Mapping[str, str], n_tables
 def _moved_bits(
     waiting: pa.Table, then: Sequence[Sequence[str]], now: Sequence[Sequence[str]]
 ) -> list[pa.Array]:
-    """Return predicate words `now` made of the bits of words `then`."""
+    """Return the predicate words `now`, composed from the bits of the words `then`."""
     places = {of: (word, bit) for word, bits in enumerate(then) for bit, of in enumerate(bits)}
     words = [_column(waiting, bits_column(word)) for word in range(len(then))]
     if any(word.type != pa.int64() or word.null_count for word in words):
@@ -218,7 +219,7 @@ def _with_names(kept: KeptEvents, then: SharedIdentity, now: SharedIdentity, pro
 
 
 def _names_then(then: SharedIdentity, now: SharedIdentity) -> dict[str, str]:
-    """Return for each derived column the name that it had."""
+    """Return the former name of each derived column."""
     names = {of: name for name, of in then.derived}
     return {name: names.get(of, "") for name, of in now.derived}
 
@@ -235,7 +236,7 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table.column(name)
 
 
-# ---------------------------------------------------------------- what must hold of sound sections
+# ---------------------------------------------------------------- what must hold for sound sections
 
 
 def _has_columns(shared: SharedSection, program: Program) -> bool:

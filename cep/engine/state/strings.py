@@ -1,4 +1,4 @@
-"""Strings as 64-bit codes, so that runs of fixed width can remember and compare them."""
+"""Strings as 64-bit codes, which runs of fixed width can store and compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cells = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]
 
 
 class StringPool:
-    """Distinct strings in order of arrival; a string's code is its place. Equal strings, equal codes."""
+    """Distinct strings in order of arrival; the code of a string is its place."""
 
     def __init__(self, values: pa.Array | None = None) -> None:
         self.values = pa.array([], pa.string()) if values is None else values
@@ -22,7 +22,7 @@ class StringPool:
 
     @property
     def is_large(self) -> bool:
-        """Whether it has grown so much since the last `keep` that another one is worth it."""
+        """Whether the pool has grown so much since the last `keep` that another `keep` is worthwhile."""
         return len(self.values) > _LARGE + 2 * self._kept
 
     def encode(self, column: pa.Array) -> npt.NDArray[np.int64]:

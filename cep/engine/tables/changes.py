@@ -1,12 +1,12 @@
-"""The changes of views: which keys a version of a table may give another row, and when.
+"""The changes of views: for which keys a version of a table may change the row, and when.
 
     changes = Changes(program).of(rows, held)
 
-A version of a table that has the key of the view may change the row of its own key. A version of any other
-table may change the rows that are joined with it. Their keys are found in the table of FROM, as it was before
-the versions that are due, and in these versions: all rows that had the value at some time are looked at. So
-there may be an event for a row that does not change. It is not taken, because the row differs from the one
-right before in nothing. Each key has one event for each instant.
+A version of a table with the key of the view may change the row of its own key. A version of any other table
+may change the rows that are joined with it. Their keys are found in the table of FROM, as it was before the
+due versions, and in these versions: all rows that had the value at some time are read. So an event may belong
+to a row that does not change. It is not taken, because the row equals the previous one. Each key has one
+event for each instant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cep.program.views import CHANGE_US
 
 
 class Changes:
-    """Makes the changes of a program of views.
+    """Computes the changes of a program of views.
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ class Changes:
         Parameters
         ----------
         rows
-            Versions that are due, prepared (`Program.event_schema`).
+            Due versions, prepared (`Program.event_schema`).
         held
-            Returns what was kept of a table before, given its number: its columns, the key among them. It
-            costs time for each row, so it is only asked where a table with another key has changed.
+            Returns the rows kept of a table before, given its number: its columns, including the key. It
+            takes time for each row, so it is only called if a table with another key has changed.
         """
         numbers = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) - 1
         found = [
@@ -97,17 +97,17 @@ class Changes:
         numbers: I64,
         held: Callable[[int], pa.Table],
     ) -> Iterator[pa.Table]:
-        """Yield the changes of rows by tables that have another key than the view."""
+        """Yield the changes of rows by tables whose key is not that of the view."""
         changed = [number for number in self._by_rows if (numbers == number).any()]
         if not changed:
             return
-        known: dict[int, tuple[pa.Table, pa.Table]] = {}  # table -> its versions that are due, what was kept
+        known: dict[int, tuple[pa.Table, pa.Table]] = {}  # table -> its due versions, the kept rows
         for number in changed:
             versions = rows.filter(pa.array(numbers == number))
             keys = key_values(versions, self.program.joins.tables[number].key_columns)
             times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
             for way in self._by_rows[number]:
-                # A row without one of the table in FROM is joined by the key of the view, if at all.
+                # A row without a row of the table in FROM is joined by the key of the view, if at all.
                 is_of_key = set(way) <= set(self.program.key_columns)
                 for searched in self._searched if is_of_key else self._base:
                     if searched not in known:
@@ -134,7 +134,7 @@ class Changes:
         keys: pa.Array,
         times_us: I64,
     ) -> pa.Table:
-        """Return the keys of `rows` with each time at which what they are joined with has a version."""
+        """Return the keys of `rows`, with each time at which a joined row has a version."""
         known = keys.unique()
         codes = np.asarray(pc.index_in(keys, value_set=known)).astype(np.int64)
         order = np.argsort(codes, kind="stable")

@@ -1,11 +1,11 @@
-"""The tables of a program: what is kept of their versions, and the columns that events get of them.
+"""The tables of a program: what is kept of their versions, and the columns that events get from them.
 
     tables = Tables(program)
-    tables.take_in(versions)           # those that are due
+    tables.take_in(versions)           # the due versions
     events = tables.extend(events, order)   # with joined columns
     tables.fold()                      # the versions are older than all events to come
 
-Kept is, for each key, the last version before the watermark (`KeptRows`): versions that are not due yet wait
+For each key, the last version before the watermark is kept (`KeptRows`). Versions that are not due yet wait
 with the events.
 """
 
@@ -43,15 +43,15 @@ Values = Callable[[str], pa.Array]
 
 
 class GivenTable:
-    """All versions of a table, to be looked up by any number of matchers of one process.
+    """All versions of a table, which any number of matchers of one process can look up.
 
     Parameters
     ----------
     table
         The table.
     rows
-        Its versions as a reader makes them (the columns of the table in the types of `ARROW_TYPES`), in the
-        order in which they arrived. Those of a static table are valid always.
+        Its versions from a reader (the columns of the table in the types of `ARROW_TYPES`), in order of
+        arrival. Those of a static table are always valid.
     """
 
     def __init__(self, table: Stream, rows: pa.Table) -> None:
@@ -83,7 +83,7 @@ class GivenTable:
 
 
 class _Sorted:
-    """Versions that are given, or due."""
+    """Given or due versions."""
 
     def __init__(self, joined: JoinedTable) -> None:
         self.joined = joined
@@ -98,7 +98,7 @@ class _Sorted:
         values: pa.Table,
         ties: tuple[pa.Array, ...],
     ) -> None:
-        """Sort versions under a seed that tells their keys apart."""
+        """Sort versions with a seed that distinguishes their keys."""
         for seed in range(_MOST_SEEDS):
             try:
                 self.versions = Versions.of(keys, times_us, is_deleted, values, ties, seed)
@@ -131,7 +131,7 @@ class _Kept:
         return self.rows.n_bytes
 
     def take_in(self, rows: pa.Table) -> None:
-        """Take in versions that are due: prepared rows of this table."""
+        """Add due versions: prepared rows of this table."""
         prepared = dict(self.joined.values)
         keys = _texts_or_numbers(key_values(rows, self.joined.key_columns))
         times_us = np.asarray(whole(rows.column(TIME_COLUMN)))
@@ -179,7 +179,7 @@ class _Kept:
         return partial(self._with_due, due=due, places=places, at=at, versions=versions)
 
     def _with_due(self, name: str, due: _Due, places: I64, at: I64, versions: I64) -> pa.Array:
-        """Return a column of the rows at `places`; of events `at` it is that of versions that are due."""
+        """Return a column of the rows at `places`; for the events `at` it is that of due versions."""
         if not len(at):
             return self.rows.values(name, places)
         chosen = due.values[name].take(pa.array(versions, mask=due.is_deleted[versions]))
@@ -195,12 +195,12 @@ class _Kept:
         return vector.to_arrow()
 
     def fold(self) -> None:
-        """Let the versions that were due become the last ones of their keys.
+        """Make the due versions the last ones of their keys.
 
         Raises
         ------
         InputError
-            The table has more rows than it may have (E0619).
+            The table has more rows than allowed (E0619).
         """
         due, self.due = self.due, None
         if due is None:
@@ -221,7 +221,7 @@ class _Kept:
         return pa.table({_KEY: self.rows.keys(), **values})
 
     def restore(self, stored: pa.Table) -> None:
-        """Hold what `stored` returned.
+        """Restore what `stored` returned.
 
         Raises
         ------
@@ -239,14 +239,14 @@ class _Kept:
         self.rows.keep(keys, values)
 
     def held(self) -> pa.Table:
-        """Return the columns of all rows, as they were before the versions that are due."""
+        """Return the columns of all rows, as they were before the due versions."""
         places = self.rows.places()
         return pa.table({name: self.rows.values(name, places) for name in self.types})
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """m versions, those of a row side by side and in order of time; of one row and time there is one.
+    """m versions, those of a row next to each other in order of time; one for each row and time.
 
     Parameters
     ----------
@@ -255,13 +255,13 @@ class _Due:
     places : (m,) int64
         The places of their rows in `KeptRows`.
     times_us : (m,) int64
-        From when on they are valid.
+        The times from which they are valid.
     starts : (rows + 1,) int64
         The first version of each row, and where the last ones end.
     is_deleted : (n,) bool
         By their places in `values`: whether there is no row from then on.
     values
-        Columns of the table, as the versions came.
+        Columns of the table, in order of arrival.
     """
 
     order: I64
@@ -283,8 +283,8 @@ class Tables:
     program
         The compiled rules.
     given
-        Tables whose versions come from elsewhere, by name: all static ones, and others that are not to be
-        kept here.
+        Tables whose versions come from elsewhere, by name: all static tables, and others that are not kept
+        here.
     """
 
     def __init__(self, program: Program, given: Mapping[str, GivenTable]) -> None:
@@ -315,7 +315,7 @@ class Tables:
         self._changes = Changes(program) if program.has_views else None
 
     def take_in(self, rows: pa.Table) -> pa.Table | None:
-        """Take in versions that are due: prepared rows. Return the events of views: what they change."""
+        """Add due versions: prepared rows. Return the events of views: what they change."""
         number = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN))))
         for table, kept in self._kept.items():
             is_of_table = number == table + 1
@@ -342,7 +342,7 @@ class Tables:
     def _find(self, column: JoinedColumn, events: pa.Table, order: OrderedEvents, times_us: I64) -> Values:
         codes = hashes = None
         is_of_key = column.keys == self.program.key_columns
-        if is_of_key and order.row_codes is not None:  # the keys are told apart already
+        if is_of_key and order.row_codes is not None:  # the keys are numbered already
             codes, keys, hashes = order.row_codes, _texts_or_numbers(order.keys), order.hashes
         else:
             keys = _texts_or_numbers(key_values(events, column.keys))
@@ -354,7 +354,7 @@ class Tables:
         return partial(_values_of, given.versions, given.versions.rows_at(sought, times_us))
 
     def fold(self) -> None:
-        """Let the versions taken in become the last ones of their keys."""
+        """Make the added versions the last ones of their keys."""
         for kept in self._kept.values():
             kept.fold()
 
@@ -374,12 +374,12 @@ class Tables:
         return [(number, rows) for number, rows in found if rows is not None]
 
     def restore(self, stored: Sequence[tuple[int, pa.Table]]) -> None:
-        """Hold what `stored` returned.
+        """Restore what `stored` returned.
 
         Raises
         ------
         ValueError, KeyError
-            It cannot have been stored by tables like these.
+            Tables like these cannot have stored it.
         """
         for number, rows in stored:
             if number in self._kept:
@@ -411,7 +411,7 @@ def _of_type(column: pa.ChunkedArray, table: Stream, name: str) -> pa.Array:
 
 
 def _check_limit(table: Stream, n_rows: int) -> None:
-    """Raise InputError if a table has more rows than it may have."""
+    """Raise InputError if a table has more rows than allowed."""
     assert table.table is not None
     most = table.table.max_rows
     if most is not None and n_rows > most:
@@ -424,7 +424,7 @@ def _check_limit(table: Stream, n_rows: int) -> None:
 
 
 def warm_up_tables() -> None:
-    """Change rows of a table and look them up, so that every kernel is compiled."""
+    """Change rows of a table and look them up, which compiles every kernel."""
     rows = KeptRows({"n": Type.BIGINT, "text": Type.STRING})
     for length in (1, 99):
         keys = pa.array(["k" * length])

@@ -3,9 +3,9 @@
     versions = Versions.of(keys, times_us, is_deleted, values, seed)
     rows = versions.rows_at(sought, times_us)      # for all events at once
 
-Keys are found by a number of 64 bits (`KeyNumbers`): of integers the value itself, of texts a hash. The
-versions of a key lie side by side, so the one valid at a time is found by bisection, for all events together:
-a merge of two streams as of their times, without a step in Python for an event or a key.
+Keys are found by a 64-bit number (`KeyNumbers`): for integers the value itself, for texts a hash. The
+versions of a key are next to each other, so the one valid at a time is found by bisection, for all events
+together: an as-of merge of two streams without a Python step for each event or key.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cep.engine.order.ordering import hash_column
 
 
 class SameNumberError(Exception):
-    """Two keys have the same number. It goes away with another seed."""
+    """Two keys have the same number. Another seed avoids this."""
 
 
 def key_numbers(keys: pa.Array, seed: int) -> I64:
-    """Return (n,) int64: a number for each key; equal keys have equal numbers, integers have their own."""
+    """Return (n,) int64: a number for each key; equal keys have equal numbers, integers their own."""
     if pa.types.is_string(keys.type):
         hashes = np.full(len(keys), seed, np.uint64)
         hash_column(keys, hashes)
@@ -43,7 +43,7 @@ class Sought:
     keys
         The distinct keys, in the order of `numbers`.
     numbers : (n_keys,) int64
-        Their numbers, never falling.
+        Their numbers, in ascending order.
     codes : (n,) int64
         Which of the keys an event has; -1: one that is NULL.
     """
@@ -66,7 +66,7 @@ class Sought:
 
     @classmethod
     def of_codes(cls, keys: pa.Array, codes: I32 | I64, seed: int) -> Sought:
-        """Return distinct `keys`, and which of them each event has; -1: none."""
+        """Return the distinct `keys`, and which of them each event has; -1: none."""
         numbers = key_numbers(keys, seed)
         order = np.argsort(numbers)  # near numbers are near in memory, too: a faster search
         places = np.empty(len(order) + 1, np.int64)
@@ -77,7 +77,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """n versions in the order of key numbers, then of time; of one key and time there is one.
+    """n versions in the order of key numbers, then of time; one for each key and time.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Versions:
     numbers : (n,) int64
         The number of each key.
     times_us : (n,) int64
-        From when on a version is valid.
+        The time from which a version is valid.
     is_deleted : (n,) bool
         Whether there is no row from then on.
     values
@@ -114,7 +114,7 @@ class Versions:
     ) -> Versions:
         """Return versions given in the order in which they arrived.
 
-        Of those of one key and time the last counts: the last by `ties` (NULL first), then by arrival.
+        Among versions of one key and time the last counts: by `ties` (NULL first), then by arrival.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Versions:
         """
         first, end = self._bounds(sought)
         rows = np.full(len(sought.codes), -1, np.int64)
-        has_some = np.append(end > first, False)  # keys that are NULL have none
+        has_some = np.append(end > first, False)  # NULL keys have none
         places = np.flatnonzero(has_some[sought.codes])
         codes, times_us = sought.codes[places], times_us[places]
         start = first[codes]
@@ -178,9 +178,10 @@ class Versions:
         return np.where(end > first, first, -1)
 
     def _bounds(self, sought: Sought) -> tuple[I64, I64]:
-        """Return (n_keys,) int64 twice: the first row with each of the distinct keys, and where they end.
+        """Return (n_keys,) int64 twice: the first row with each of the distinct keys, and the end of its
+        rows.
 
-        Both are the same for a key that is not there.
+        Both are equal for a missing key.
         """
         n_keys = len(sought.numbers)
         first, end = np.zeros(n_keys, np.int64), np.zeros(n_keys, np.int64)
@@ -210,12 +211,12 @@ class Versions:
         return first, end
 
     def last_of_each(self) -> Versions:
-        """Return the last version of each key, of a time before all events."""
+        """Return the last version of each key, with a time before all events."""
         is_last = np.append(self.numbers[1:] != self.numbers[:-1], True)[: len(self)]
         return replace(self._only(is_last).as_of_start(), has_one_each=True)
 
     def as_of_start(self) -> Versions:
-        """Return the versions, valid from the start of time on."""
+        """Return the versions, valid from the start of time."""
         times_us = np.full(len(self), START_OF_TIME_US)
         return replace(self, times_us=times_us)
 
@@ -234,7 +235,7 @@ class Versions:
 
 
 def _check_distinct(keys: pa.Array, is_same: Mask) -> None:
-    """Raise SameNumberError if keys side by side differ where their numbers are the same."""
+    """Raise SameNumberError if adjacent keys differ although their numbers are equal."""
     if pa.types.is_string(keys.type) and is_same.any():
         places = np.flatnonzero(is_same)
         same = pc.equal(keys.take(pa.array(places)), keys.take(pa.array(places + 1)))

@@ -1,1 +1,1 @@
-"""Rules without a pattern: rows of windows that end, also of windows without events."""
+"""Rules without a pattern: rows of ended windows, including windows without events."""

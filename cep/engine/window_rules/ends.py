@@ -2,9 +2,9 @@
 
     found, state = steps_of(window)(window, timeline, state, before_us, watermark_us)
 
-All is computed from events in order and from two numbers that a key keeps while a window is open: when its
-window began, and its last event. The instant of an end is the last one of which the window can have events.
-The values of the window are those behind all events of that instant.
+Everything is computed from events in order and from two numbers that a key keeps while a window is open: the
+start of its window, and its last event. The instant of an end is the last one whose events can be in the
+window. The values of the window are those after all events of that instant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER: no window is open."""
 class Timeline:
     """n events of some keys, key by key and in order."""
 
-    codes: I64  # (n,) numbers of the keys; they never fall
+    codes: I64  # (n,) numbers of the keys, in ascending order
     time_us: I64  # (n,)
     counting: I64  # places of the events that count
 
@@ -46,13 +46,13 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """m windows that have ended, key by key, and in order of their ends."""
+    """m windows that have ended, key by key, in order of their ends."""
 
     codes: I64  # (m,) numbers of the keys
-    at_us: I64  # (m,) the last instant of which the window can have events
+    at_us: I64  # (m,) the last instant whose events can be in the window
     start_us: I64  # (m,)
     end_us: I64  # (m,)
-    begins_us: I64  # (n,) when the window of each event of the timeline begins; empty for HOPPING
+    begins_us: I64  # (n,) the start of the window of each event of the timeline; empty for HOPPING
 
 
 Step: TypeAlias = Callable[[Window, Timeline, I64, int, int], tuple[Ends, I64]]
@@ -61,7 +61,7 @@ watermark. Returns the windows that end up to the watermark and did not end befo
 
 
 def steps_of(window: Window) -> Step:
-    """Return what finds the ends of a window of this kind."""
+    """Return a function that finds the ends of a window of this kind."""
     return {
         Frame.TUMBLING: _tumbling,
         Frame.HOPPING: _hopping,
@@ -70,7 +70,7 @@ def steps_of(window: Window) -> Step:
 
 
 def next_end_us(window: Window, state: I64, watermark_us: int) -> int | None:
-    """Return when the next open window of any key ends; None: none is open."""
+    """Return when the next open window of any key ends; None: no window is open."""
     is_open = state[:, LAST] != NEVER
     if not is_open.any():
         return None
@@ -92,7 +92,7 @@ def _first_of_key(codes: I64) -> Mask:
 
 
 def _before(values: I64, codes: I64, of_keys: I64) -> I64:
-    """Return for each event the value of the event before it; of the first of a key that of `of_keys`."""
+    """Return for each event the value of the previous event; for the first of a key that of `of_keys`."""
     before = np.empty_like(values)
     before[1:] = values[:-1]
     first = _first_of_key(codes)
@@ -118,7 +118,7 @@ def _tumbling(
 
 
 def _hops(window: Window, time_us: I64) -> I64:
-    """Return the number of the last window that begins at each time, or before it."""
+    """Return the number of the last window that starts at or before each time."""
     hops: I64 = (time_us - window.offset_us) // window.every_us
     return hops
 
@@ -127,7 +127,7 @@ def _hopping(
     window: Window, timeline: Timeline, state: I64, before_us: int, watermark_us: int
 ) -> tuple[Ends, I64]:
     times, codes = timeline.times, timeline.keys
-    # The windows of an event begin after its time less their length. Those up to the one before are its, too.
+    # The windows of an event start after its time minus their length, at or before its time.
     low = np.maximum(times - window.length, _before(times, codes, state[:, LAST]))
     of_state = np.flatnonzero(state[:, LAST] != NEVER)
     codes = np.concatenate((of_state, codes))
@@ -140,7 +140,7 @@ def _hopping(
     hops = np.arange(int(n.sum())) + np.repeat(first_hop - (np.cumsum(n) - n), n)
     start_us = hops * window.every_us + window.offset_us
     kept = np.full_like(state, NEVER)
-    kept[codes] = last[:, np.newaxis]  # the last one of each key stays
+    kept[codes] = last[:, np.newaxis]  # the last one of each key remains
     is_over = _hops(window, kept[:, LAST]) <= _hops(window, np.array([watermark_us - window.length]))
     kept[is_over] = NEVER
     end_us = start_us + window.length
@@ -148,7 +148,7 @@ def _hopping(
 
 
 def _session_ends(window: Window, begins: I64, last: I64) -> tuple[I64, I64]:
-    """Return when sessions end, and the last instant of which they can have events."""
+    """Return when sessions end, and the last instant whose events can be in them."""
     end_us = at_us = last + window.length
     if window.most_us:
         end_us = np.minimum(end_us, begins + window.most_us)
@@ -159,7 +159,7 @@ def _session_ends(window: Window, begins: I64, last: I64) -> tuple[I64, I64]:
 def _sessions(
     window: Window, timeline: Timeline, state: I64, before_us: int, watermark_us: int
 ) -> tuple[Ends, I64]:
-    # An open session is as an event at its begin, with the session's last time.
+    # An open session is like an event at its start, with the session's last time.
     of_state = np.flatnonzero(state[:, LAST] != NEVER)
     codes = np.concatenate((of_state, timeline.keys))
     order = np.argsort(codes, kind="stable")
@@ -183,10 +183,10 @@ def _sessions(
 
 
 def _cut(times: I64, is_head: Mask, most_us: int) -> Mask:
-    """Return the events at which sessions are cut, which begin at heads and may not reach a length.
+    """Return the events at which sessions are cut: they start at heads and must be shorter than a length.
 
-    The next cut behind an event is the first event of its session at that distance. The cuts are what can be
-    reached from the heads so; in each round twice as many steps are taken.
+    The next cut after an event is the first event of its session at that distance. The cuts are the events
+    that the heads reach in this way; each round doubles the number of steps.
     """
     n = len(times)
     session = np.cumsum(is_head)
@@ -202,7 +202,7 @@ def _cut(times: I64, is_head: Mask, most_us: int) -> Mask:
 
 
 def _filled(timeline: Timeline, begins: I64, state: I64) -> I64:
-    """Return the begin of each event's session; events that do not count have that of the one before."""
+    """Return the start of each event's session; events that do not count have that of the previous event."""
     n = len(timeline.time_us)
     if len(timeline.counting) == n:
         return begins
@@ -218,12 +218,12 @@ def _filled(timeline: Timeline, begins: I64, state: I64) -> I64:
 
 
 def places_behind(values: I64, low: I64, high: I64, at: I64) -> I64:
-    """Return the first place from `low` on, before `high`, whose value is greater than `at`; none: `high`.
+    """Return the first place from `low` up to `high` whose value is greater than `at`; none: `high`.
 
     Parameters
     ----------
     values : (n,) int64
-        They do not fall from `low` to `high`.
+        In ascending order from `low` to `high`.
     low, high, at : (m,) int64
     """
     low, high = low.copy(), high.copy()

@@ -1,12 +1,12 @@
-"""Windows without events: of the keys that a table has from the window's begin to its end (FOR EACH).
+"""Windows without events, of the keys that a table contains from the window's start to its end (FOR EACH).
 
-    presence.take_in(rows)                       # versions that are due
+    presence.take_in(rows)                       # due versions
     presence.place(slots_of)                     # their keys get slots
     silent = silent_windows(window, presence.stays(n_slots), after_us, until_us)
     presence.settle()
 
-All windows of a step are one list, the grid. The windows of a key are stretches of it, so nothing is done for
-a key by itself.
+All windows of a step are one list, the grid. The windows of a key are stretches of it, so no key needs work
+of its own.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _MOST_OF_STEP = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """n stretches of time in which keys are in a table, of each key in order.
+    """n stretches of time in which keys are in a table, in order for each key.
 
-    `to_us` is when the row was deleted, and beyond all times if it is there.
+    `to_us` is when the row was deleted, and beyond all times if it still exists.
     """
 
     slots: I64  # (n,)
@@ -53,23 +53,23 @@ class Stays:
 
 
 class Presence:
-    """Which keys one table of a program has, and since when, as of the watermark."""
+    """The keys that one table of a program contains, and since when, as of the watermark."""
 
     def __init__(self, program: Program, number: int) -> None:
         self.program = program
         self.number = number
-        self.since_us = np.zeros(0, np.int64)  # by slot; NEVER: it is not there
+        self.since_us = np.zeros(0, np.int64)  # by slot; NEVER: the key is not in the table
         self._rows: pa.Table | None = None
         self._slots = self._times_us = np.zeros(0, np.int64)
         self._is_deleted = np.zeros(0, np.bool_)
 
     def take_in(self, rows: pa.Table) -> None:
-        """Take in versions that are due: prepared rows of any tables."""
+        """Add due versions: prepared rows of any tables."""
         is_own = np.abs(np.asarray(whole(rows.column(VERSION_COLUMN)))) == self.number + 1
         self._rows = rows.filter(pa.array(is_own)).combine_chunks() if is_own.any() else None
 
     def place(self, slots_of: SlotsOf) -> None:
-        """Give the keys of the versions taken in their slots."""
+        """Assign slots to the keys of the added versions."""
         rows, self._rows = self._rows, None
         if rows is None:
             return
@@ -89,7 +89,7 @@ class Presence:
         self._times_us, self._is_deleted = versions.times_us, versions.is_deleted
 
     def stays(self, n_slots: int) -> Stays:
-        """Return when the keys that are there, or were in this step, are in the table."""
+        """Return when the keys that are in the table now, or were in this step, are in it."""
         self.set_slots(n_slots)
         if not len(self._slots):
             there = np.flatnonzero(self.since_us != NEVER)
@@ -105,7 +105,7 @@ class Presence:
         slots, times_us, is_deleted = slots[order], times_us[order], is_deleted[order]
         was_there = np.zeros(len(slots), np.bool_)
         was_there[1:] = ~is_deleted[:-1] & (slots[1:] == slots[:-1])
-        # Of each key comings and goings take turns, and a coming is the first.
+        # For each key, arrivals and departures alternate, starting with an arrival.
         turns = np.flatnonzero(is_deleted == was_there)
         goes = is_deleted[turns]
         to_us = np.full(len(turns), _FOR_EVER_US)
@@ -118,7 +118,7 @@ class Presence:
         )
 
     def settle(self) -> None:
-        """Let the versions taken in be those of the watermark."""
+        """Make the added versions those of the watermark."""
         if not len(self._slots):
             return
         stays = self.stays(len(self.since_us))
@@ -136,32 +136,32 @@ class Presence:
 
     @property
     def first_us(self) -> int | None:
-        """Since when the key is there that is there longest; None: none is."""
+        """Since when the oldest key is in the table; None: there is none."""
         there = self.since_us[self.since_us != NEVER]
         return int(there.min()) if len(there) else None
 
 
 @dataclass(frozen=True, slots=True)
 class SilentWindows:
-    """Windows that end in a step and lie in stays of keys: for each of n stays a stretch of the grid.
+    """Windows that end in a step during stays of keys: for each of n stays a stretch of the grid.
 
     Windows with events are among them.
     """
 
     begins_us: I64  # (m,) the grid: windows in order
     ends_us: I64  # (m,)
-    slots: I64  # (n,) of each key in order
+    slots: I64  # (n,) in order for each key
     first: I64  # (n,) the place of the first window in the grid
-    behind: I64  # (n,) the place behind the last one
+    behind: I64  # (n,) the place after the last one
 
     def counts(self, n_slots: int) -> I64:
-        """Return (n_slots,) how many windows each key has."""
+        """Return (n_slots,): how many windows each key has."""
         counts = np.zeros(n_slots, np.int64)
         np.add.at(counts, self.slots, self.behind - self.first)
         return counts
 
     def without(self, slots: I64, n_slots: int, codes: I64, start_us: I64) -> tuple[I64, I64]:
-        """Return the windows of some keys, less those with events.
+        """Return the windows of some keys, except those with events.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class SilentWindows:
 
         Returns
         -------
-        (w,) int64 twice: the place of the key in `slots`, never falling, and the place in the grid.
+        (w,) int64 twice: the place of the key in `slots`, in ascending order, and the place in the grid.
         """
         place_of = np.full(n_slots, -1, np.int64)
         place_of[slots] = np.arange(len(slots))
@@ -196,12 +196,12 @@ class SilentWindows:
 
 
 def silent_windows(window: Window, stays: Stays, after_us: int, until_us: int) -> SilentWindows | None:
-    """Return the windows that end after `after_us`, not after `until_us`, and lie in stays; None: none does.
+    """Return the windows in stays that end after `after_us` and at or before `until_us`; None: no window.
 
     Raises
     ------
     InputError
-        They are too many (E0622).
+        There are too many windows (E0622).
     """
     if not len(stays.slots):
         return None
@@ -226,10 +226,10 @@ def silent_windows(window: Window, stays: Stays, after_us: int, until_us: int) -
 
 
 def last_between_ends(windows: Iterable[Window], times_us: I64) -> I64:
-    """Return the last of some times in each stretch from one end of a window to the next one.
+    """Return the last of some times in each stretch from one end of a window to the next.
 
-    Some of the times may be late, and only who knows the watermark can tell which. The first one behind it,
-    and the first of these behind it, lie between the same ends. So either says which windows end after it.
+    Some of the times may be late, which depends on the watermark. The first time after it, and the first
+    returned time after it, are between the same ends. So either shows which windows end after it.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def last_between_ends(windows: Iterable[Window], times_us: I64) -> I64:
 
 
 def next_silent_end_us(window: Window, since_us: int, after_us: int) -> int:
-    """Return when the first window ends that ends after `after_us` and begins at `since_us` or later."""
+    """Return the end of the first window that ends after `after_us` and starts at or after `since_us`."""
     if window.frame is Frame.HOPPING:
         of_end = (after_us - window.length - window.offset_us) // window.every_us + 1
         of_begin = -((window.offset_us - since_us) // window.every_us)
@@ -265,7 +265,7 @@ def next_silent_end_us(window: Window, since_us: int, after_us: int) -> int:
 
 
 def _grid(window: Window, after_us: int, until_us: int) -> tuple[I64, I64]:
-    """Return begins and ends of the windows that end after `after_us`, but not after `until_us`."""
+    """Return starts and ends of the windows that end after `after_us` and at or before `until_us`."""
     if window.zone:
         return _grid_of_zone(window, after_us, until_us)
     every_us = window.every_us or window.length
@@ -279,7 +279,7 @@ def _grid_of_zone(window: Window, after_us: int, until_us: int) -> tuple[I64, I6
     begins_us = np.unique(window_begins(window, times_us))
     while True:
         ends_us = window_ends(window, begins_us)
-        # Where clocks are set, a window may be so short that no time above lies in it.
+        # Where clocks are changed, a window may be too short to contain one of the times above.
         missing = ends_us[:-1][ends_us[:-1] != begins_us[1:]]
         if not len(missing):
             break

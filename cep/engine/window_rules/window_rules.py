@@ -1,10 +1,10 @@
 """Window rules: a row at each window's end, from values over its events.
 
-The end of a window becomes a row of its key behind the events of the window's last instant. The kernels of
-windows compute the values of this row as those of an event. Rows of which HAVING is TRUE become matches.
+The end of a window becomes a row of its key after the events of the window's last instant. The window kernels
+compute the values of this row as for an event. Rows for which HAVING is TRUE become matches.
 
-With FOR EACH a window without events has a row, too, if its key was in a table from its begin to its end
-(`silent_windows`). Such rows are all the same but for their key and window, so HAVING is asked once.
+With FOR EACH a window without events also has a row, if its key was in a table from its start to its end
+(`silent_windows`). Such rows differ only in key and window, so HAVING is evaluated once.
 """
 
 from __future__ import annotations
@@ -141,25 +141,25 @@ class WindowRules:
             if table is not None and group.reports_silence:
                 group.presence = self._presences.setdefault(table, Presence(program, table))
             self._groups.append(group)
-        self._first_us: int = NEVER  # of the events of the input; NEVER: there was none
-        self._latest_us: int = NEVER  # of the rows that are due
+        self._first_us: int = NEVER  # of the events of the input; NEVER: there were none
+        self._latest_us: int = NEVER  # of the due rows
 
     def _note_times(self, times_us: I64, *, are_of_events: bool) -> None:
-        """Note times up to which the input is, and of events from which on it is."""
+        """Note the times that the input has reached, and the first time of its events."""
         self._latest_us = max(self._latest_us, int(times_us.max(initial=NEVER)))
         if are_of_events and len(times_us):
             first_us = int(times_us.min())
             self._first_us = first_us if self._first_us == NEVER else min(self._first_us, first_us)
 
     def place_versions(self, slots_of: SlotsOf) -> None:
-        """Give the keys of the versions taken in their slots."""
+        """Assign slots to the keys of the added versions."""
         for presence in self._presences.values():
             presence.place(slots_of)
 
     def take_in(self, versions: pa.Table) -> pa.Table | None:
-        """Take in versions of tables that are due: prepared rows. No view has events here.
+        """Add due versions of tables: prepared rows. No view has events here.
 
-        Those without a key say from when to when the input is (`cep.engine.prepare.versions.extent_rows`).
+        Those without a key give the time covered by the input (`cep.engine.prepare.versions.extent_rows`).
         """
         if self.program.has_silent_windows:
             times_us = np.asarray(whole(versions.column(TIME_COLUMN)))
@@ -173,18 +173,18 @@ class WindowRules:
         return self.tables.take_in(versions) if versions.num_rows else None
 
     def run(self, due: Due, n_slots: int, before_us: int, watermark_us: int, found: Found) -> None:
-        """Let event time reach `watermark_us`; it was `before_us`. Hand the rows of ended windows to `found`.
+        """Advance event time from `before_us` to `watermark_us`. Pass the rows of ended windows to `found`.
 
         Parameters
         ----------
         due
-            The events between. They get the columns of tables.
+            The events in between. They get the columns of tables.
         n_slots
             The number of slots.
         before_us, watermark_us
             Microseconds since 1970.
         found
-            Takes the rows of a rule, of each key in the order of their ends.
+            Receives the rows of a rule, for each key in the order of their ends.
         """
         if due.table is not None and due.order is not None:
             self._note_times(np.asarray(whole(due.table.column(TIME_COLUMN))), are_of_events=True)
@@ -204,7 +204,7 @@ class WindowRules:
         self._latest_us = NEVER
 
     def next_end_us(self, watermark_us: int) -> int | None:
-        """Return when the next window of any key ends; None: none is open."""
+        """Return when the next window of any key ends; None: no window is open."""
         ends = [group.next_end_us(watermark_us, self._first_us) for group in self._groups]
         return min((end for end in ends if end is not None), default=None)
 
@@ -220,7 +220,7 @@ class WindowRules:
         return live
 
     def expire(self, watermark_us: int) -> None:
-        """Let go what no open window has."""
+        """Release what no open window contains."""
         for group in self._groups:
             group.expire(watermark_us)
         self.tables.fold()
@@ -233,11 +233,11 @@ class WindowRules:
             presence.since_us = presence.since_us[live]
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where in them a code stands."""
+        """Return arrays that hold codes of texts, and where these contain a code."""
         return [cells for group in self._groups for cells in group.values.string_cells()]
 
     def sections(self) -> tuple[WindowSection, ...]:
-        """Return what open windows hold, for a snapshot."""
+        """Return the contents of open windows, for a snapshot."""
         found = [section for group in self._groups for section in group.sections()]
         meanings = joined_meanings(self.program)
         first_us = packed(np.array([[self._first_us]]))
@@ -253,9 +253,9 @@ class WindowRules:
     def restore(
         self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
     ) -> None:
-        """Take over what `sections` and `table_sections` returned.
+        """Restore what `sections` and `table_sections` returned.
 
-        It may be of a program with its rules in another order.
+        It may come from a program with its rules in a different order.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class WindowRules:
 
 
 class _Group:
-    """The rules that have the same windows over the same events."""
+    """The rules with the same windows over the same events."""
 
     def __init__(
         self, program: Program, window: Window, where: tuple[int, int] | None, numbers: Sequence[int]
@@ -302,7 +302,7 @@ class _Group:
         if window.frame is Frame.HOPPING:
             self._windows_of_event = -(-window.length // window.every_us)
         self._state = _closed(0)
-        self.presence: Presence | None = None  # of the table behind FOR EACH, if silence is reported
+        self.presence: Presence | None = None  # of the table of FOR EACH, if silence is reported
         self._of_silence = {column.name: _of_nothing(column) for column in self.columns}
         self._silent_rules = {
             number
@@ -376,13 +376,13 @@ class _Group:
                 found(number, rows)
 
     def _without_events(self, silent: SilentWindows, part: _Part, ends: Ends) -> Ends:
-        """Return the windows of a part's keys that end now and have no event; `ends` are those with one."""
+        """Return the windows of a part's keys that end now without an event; `ends` are those with events."""
         codes, windows = silent.without(part.slots, len(self._state), ends.codes, ends.start_us)
         end_us = silent.ends_us[windows]
         return Ends(codes, end_us - 1, silent.begins_us[windows], end_us, np.zeros(0, np.int64))
 
     def _values_at(self, part: _Part, timeline: Timeline, ends: Ends) -> dict[str, Column]:
-        """Return the values at the ends of windows; what open ones need of the events is kept."""
+        """Return the values at the ends of windows; the events that open windows need are kept."""
         n, m = len(timeline.codes), len(ends.codes)
         if not n and not m:
             return {}
@@ -433,7 +433,7 @@ class _Group:
         return is_open
 
     def expire(self, watermark_us: int) -> None:
-        self.values.expire(watermark_us - 1)  # the next ends may be at the watermark, as rows of events
+        self.values.expire(watermark_us - 1)  # the next ends may be at the watermark, like rows of events
 
     def set_slots(self, n_slots: int) -> None:
         if n_slots > len(self._state):
@@ -473,7 +473,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some keys: their slots, and where the events of each begin in the order of all."""
+    """Some keys: their slots, and where the events of each start in the order of all."""
 
     due: Due
     slots: I64  # (keys,)
@@ -484,7 +484,7 @@ class _Part:
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     def timeline(self, where: tuple[int, int] | None) -> Timeline:
-        """Return their events; `where` says which count."""
+        """Return the events of the keys; `where` says which count."""
         order = self.due.order
         times = np.zeros(0, np.int64) if order is None else order.time_us[self._events]
         codes = np.repeat(np.arange(len(self.slots)), np.diff(self.starts))
@@ -494,14 +494,14 @@ class _Part:
         return Timeline(codes, times, counting)
 
     def cells(self, name: str, n_ends: int) -> Column:
-        """Return a column of their events, then NULL for the ends of windows."""
+        """Return a column of the events of the keys, then NULL for the ends of windows."""
         values, known = self.due.cells(name)
         values = np.concatenate((values[self._events], np.zeros(n_ends, np.int64)))
         of_events = np.ones(len(values) - n_ends, np.bool_) if known is None else known[self._events]
         return values, np.concatenate((of_events, np.zeros(n_ends, np.bool_)))
 
     def holds(self, place: tuple[int, int], n_ends: int) -> Mask:
-        """Return for which of their events a predicate holds; for the ends of windows none does."""
+        """Return for which events of the keys a predicate holds; it never holds for ends of windows."""
         n = int(self.starts[-1] - self.starts[0])
         of_events = np.ones(n, np.bool_) if place == _IS_EVENT else self.due.holds(place)[self._events]
         return np.concatenate((of_events, np.zeros(n_ends, np.bool_)))
@@ -512,7 +512,7 @@ def _closed(n: int) -> I64:
 
 
 def _of_events(column: WindowColumn) -> WindowColumn:
-    """Return a column that no end of a window counts in."""
+    """Return a column in which no end of a window counts."""
     return replace(column, within=_IS_EVENT) if column.within is None else column
 
 
@@ -542,7 +542,7 @@ def _holds_of(rule: RuleProgram, nothing: Mapping[str, Column], of: Sequence[Win
 def _chosen(
     rule: RuleProgram, columns: Mapping[str, Column], of: Sequence[WindowColumn], n: int, strings: StringPool
 ) -> I64 | None:
-    """Return of which windows HAVING is TRUE; None: there is no HAVING."""
+    """Return for which windows HAVING is TRUE; None: there is no HAVING."""
     assert rule.windowed is not None
     having = rule.windowed.having
     if having is None:

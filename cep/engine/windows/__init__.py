@@ -1,1 +1,1 @@
-"""What an event knows of its past and of its surroundings: columns computed once events are in order."""
+"""What an event knows about its past and its surroundings: columns computed once events are in order."""

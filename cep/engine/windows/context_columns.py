@@ -1,8 +1,9 @@
-"""What an event knows of its past and its surroundings: columns computed once events are in order.
+"""What an event knows about its past and its surroundings: columns computed once events are in order.
 
-Runs see the events with them. The columns of tables come first (`cep.engine.tables.tables`), then what is
-computed of them. Windows follow (`cep.engine.windows.windows`), because they may be over columns of tables,
-then what is computed of windows. Each step clears the bits of predicates that do not hold after all.
+Runs see the events with these columns. The columns of tables come first (`cep.engine.tables.tables`), then
+those computed from them. Windows follow (`cep.engine.windows.windows`), because they may read columns of
+tables, then the columns computed from windows. Each step clears the bits of predicates that turn out not to
+hold.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cep.program.tables import table_name
 
 
 class Context:
-    """What earlier events left for the windows of a program, its tables, and the columns that later ones get.
+    """The window state that earlier events left, the tables, and the columns that later events get.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class Context:
         self.tables = Tables(program, given)
 
     def take_in(self, versions: pa.Table) -> pa.Table | None:
-        """Take in versions of tables that are due: prepared rows. Return the events of views."""
+        """Add due versions of tables: prepared rows. Return the events of views."""
         return self.tables.take_in(versions)
 
     def extend(
@@ -59,15 +60,15 @@ class Context:
         Parameters
         ----------
         table
-            n prepared events (`Program.event_schema`), in any order. They are added to what there is.
+            n prepared events (`Program.event_schema`), in any order. They are added to the kept state.
         order
-            The events in order; those that are not in it get anything.
+            The events in order; rows that are not in it get any value.
         slots : (keys of `order`,) int32
             The slot of each key.
         n_slots
             The number of slots.
         cells
-            Those of the columns of `table`; it learns those of windows.
+            The cells of the columns of `table`; those of windows are added.
         """
         program = self.program
         table = with_joined_columns(self.tables, table, order)
@@ -90,7 +91,7 @@ class Context:
         return _refined(program.refined, table)
 
     def expire(self, watermark_us: int) -> None:
-        """Let go what no event after the watermark can see."""
+        """Release what no event after the watermark can see."""
         self.windows.expire(watermark_us)
         self.tables.fold()
 
@@ -99,7 +100,7 @@ class Context:
         return sections_of(self.tables)
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:
-        """Return which keys hold something that an event after the watermark can see."""
+        """Return which keys have state that an event after the watermark can see."""
         return self.windows.live(n_slots, watermark_us)
 
     def keep_slots(self, live: Mask) -> None:
@@ -107,11 +108,11 @@ class Context:
         self.windows.keep_slots(live)
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where in them a code stands."""
+        """Return arrays that hold codes of texts, and where these contain a code."""
         return self.windows.string_cells()
 
     def sections(self) -> tuple[WindowSection, ...]:
-        """Return what is left of earlier events, for a snapshot."""
+        """Return the state that earlier events left, for a snapshot."""
         meanings = self.program.window_meanings
         return tuple(
             WindowSection(
@@ -123,9 +124,9 @@ class Context:
     def restore(
         self, sections: Sequence[WindowSection], n_slots: int, tables: Sequence[TableSection] = ()
     ) -> None:
-        """Take over what `sections` and `table_sections` returned.
+        """Restore what `sections` and `table_sections` returned.
 
-        It may be of a program with its rules in another order.
+        It may come from a program with its rules in a different order.
 
         Raises
         ------
@@ -148,7 +149,7 @@ class Context:
 
 
 def with_joined_columns(tables: Tables, events: pa.Table, order: OrderedEvents) -> pa.Table:
-    """Return prepared events with the columns of tables, what is computed of them, and all bits."""
+    """Return prepared events with the columns of tables, those computed from them, and all bits."""
     joins = tables.program.joins
     if not joins.columns:
         return events
@@ -165,12 +166,12 @@ def sections_of(tables: Tables) -> tuple[TableSection, ...]:
 
 
 def restore_tables(tables: Tables, sections: Sequence[TableSection]) -> None:
-    """Let `tables` hold what `sections_of` returned, perhaps of a program with its rules in another order.
+    """Restore into `tables` what `sections_of` returned; the order of the program's rules may differ.
 
     Raises
     ------
     ValueError, KeyError
-        It cannot have been stored by tables like these.
+        Tables like these cannot have stored it.
     """
     numbers = {meaning: name for name, meaning in joined_meanings(tables.program).items()}
     places = {table_name(number): number for number in range(len(tables.program.joins.tables))}
@@ -186,7 +187,7 @@ _SPARSE = 8
 
 
 def _refined(refined: Sequence[tuple[int, int, Expression]], table: pa.Table) -> pa.Table:
-    """Return `table` with the bits of predicates cleared where the rest of them does not hold."""
+    """Return `table`, with the bits of predicates cleared where the rest of the predicate does not hold."""
     if not refined:
         return table
     batch = Vectors(table)

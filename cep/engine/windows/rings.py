@@ -1,4 +1,4 @@
-"""One window over one argument: what earlier events left of it, and what is computed of it."""
+"""One window over one argument: the state that earlier events left, and what is computed from it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _FURTHEST = 1 << 61
 
 
 def is_sliding(window: Window) -> bool:
-    """Return whether events leave the window one by one. Any other ends as a whole, by panes, or never."""
+    """Return whether events leave the window one by one. Other windows end as a whole, by panes, or never."""
     return window.frame in (Frame.TIME, Frame.EVENTS, Frame.HOPPING) and window.step_us == 0
 
 
@@ -73,9 +73,9 @@ def empty_sums() -> Sums:
 
 
 def in_panes(window: Window, batch: KeyedBatch) -> KeyedBatch:
-    """Return a batch whose events have the times at which their panes begin, if the window moves in steps.
+    """Return a batch whose events have the start times of their panes, if the window moves in steps.
 
-    The window of such an event is as long as written: from the begin of a pane to the begin of another one.
+    The window of such an event is as long as written: from the start of one pane to the start of another.
     """
     if not window.step_us:
         return batch
@@ -84,7 +84,7 @@ def in_panes(window: Window, batch: KeyedBatch) -> KeyedBatch:
 
 
 class Room:
-    """Memory that kernels work in, from block to block. Its content means nothing."""
+    """Scratch memory of kernels, reused from block to block."""
 
     def __init__(self) -> None:
         self._n_entries = self._n_events = self._n_keys = 0
@@ -92,7 +92,7 @@ class Room:
         self.sums = empty_sums()
 
     def make(self, n_entries: int, n_events: int, n_keys: int) -> None:
-        """Make room for so many entries, events and keys of a block."""
+        """Make room for this many entries, events and keys of a block."""
         if n_entries > self._n_entries or n_events > self._n_events or n_keys > self._n_keys:
             self._n_entries = max(n_entries, 2 * _BLOCK)
             self._n_events, self._n_keys = max(n_events, 2 * _BLOCK), max(n_keys, 2 * _BLOCK)
@@ -108,25 +108,25 @@ class Room:
             self._more: dict[tuple[int, ...], I64] = {}
 
     def more(self, *shape: int) -> I64:
-        """Return more room: the same for the same shape."""
+        """Return more room; the same room for the same shape."""
         if shape not in self._more:
             self._more[shape] = np.empty(shape, np.int64)
         return self._more[shape]
 
     @property
     def n_entries(self) -> int:
-        """For how many entries of a block there is room."""
+        """The number of entries of a block for which there is room."""
         return self._n_entries
 
     def shrink(self) -> None:
-        """Give up room for a key that had very many entries."""
+        """Release the room of a key that had very many entries."""
         if max(self._n_entries, self._n_events, self._n_keys) > _MOST_ROOM:
             self._n_entries = self._n_events = self._n_keys = 0
             self.make(0, 0, 0)
 
 
 class OrderedTable:
-    """Columns and predicates of a batch, in the order of its events; each is brought into order once.
+    """Columns and predicates of a batch, in the order of its events; each is sorted once.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class OrderedTable:
         return self._marks[of]
 
     def by_row(self, values: I64, known: U8) -> tuple[I64, Mask | None]:
-        """Return a column that is in order by row of the table, and which are known; None: all."""
+        """Return an ordered column by row of the table, and which values are known; None: all."""
         all_known = bool(known.all())
         if self._is_ordered:
             return values, None if all_known else known.view(np.bool_)
@@ -203,10 +203,10 @@ class OrderedTable:
 
 @dataclass(frozen=True, slots=True)
 class StoredRing:
-    """What one window holds, compact. It serves the columns of these names."""
+    """The compact state of one window. It serves the columns of these names."""
 
     columns: tuple[str, ...]
-    keys: Packed  # (slots, 2) how many entries, the mark
+    keys: Packed  # (slots, 2) the number of entries, the mark
     entries: Packed  # (entries, 2) key by key
 
 
@@ -216,8 +216,8 @@ class WindowRing:
     Parameters
     ----------
     columns
-        At least one, with one window, `within`, `counts` and argument; of one family, unless the window keeps
-        all of its events.
+        At least one; all have the same window, `within`, `counts` and argument, and one family unless the
+        window keeps all of its events.
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
@@ -253,7 +253,7 @@ class WindowRing:
             kept == at.WHOLE or (kept == at.SUMS and Kept.SQUARES not in self.kinds)
         )
         self.spec = np.zeros(at.N_SPEC, np.int64)
-        # When a whole window begins is given. The values of a hopping one are those at its last instant.
+        # The start of a whole window is given. The values of a hopping window are those at its last instant.
         self._is_given = self.window.is_whole and not is_sliding(self.window)
         is_hopping = self.window.frame is Frame.HOPPING
         self.spec[at.FRAME] = at.TUMBLING if self._is_given else _FRAMES[self.window.frame]
@@ -276,7 +276,7 @@ class WindowRing:
     def compute(
         self, batch: KeyedBatch, table: OrderedTable, room: Room
     ) -> dict[str, tuple[I64, Mask | None]]:
-        """Return the columns by row of the table, and add the events to what is kept.
+        """Return the columns by row of the table, and add the events to the state.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class WindowRing:
         table
             Their columns.
         room
-            Memory to work in.
+            Scratch memory.
         """
         reads = self._reads(table)
         if self.window.frame is Frame.TUMBLING and not self._is_given:
@@ -305,7 +305,7 @@ class WindowRing:
         return found
 
     def _sizes(self, batch: KeyedBatch) -> I64:
-        """Return (keys,) int64: how many entries a batch and what its keys kept have, up to each key."""
+        """Return (keys,) int64: the number of new and kept entries of a batch, up to each key."""
         return np.cumsum(np.diff(batch.starts) + self._keys[batch.slots, at.LENGTH] + 1)
 
     def _compute_next(
@@ -378,7 +378,7 @@ class WindowRing:
     def _compute_sums(
         self, batch: KeyedBatch, room: Room, keys: I64, numbers: list[int], out: I64, known: U8
     ) -> None:
-        # They come first: COUNT, SUM and AVG, then what is computed of squares.
+        # They come first: COUNT, SUM and AVG, then the functions of squares.
         functions = np.array([self.columns[number].function.value.number for number in numbers], np.int64)
         of_sums, of_known = out[: len(numbers)], known[: len(numbers)]
         first, behind = keys.tolist()
@@ -421,12 +421,12 @@ class WindowRing:
             self._make_room(_ROOM_OF_SUMS)
 
     def _make_room(self, needed: int) -> None:
-        """Make room for so many entries behind the last one."""
+        """Make room for this many entries after the last one."""
         if self._meta[0] + needed > len(self._entries):
             self._move(needed)
 
     def _move(self, needed: int) -> None:
-        """Move the entries together, with room for so many more and for those that come then."""
+        """Compact the entries, with room for this many more and for later ones."""
         entries = np.empty((2 * (self.n_entries + needed), 2), np.int64)
         self._meta[0] = move_entries(self._keys, self._entries, entries)
         self._entries = entries
@@ -471,12 +471,12 @@ class WindowRing:
                 return at.NEVER
 
     def live(self, watermark_us: int) -> Mask:
-        """Return which keys hold something that an event after the watermark can see."""
+        """Return which keys have state that an event after the watermark can see."""
         live: Mask = (self._keys[:, at.LENGTH] > 0) & (self._keys[:, at.MARK] >= self.bound(watermark_us))
         return live
 
     def expire(self, watermark_us: int) -> None:
-        """Let go what no event after the watermark can see. Entries go now and then, not each time."""
+        """Release what no event after the watermark can see. Entries are removed only now and then."""
         self._bound = max(self._bound, self.bound(watermark_us))
         if self._bound - self._trimmed > self.window.length // _TRIMS:
             self._trim()
@@ -490,20 +490,20 @@ class WindowRing:
         self._pack()
 
     def close(self, is_open: Mask) -> None:
-        """Let go what keys hold that are not open."""
+        """Release the state of keys that are not open."""
         self.set_slots(len(is_open))
         self._keys[~is_open, at.LENGTH] = 0
         self._pack()
 
     def _pack(self) -> None:
-        """Move the entries together where few are left."""
+        """Compact the entries if few remain."""
         if self._meta[0] > _SPARSE * (int(self._keys[:, at.LENGTH].sum()) + _BLOCK):
             self._move(_BLOCK)
 
     # ------------------------------------------------------------ snapshots
 
     def stored(self) -> StoredRing:
-        """Return what is held."""
+        """Return the state."""
         if self.window.frame not in (Frame.EVENTS, Frame.ALL):
             self._trim()
         lengths = self._keys[:, at.LENGTH]
@@ -512,7 +512,7 @@ class WindowRing:
         keys = np.zeros((len(self._keys), 2), np.int64)
         holds = lengths > 0
         keys[:, 0] = lengths
-        # The mark of a key that holds nothing does not matter.
+        # The mark of a key without entries does not matter.
         keys[:, 1] = np.where(
             holds, self._keys[:, at.MARK], self._keys[holds, at.MARK].min(initial=at.NEVER * -1)
         )
@@ -520,12 +520,12 @@ class WindowRing:
         return StoredRing(names, packed(keys), packed(self._entries, order))
 
     def restore(self, stored: StoredRing, n_slots: int) -> None:
-        """Hold what was stored.
+        """Restore what was stored.
 
         Raises
         ------
         ValueError
-            It cannot have been stored by this window.
+            This window cannot have stored it.
         """
         if (stored.keys.n_rows, len(stored.keys.low), len(stored.entries.low)) != (n_slots, 2, 2):
             raise ValueError("the entries of a window do not fit its keys")
@@ -558,7 +558,7 @@ class WindowRing:
 
     @property
     def n_entries(self) -> int:
-        """How many entries all keys hold; each takes 16 bytes."""
+        """The number of entries of all keys; each takes 16 bytes."""
         return int(self._keys[:, at.LENGTH].sum())
 
 

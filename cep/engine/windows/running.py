@@ -1,4 +1,4 @@
-"""Counts and sums that go on from batch to batch: the work for a batch does not grow with its windows."""
+"""Counts and sums that continue from batch to batch: the work for a batch does not grow with its windows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cep.program.windows import Frame, WindowColumn
 
 
 def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
-    """Return the ring that serves `columns`, of which `WindowRing` says which there may be."""
+    """Return the ring that serves `columns`; `WindowRing` says which are allowed."""
     ring = WindowRing(columns)
     if ring.spec[at.KEPT] == at.PANE_SUMS:
         return PaneRing(columns)
@@ -34,7 +34,7 @@ def ring_of(columns: Sequence[WindowColumn]) -> WindowRing:
 
 
 class SlidingRing(WindowRing):
-    """Counts and sums over a window that events leave one by one: a sum of each key, beside its entries."""
+    """Counts and sums over a window that events leave one by one: a sum for each key, next to its entries."""
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
         super().__init__(columns)
@@ -44,7 +44,7 @@ class SlidingRing(WindowRing):
     def compute(
         self, batch: KeyedBatch, table: OrderedTable, room: Room
     ) -> dict[str, tuple[I64, Mask | None]]:
-        """Return the columns by row of the table, and add the events to what is kept."""
+        """Return the columns by row of the table, and add the events to the state."""
         reads = self._reads(table)
         shape = len(self.columns), len(batch.time_us)
         out, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
@@ -57,7 +57,7 @@ class SlidingRing(WindowRing):
             if why == NO_ROOM:
                 self._make_room(int(progress[1]) + 2 * len(batch.time_us))
                 continue
-            # The sizes of the keys behind are still what they were.
+            # The sizes of the later keys are unchanged.
             ends = self._sizes(batch) if ends is None else ends
             first = int(progress[0])
             progress[0] = self._compute_next(batch, reads, room, ends, first, out, known)
@@ -70,7 +70,7 @@ class SlidingRing(WindowRing):
 
     def _move(self, needed: int) -> None:
         lengths = self._keys[:, at.LENGTH]
-        # Memory that is not used takes no room, and what is used for the first time costs more than a move.
+        # Unused memory takes no room, and memory used for the first time costs more than a move.
         entries = np.empty((3 * (int((lengths + (lengths >> 1)).sum()) + needed), 2), np.int64)
         self._meta[0] = move_with_room(self._keys, self._entries, entries)
         self._entries = entries
@@ -98,7 +98,7 @@ class PaneRing(WindowRing):
     def compute(
         self, batch: KeyedBatch, table: OrderedTable, room: Room
     ) -> dict[str, tuple[I64, Mask | None]]:
-        """Return the columns by row of the table, and add the events to what is kept."""
+        """Return the columns by row of the table, and add the events to the state."""
         reads = self._reads(table)
         batch = in_panes(self.window, batch)
         shape = len(self.columns), len(batch.time_us)
@@ -116,7 +116,7 @@ class PaneRing(WindowRing):
         }
 
     def _trim(self) -> None:
-        """Drop keys whose panes are all older than the bound. Others drop theirs when they have an event."""
+        """Drop keys with no pane within the bound. Other keys drop old panes at their next event."""
         self._trimmed = self._bound
         self._keys[self._keys[:, at.MARK] < self._bound, at.LENGTH] = 0
         self._pack()

@@ -1,4 +1,4 @@
-"""When tumbling windows begin: by the clocks of a zone, whose days have 23 or 25 hours now and then."""
+"""When tumbling windows start: by the clocks of a zone, where some days have 23 or 25 hours."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _STEP_DAYS = 64
 
 
 def window_begins(window: Window, time_us: I64) -> I64:
-    """Return when the tumbling window of each time begins, both in microseconds since 1970.
+    """Return when the tumbling window of each time starts, both in microseconds since 1970.
 
-    A window begins when the clock of its zone (UTC without one) shows the offset and a multiple of the
-    length, counted from 1970-01-01T00:00 on that clock. If the clock is set forward over such a time, the
-    window begins then. If the clock is set back to such a time, or to one before it, it shows it twice. A
-    window of whole days begins the first time only. A shorter one begins each time, so that two hours with
-    one name are two windows of an hour.
+    A window starts when the clock of its zone (by default UTC) shows the offset plus a multiple of the
+    length, counted from 1970-01-01T00:00 on that clock. If the clock is set forward past such a time, the
+    window starts then. If the clock is set back to such a time or before it, it shows the time twice. A
+    window of whole days then starts only the first time. A shorter window starts each time, so two hours with
+    the same name are two windows of an hour.
 
     Parameters
     ----------
     window
         A tumbling window.
     time_us : (n,) int64
-        The times, best in ascending order.
+        The times, preferably in ascending order.
     """
     begins = np.empty_like(time_us)
     if not len(time_us):
@@ -56,14 +56,14 @@ def window_begins(window: Window, time_us: I64) -> I64:
 
 
 def window_ends(window: Window, begins_us: I64) -> I64:
-    """Return when the tumbling windows end that begin at these times: when the next one begins.
+    """Return when the tumbling windows that start at these times end: when the next one starts.
 
     Parameters
     ----------
     window
         A tumbling window.
     begins_us : (n,) int64
-        Begins of windows, as `window_begins` returns them.
+        Starts of windows, as `window_begins` returns them.
     """
     if not window.zone:
         return begins_us + window.length
@@ -91,7 +91,7 @@ def _offset_us(zone: ZoneInfo, time_us: int) -> int:
 
 
 def _changes(zone: ZoneInfo, first_day: int, last_day: int) -> list[tuple[int, int]]:
-    """Return from when on the clocks of a zone are how far ahead of UTC. Two changes of a day cancel out."""
+    """Return how far the clocks of a zone are ahead of UTC, and since when. Two changes a day cancel out."""
     found = [(NEVER, _offset_us(zone, first_day * _DAY_US))]
     for day in range(first_day, last_day):
         before, after = found[-1][1], _offset_us(zone, (day + 1) * _DAY_US)
@@ -120,7 +120,7 @@ def _segments(name: str, length_us: int, offset_us: int, is_days: bool, first_da
         number_before = (since_us - 1 + before_us - offset_us) // length_us
         number = (since_us + ahead_us - offset_us) // length_us
         greatest = max(greatest, number_before)
-        begin_us = number_before * length_us + offset_us - before_us  # of the window that the clock leaves
+        begin_us = number_before * length_us + offset_us - before_us  # the start of the window being left
         if begin_us < last_us or (is_days and number_before <= greatest_before):
             begin_us = open_us
         if number > (greatest if is_days else number_before):

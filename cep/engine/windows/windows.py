@@ -3,8 +3,8 @@
     windows = Windows(program.windows)
     columns = windows.compute(order, slots, n_slots, n_rows, cells, bits)
 
-A result depends on the content of its window only: not on how events were cut into batches, not on what was
-in the window before.
+A result depends only on the content of its window, not on how events were divided into batches or on what the
+window contained before.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cep.program.windows import WindowColumn
 
 
 class Windows:
-    """The windows of a program over the events of any number of keys, which have slots.
+    """The windows of a program over the events of any number of keys.
 
     Parameters
     ----------
     columns
-        What is computed. Columns of one window over one argument share what is kept.
+        The columns to compute. Columns of one window over one argument share their state.
     """
 
     def __init__(self, columns: Sequence[WindowColumn]) -> None:
@@ -54,30 +54,28 @@ class Windows:
         bits: Callable[[tuple[int, int]], Mask],
         begins_us: I64 | None = None,
     ) -> dict[str, tuple[I64, Mask | None]]:
-        """Return the columns of a batch of events, and add the events to what is kept.
+        """Return the columns of a batch of events, and add the events to the state.
 
         Parameters
         ----------
         order
-            The events in order, of times after those of earlier batches.
+            The events in order, with times after those of earlier batches.
         slots : (keys of `order`,) int32
             The slot of each key.
         n_slots
             The number of slots.
         n_rows
-            Rows of the table, of which `order` has all or some.
+            The number of rows of the table; `order` has all or some of them.
         cells
             Returns a column of the table as int64 cells, and which of them are known; None: all. Booleans
             are 0 or 1, doubles their bits, texts their codes.
         bits
             Returns for which rows a predicate holds, by its word and bit.
         begins_us : (n,) int64
-            When the window of each event begins, in order, where windows are whole (`Window.is_whole`).
+            When the window of each event starts, in order, if windows are whole (`Window.is_whole`).
 
-        Returns
-        -------
-        The cells of each column by row of the table, and which of them are known; None: all. Rows that are
-        not in `order` are not known.
+        Returns ------- The cells of each column by row of the table, and which of them are known; None: all.
+        Rows that are not in `order` are unknown.
         """
         self.set_slots(n_slots)
         starts = np.zeros(len(slots) + 1, np.int64)
@@ -95,7 +93,7 @@ class Windows:
         return found
 
     def live(self, n_slots: int, watermark_us: int) -> Mask:
-        """Return which keys hold something that an event after the watermark can see."""
+        """Return which keys have state that an event after the watermark can see."""
         self.set_slots(n_slots)
         live = np.zeros(n_slots, np.bool_)
         for ring in self._rings:
@@ -103,12 +101,12 @@ class Windows:
         return live
 
     def expire(self, watermark_us: int) -> None:
-        """Let go what no event after the watermark can see."""
+        """Release what no event after the watermark can see."""
         for ring in self._rings:
             ring.expire(watermark_us)
 
     def close(self, is_open: Mask) -> None:
-        """Let go what keys hold of which no window is open: for windows that are whole."""
+        """Release the state of keys without an open window; for whole windows."""
         for ring in self._rings:
             ring.close(is_open)
 
@@ -123,25 +121,25 @@ class Windows:
             ring.keep_slots(live)
 
     def string_cells(self) -> Cells:
-        """Return arrays that hold codes of texts, and where in them a code stands."""
+        """Return arrays that hold codes of texts, and where these contain a code."""
         return [ring.string_cells() for ring in self._rings if ring.holds_strings]
 
     @property
     def n_entries(self) -> int:
-        """How many entries all windows and keys hold; each takes 16 bytes."""
+        """The number of entries of all windows and keys; each takes 16 bytes."""
         return sum(ring.n_entries for ring in self._rings)
 
     def stored(self) -> tuple[StoredRing, ...]:
-        """Return what is held. The codes of texts are those of the matcher's pool."""
+        """Return the state. The codes of texts are those of the matcher's pool."""
         return tuple(ring.stored() for ring in self._rings)
 
     def restore(self, stored: Sequence[StoredRing], n_slots: int) -> None:
-        """Hold what was stored, by windows with columns of the same names, in any order.
+        """Restore what windows with columns of the same names stored, in any order.
 
         Raises
         ------
         ValueError
-            It cannot have been stored by windows like these.
+            Windows like these cannot have stored it.
         """
         by_columns = {frozenset(ring.columns): ring for ring in stored}
         names = [frozenset(column.name for column in ring.columns) for ring in self._rings]

@@ -10,7 +10,7 @@ from cep.language import ast
 
 
 def check_anchors(pattern: ast.Pattern, report: Reporter) -> None:
-    """Report each anchor after which the first event of a match can never be."""
+    """Report each anchor that the first event of a match can never follow."""
     _check(pattern, report, is_start=True)
 
 

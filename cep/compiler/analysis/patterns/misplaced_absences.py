@@ -1,4 +1,4 @@
-"""Absences where none can be, and what to write instead where something says the same."""
+"""Absences that are not allowed, and what to write instead if something means the same."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _instead(sequence: ast.Sequence, number: int) -> str:
 
 
 def _branches(alternation: ast.Alternation) -> Iterator[ast.Pattern]:
-    """Yield the branches, also of alternations that are branches."""
+    """Yield the branches, including those of nested alternations."""
     for branch in alternation.branches:
         if isinstance(branch, ast.Alternation):
             yield from _branches(branch)

@@ -1,4 +1,4 @@
-"""Warnings about a pattern: what is legal and probably not meant."""
+"""Warnings about a pattern: what is legal but probably not intended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _check_sequence(
 
 
 def _check_guarded_loops(sequence: ast.Sequence, *, is_start: bool, report: Reporter) -> None:
-    """Warn of ``-> !m -> up->{4}``: the absence holds up to the first repetition only."""
+    """Warn of ``-> !m -> up->{4}``: the absence holds only up to the first repetition."""
     items = sequence.items
     for number, (item, after) in enumerate(pairwise(items)):
         absence, loop = item.pattern, after.pattern
@@ -119,7 +119,7 @@ def _absent(items: Iterable[ast.Item]) -> set[ast.Name]:
 
 
 def _guarded_loop(item: ast.Item, after: ast.Item) -> str:
-    """Return how to write that the absence `item` holds in the loop `after`, too, or up to it only."""
+    """Return how to write that the absence `item` also holds in the loop `after`, or only up to it."""
     loop = after.pattern
     assert isinstance(loop, ast.Repetition)
     if len(print_pattern(loop.body)) > _MAX_SHOWN:
@@ -138,7 +138,7 @@ def _guarded_loop(item: ast.Item, after: ast.Item) -> str:
 
 
 def _fewer(loop: ast.Repetition, body: ast.Pattern, first: ast.Item | None = None) -> tuple[ast.Item, ...]:
-    """Return `loop` over `body` with one repetition less; `first` has the joint before it."""
+    """Return `loop` over `body` with one repetition fewer; `first` has the joint before it."""
     most = None if loop.most is None else loop.most - 1
     least = max(loop.least - 1, 0)
     joint, gap = (ast.Joint.STRICT, None) if first is None else (first.joint, first.gap)
@@ -148,7 +148,7 @@ def _fewer(loop: ast.Repetition, body: ast.Pattern, first: ast.Item | None = Non
 
 
 def _after_absence(item: ast.Item, after: ast.Item, items: tuple[ast.Item, ...]) -> str:
-    """Return the text of `item` and of `items` after it, which may be left out as the loop they replace."""
+    """Return the text of `item` and of `items` after it; they are optional if the loop they replace is."""
     loop = after.pattern
     assert isinstance(loop, ast.Repetition)
     rest: ast.Pattern = ast.Sequence(items, loop.span)
@@ -185,7 +185,7 @@ def _check_claims(
 
 
 def _is_claimed(name: str, claims: set[str], rule: ast.Rule, role_of: Mapping[str, int]) -> bool:
-    """Return whether each event for which `name` holds is one of `claims`, as far as it is plain to see."""
+    """Return whether each event for which `name` holds is obviously one of `claims`."""
     conditions = {one.variable.text: one.condition for one in rule.definitions}
     terms = {one: set(_terms(condition)) for one, condition in conditions.items() if condition is not None}
     return any(

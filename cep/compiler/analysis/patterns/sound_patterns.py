@@ -1,4 +1,4 @@
-"""Whether a pattern can be worked with: its quantifiers, its size, its absences and its limits in time."""
+"""Whether a pattern is sound: its quantifiers, its size, its absences and its limits in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the limits in time a rule names: gaps, periods of absence, windows of groups and of the rule."""
+"""Checks of the time limits of a rule: gaps, periods of absence, windows of groups and of the rule."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _check_end_of_group(body: ast.Pattern, report: Reporter) -> set[ast.Absence]
 
 
 def _check_open_absences(pattern: ast.Pattern, in_groups: set[ast.Absence], report: Reporter) -> None:
-    """Without a window an absence at either end needs a time of its own."""
+    """Without a window, an absence at either end needs its own duration."""
     for absence in closing_absences(pattern):
         if absence not in in_groups:
             report(

@@ -1,4 +1,4 @@
-"""The pattern of a syntax tree -> ir: places and groups go, UNTIL conditions have names."""
+"""The pattern of a syntax tree -> ir: places and groups disappear, UNTIL conditions get names."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _items(
     untils: Mapping[ast.Repetition, str],
     distincts: Mapping[ast.Repetition, Expression],
 ) -> tuple[ir.Item, ...]:
-    """Return `item` without places; none of several is each of them absent."""
+    """Return `item` without places; "none of several" becomes an absence of each."""
     contiguity = _CONTIGUITY[item.joint]
     if isinstance(item.pattern, ast.Absence):
         names = tuple(name.text for name in item.pattern.variables)

@@ -1,6 +1,6 @@
 """Warnings about variables without a definition, each of which may be any event.
 
-SQL:2016 has such variables as well. If you mean any event, write ``v AS TRUE``.
+SQL:2016 has such variables, too. To mean any event, write ``v AS TRUE``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compiled loops of windows.
 
-`frames` says for each event which events are in its window, as a range of what its key kept and got. The
-ranges of one key only move on. So the other kernels, one for each kind of function, add what comes in and
-remove what goes out, and know nothing of frames. Nothing is carried from batch to batch but the entries
-themselves (or sums that are exact), so a result depends on the content of its window only.
+`frames` gives for each event the events in its window, as a range of the kept and new entries of its key. The
+ranges of one key only move forward. So the other kernels, one for each kind of function, add the entries that
+enter and remove those that leave, and know nothing about frames. Only the entries themselves (or exact sums)
+are carried from batch to batch, so a result depends only on the content of its window.
 """

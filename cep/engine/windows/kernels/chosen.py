@@ -1,6 +1,6 @@
 """MIN, MAX, FIRST_VALUE, LAST_VALUE, LAG, PERCENTILE: the value of one event of the window, or of two.
 
-For PERCENTILE a tree says how many values of a window are at most each one (Fenwick, 1994).
+For PERCENTILE a tree counts for each value how many values of a window do not exceed it (Fenwick, 1994).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ N_ROOM = 6
 def extreme_windows(
     ring: Ring, batch: KeyedBatch, frames: Frames, queue: I64, function: int, out: I64, known: U8, keys: I64
 ) -> None:
-    """Write the least or the greatest value of each window; of equal ones the first.
+    """Write the least or the greatest value of each window; among equal values the first.
 
     Parameters
     ----------
     ring : Ring
-        Which window.
+        The window.
     batch : KeyedBatch
         The events.
     frames : Frames
@@ -42,7 +42,7 @@ def extreme_windows(
     known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
-        The first key and the one behind the last.
+        The first key and the one after the last.
     """
     is_double, is_max = ring.spec[at.IS_DOUBLE] != 0, function == at.MAX
     block = batch.starts[keys[0]]
@@ -86,13 +86,13 @@ def window_places(
     function : int
         FIRST_VALUE, LAST_VALUE or LAG.
     n_back : int
-        LAG: the value of so many events before this one.
+        LAG: the value this many events before this one.
     out : (n,) int64
         By event, in order; written.
     known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
-        The first key and the one behind the last.
+        The first key and the one after the last.
     """
     block = batch.starts[keys[0]]
     for place in range(block, batch.starts[keys[1]]):
@@ -133,7 +133,7 @@ def _sorted(room: I64, n: int) -> None:
 
 @inlined
 def _add(room: I64, n: int, rank: int, step: int) -> None:
-    """Count the value of this rank, or no longer."""
+    """Count the value of this rank, or stop counting it."""
     node = rank + 1
     while node <= n:
         room[_TREE, node] += step
@@ -142,7 +142,7 @@ def _add(room: I64, n: int, rank: int, step: int) -> None:
 
 @inlined
 def _nth(room: I64, n: int, top: int, number: int) -> int:
-    """Return the rank of the value that `number` counted ones are before."""
+    """Return the rank of the value that has `number` counted values before it."""
     node, step = 0, top
     while step > 0:
         if node + step <= n and room[_TREE, node + step] <= number:
@@ -161,12 +161,12 @@ def _as_number(value: int, is_double: bool) -> float:
 def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what is asked
     ring: Ring, batch: KeyedBatch, frames: Frames, room: I64, part: float, out: I64, known: U8, keys: I64
 ) -> None:
-    """Write the value that `part` of each window is below, between two values on the line between them.
+    """Write the value below which `part` of each window is, interpolated linearly between two values.
 
     Parameters
     ----------
     ring : Ring
-        Which window.
+        The window.
     batch : KeyedBatch
         The events.
     frames : Frames
@@ -180,7 +180,7 @@ def percentile_windows(  # noqa: C901, PLR0912 - what leaves, what comes, what i
     known : (n,) uint8
         1: no NULL; written.
     keys : (2,) int64
-        The first key and the one behind the last.
+        The first key and the one after the last.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     block = batch.starts[keys[0]]

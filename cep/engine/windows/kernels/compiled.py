@@ -1,4 +1,4 @@
-"""How the kernels of windows are compiled: anew when a source of them has changed."""
+"""How the kernels of windows are compiled: again when one of their sources has changed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Exact sums of doubles and of their squares, rounded once: numbers of many digits, base 2**32.
+"""Exact sums of doubles and of their squares, rounded once: numbers of many digits in base 2**32.
 
-A double is a whole number of at most 53 bits times a power of two. Cut at multiples of 32 bits it becomes
-three digits, which are added to three of the chunks that hold a sum. A chunk has 64 bits, so nothing is
-carried until the sum is read (Neal, Fast Exact Summation Using Small and Large Superaccumulators, 2015). To
-remove a value is to subtract its digits. So a sum depends on the values that are in it, and on nothing else.
+A double is a whole number of at most 53 bits times a power of two. Divided at multiples of 32 bits, it
+becomes three digits, which are added to three chunks of a sum. A chunk has 64 bits, so nothing is carried
+until the sum is read (Neal, Fast Exact Summation Using Small and Large Superaccumulators, 2015). A value is
+removed by subtracting its digits. So a sum depends only on the values that it contains.
 
-The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), of squares 2**(32 * k + 2 * scale). `scale`
-is `SCALE` for doubles and 0 for integers.
+The lowest bit of chunk k of a sum is worth 2**(32 * k + scale), that of a sum of squares 2**(32 * k + 2 *
+scale). `scale` is `SCALE` for doubles and 0 for integers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_special(cell: int) -> bool:
 
 @inlined
 def bit_length(value: int) -> int:
-    """Return how many bits a whole number from 1 to 2**53 has."""
+    """Return the number of bits of a whole number from 1 to 2**53."""
     return (bits_of(np.float64(value)) >> 52) - 1022
 
 
@@ -100,7 +100,7 @@ def add_digits(chunks: I64, chunk: int, first: int, second: int, third: int) -> 
     chunk : int
         The chunk of the first digit.
     first, second, third : int
-        The digits, with their sign.
+        The signed digits.
     """
     chunks[chunk] += first
     chunks[chunk + 1] += second
@@ -145,14 +145,14 @@ def add_square(chunks: I64, chunk: int, first: int, second: int, third: int, sig
 
 @inlined
 def carried(chunks: I64, low: int, high: int, digits: I64) -> int:
-    """Write a sum as digits from 0 to 2**32 - 1, and return what is above the last of them, with its sign.
+    """Write a sum as digits from 0 to 2**32 - 1, and return the signed rest above the last of them.
 
     Parameters
     ----------
     chunks : (chunks,) int64
         The sum.
     low, high : int
-        Its first chunk and its last one.
+        Its first and last chunk.
     digits : (chunks,) int64
         Written from `low` to `high`.
     """
@@ -166,14 +166,14 @@ def carried(chunks: I64, low: int, high: int, digits: I64) -> int:
 
 @inlined
 def carry_over(chunks: I64, low: int, high: int) -> None:
-    """Let the chunks of a sum be digits, all but the last one.
+    """Turn the chunks of a sum into digits, except the last one.
 
     Parameters
     ----------
     chunks : (chunks,) int64
         The sum; changed.
     low, high : int
-        Its first chunk and its last one.
+        Its first and last chunk.
     """
     for chunk in range(low, high):
         chunks[chunk + 1] += chunks[chunk] >> 32
@@ -182,18 +182,18 @@ def carry_over(chunks: I64, low: int, high: int) -> None:
 
 @inlined
 def rounded_to_odd(head: int, exponent: int, digit: int, rest: int) -> tuple[int, int]:
-    """Return a whole number of 54 bits or more of one of 32 or more, and its exponent.
+    """Extend a whole number of at least 32 bits to at least 54 bits; return it and its exponent.
 
-    If bits are left over, its lowest bit is set. As a double it is the number rounded once.
+    If bits remain, its lowest bit is set. As a double it is the number rounded once.
 
     Parameters
     ----------
     head, exponent : int
-        The number that there is, and the power of two that it is to be multiplied by.
+        The given number, and the power of two by which it is multiplied.
     digit : int
-        The 32 bits behind it.
+        The next 32 bits.
     rest : int
-        Not 0: there are more bits behind these.
+        Not 0: more bits follow these.
     """
     shift = max(1084 - (bits_of(np.float64(head)) >> 52 & _SPECIAL), 0)  # to 62 bits
     if digit & (_DIGIT >> shift) != 0 or rest != 0:
@@ -203,10 +203,10 @@ def rounded_to_odd(head: int, exponent: int, digit: int, rest: int) -> tuple[int
 
 @inlined
 def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
-    """Return a whole number of up to 63 bits, and by which power of two it is to be multiplied.
+    """Return a whole number of up to 63 bits, and the power of two by which it is multiplied.
 
-    Where bits are left over, its lowest bit is set if one of them is. It still has more than 54 bits then, so
-    as a double it is the whole number rounded once.
+    If one of the remaining bits is set, so is its lowest bit. It then still has more than 54 bits, so as a
+    double it is the whole number rounded once.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def leading(digits: I64, low: int, high: int, above: int) -> tuple[int, int]:
     low, high : int
         The first and the last one.
     above : int
-        What is above the last one, with its sign.
+        The signed rest above the last digit.
     """
     head, at = above, high
     while at >= low and -0x8000_0000 <= head < 0x8000_0000:
@@ -270,9 +270,9 @@ def total(sums: Sums, low: int, high: int, scale: int) -> float:
     sums : Sums
         The sums of a key.
     low, high : int
-        The first chunk and the last one of `sums.totals`.
+        The first and the last chunk of `sums.totals`.
     scale : int
-        What their bits are worth.
+        The exponent of their lowest bit.
     """
     above = carried(sums.totals, low, high, sums.digits)
     head, exponent = leading(sums.digits, low, high, above)
@@ -294,7 +294,7 @@ def _magnitude(digits: I64, low: int, high: int, above: int) -> int:
 
 @inlined
 def spread_of_four(sums: Sums, low: int, n: int) -> tuple[int, int]:
-    """Return what `spread` does, of no more than four chunks: in registers.
+    """Return what `spread` does, for at most four chunks, in registers.
 
     Parameters
     ----------
@@ -328,14 +328,14 @@ def spread_of_four(sums: Sums, low: int, n: int) -> tuple[int, int]:
 
 @inlined
 def spread(sums: Sums, low: int, high: int, n: int) -> tuple[int, int]:
-    """Return n times the sum of squares less the square of the sum, as `leading` does. It is never negative.
+    """Return n times the sum of squares minus the square of the sum, like `leading`. It is never negative.
 
     Parameters
     ----------
     sums : Sums
         The sums of a key.
     low, high : int
-        The first chunk and the last one of `sums.totals`.
+        The first and the last chunk of `sums.totals`.
     n : int
         The number of values, at least 1.
     """

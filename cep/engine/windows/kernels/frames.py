@@ -1,4 +1,4 @@
-"""Which events are in the window of each event, and what is kept of the last window of each key."""
+"""Finds which events are in the window of each event, and keeps what is needed of each key's last window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INFINITY = 0x7FF << 52
 
 @inlined
 def sort_key(value: int, is_double: bool) -> int:
-    """Return a number that orders cells as their values: NaN is the greatest double, -0.0 equals 0.0."""
+    """Return a number that orders cells like their values: NaN is the greatest double, -0.0 equals 0.0."""
     if not is_double:
         return value
     if value & _GREATEST > _INFINITY:
@@ -36,7 +36,7 @@ def counts(reads: Reads, place: int) -> bool:
     Parameters
     ----------
     reads : Reads
-        What the window reads of the events.
+        The columns that the window reads.
     place : int
         The event.
     """
@@ -56,15 +56,15 @@ def window_start(spec: I64, words: I64, low: int, size: int, mark: int, time_us:
     words : (entries,) int64
         `Frames.words`.
     low : int
-        The first entry in the window of the event before.
+        The first entry in the window of the previous event.
     size : int
         The number of entries so far, without this event.
     mark : int
-        As the column MARK. Of the last n events: with this event if its own window has it.
+        Like the column MARK. For the last n events: including this event if its own window contains it.
     time_us : int
         The time of the event.
     begin_us : int
-        When its tumbling window begins.
+        The start of its tumbling window.
     """
     frame = spec[at.FRAME]
     if frame == at.ALL:
@@ -83,12 +83,12 @@ def window_start(spec: I64, words: I64, low: int, size: int, mark: int, time_us:
 
 @inlined
 def make_segment(ring: Ring, slot: int, n: int) -> int:
-    """Return where `n` entries of a key go; the caller knows that there is room, and writes them.
+    """Return where `n` entries of a key go; the caller has ensured that there is room, and writes them.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left.
+        The state that earlier events left.
     slot : int
         The key.
     n : int
@@ -109,11 +109,11 @@ def keep_entry(ring: Ring, frames: Frames, target: int, entry: int) -> int:
     Parameters
     ----------
     ring : Ring
-        What earlier events left.
+        The state that earlier events left.
     frames : Frames
         The windows.
     target : int
-        Where it goes.
+        The place to write it.
     entry : int
         Its place in `frames`.
     """
@@ -124,14 +124,14 @@ def keep_entry(ring: Ring, frames: Frames, target: int, entry: int) -> int:
 
 @inlined
 def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: int) -> int:
-    """Return how many entries can be the least or the greatest one of a window that begins with some pane.
+    """Return how many entries can be the least or the greatest of a window that starts with some pane.
 
-    Of equal ones the first counts. If `target` is not negative, the last entry is written there, the others
-    before it.
+    Among equal entries the first counts. If `target` is not negative, the last entry is written there and the
+    others before it.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     n, entry = 0, size - 1
-    least_entry = greatest_entry = -1  # of all panes behind this one
+    least_entry = greatest_entry = -1  # of all panes after this one
     least = greatest = 0
     while entry >= low:
         pane = frames.words[entry] >> 1
@@ -145,7 +145,7 @@ def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: 
             if key >= high_key:
                 high_entry, high_key = entry, key
             entry -= 1
-        # One that is the same in all its bits is reported by itself until it leaves.
+        # An entry with identical bits is reported by itself until it leaves.
         is_least = least_entry < 0 or low_key < least
         is_least |= low_key == least and frames.values[low_entry] != frames.values[least_entry]
         is_greatest = greatest_entry < 0 or high_key > greatest
@@ -166,7 +166,7 @@ def _extremes_of_panes(ring: Ring, frames: Frames, low: int, size: int, target: 
 
 @inlined
 def _keep_of_panes(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> None:
-    """Keep what later events may see of a window that moves in steps."""
+    """Keep the part of a window that moves in steps which later events may see."""
     if ring.spec[at.KEPT] == at.PANE_EXTREMES:
         n = _extremes_of_panes(ring, frames, low, size, -1)
         _extremes_of_panes(ring, frames, low, size, make_segment(ring, slot, n) + n - 1)
@@ -183,12 +183,12 @@ def _keep_of_panes(ring: Ring, frames: Frames, slot: int, low: int, size: int) -
 
 @inlined
 def keep_window(ring: Ring, frames: Frames, slot: int, low: int, size: int) -> None:
-    """Keep what later events may see of the entries `low` to `size`.
+    """Keep those of the entries `low` to `size` that later events may see.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left.
+        The state that earlier events left.
     frames : Frames
         The windows.
     slot : int
@@ -233,20 +233,20 @@ def frame_events(  # noqa: C901, PLR0912, PLR0915 - the steps of a window
 ) -> None:
     """Write the windows of the events of some keys, and keep what later events may see.
 
-    What is kept as SUMS is only an entry of its own here, the first of its key. The entries of `ring` stay.
+    What is kept as SUMS is here only one entry, the first of its key. The entries of `ring` remain.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left; there is room for all that is kept.
+        The state that earlier events left; there is room for all that is kept.
     batch : KeyedBatch
         The events.
     reads : Reads
-        What the window reads of them.
+        The columns that the window reads.
     frames : Frames
         Written.
     first_key, last_key : int
-        The keys, numbers in `batch`.
+        The keys, as numbers in `batch`.
     """
     frame, is_previous = ring.spec[at.FRAME], ring.spec[at.PREVIOUS] != 0
     keeps_sums, with_null = ring.spec[at.KEPT] == at.SUMS, ring.spec[at.WITH_NULL] != 0

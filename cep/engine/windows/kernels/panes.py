@@ -1,14 +1,14 @@
-"""COUNT, SUM, AVG, VARIANCE and STDDEV of windows that move in steps: sums of panes in place of events.
+"""COUNT, SUM, AVG, VARIANCE and STDDEV of windows that move in steps: sums of panes instead of events.
 
 The entries of a key are groups: the panes, oldest first, then the whole window. One last entry says how many
-entries the newest pane and the window have. So a batch looks at the end of what a key kept and at the panes
-that leave, never at all of them.
+entries the newest pane and the window have. So a batch reads the end of what a key kept and the panes that
+leave, never all of them.
 
-A group is a header and words. A pane of one value is its header alone::
+A group is a header and words. A pane of one value is only a header::
 
     WORD               VALUE
     2 * pane + 1       the value
-    2 * pane           the number of values, the first chunk, how many words of each kind
+    2 * pane           the number of values, the first chunk, the number of words of each kind
     two words each     of the sum, of the sum of squares, of the counts of NaN, Infinity, -Infinity
 
 Two digits make a word. The last word of a sum has its sign, in two's complement.
@@ -45,14 +45,14 @@ class PaneSums(NamedTuple):
     """Room for the sums of one key."""
 
     window: Sums
-    others: Sums  # minus those of all panes but its newest one
+    others: Sums  # minus those of all panes except the newest
 
 
 class Chunks(NamedTuple):
-    """Where a sum has digits."""
+    """The chunks in which a sum has digits."""
 
     low: int  # the first chunk
-    high: int  # the last one; negative: it is 0
+    high: int  # the last one; negative: the sum is 0
 
 
 class Pane(NamedTuple):
@@ -78,13 +78,13 @@ def _put_word(entries: I64, header: int, number: int, word: int) -> None:
 
 @inlined
 def _n_words(shape: int) -> int:
-    """Return how many words a group has, by the VALUE of its header."""
+    """Return the number of words of a group, from the VALUE of its header."""
     return (shape >> 11 & 63) + (shape >> 4 & 127) + 3 * (shape & 1)
 
 
 @inlined
 def _n_entries(entries: I64, header: int) -> int:
-    """Return how many entries a group has."""
+    """Return the number of entries of a group."""
     if entries[header, at.WORD] & 1 != 0:
         return 1
     return 1 + ((_n_words(entries[header, at.VALUE]) + 1) >> 1)
@@ -106,7 +106,7 @@ def _add_words(entries: I64, header: int, first: int, n: int, step: int, chunks:
 def _add_group(
     ring: Ring, header: int, sums: Sums, kinds: int, step: int, low: int, high: int
 ) -> tuple[int, int, int]:
-    """Add a group (`step` is 1) or remove it (-1): how many values, the first chunk and the last one."""
+    """Add a group (`step` is 1) or remove it (-1); return its number of values, first and last chunk."""
     entries = ring.entries
     value = entries[header, at.VALUE]
     if entries[header, at.WORD] & 1 != 0:
@@ -127,7 +127,7 @@ def _add_group(
 
 @inlined
 def _add_sums(sums: Sums, added: Sums, kinds: int, step: int, low: int, high: int) -> None:
-    """Add sums to others (`step` is 1) or subtract them (-1), from the first chunk to the last one."""
+    """Add sums to others (`step` is 1) or subtract them (-1), from the first chunk to the last."""
     for chunk in range(low, high + 1):
         sums.totals[chunk] += step * added.totals[chunk]
     if kinds == at.SQUARES:
@@ -139,7 +139,7 @@ def _add_sums(sums: Sums, added: Sums, kinds: int, step: int, low: int, high: in
 
 @inlined
 def _put_sum(entries: I64, header: int, number: int, chunks: I64, low: int, high: int) -> int:
-    """Write a sum, whose chunks are digits but for the last one, as words; return how many."""
+    """Write a sum, whose chunks except the last are digits, as words; return their number."""
     n = 0
     for chunk in range(low, high, 2):
         _put_word(entries, header, number + n, chunks[chunk] | chunks[chunk + 1] << 32)
@@ -156,7 +156,7 @@ def _put_sum(entries: I64, header: int, number: int, chunks: I64, low: int, high
 
 @inlined
 def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: int, chunks: Chunks) -> int:
-    """Write a group; return how many entries it has."""
+    """Write a group; return its number of entries."""
     low, high = chunks.low, chunks.high
     entries, totals, squares, special = ring.entries, sums.totals, sums.squares, sums.special
     n_totals = n_squares = has_special = 0
@@ -183,7 +183,7 @@ def _put_group(ring: Ring, header: int, pane: int, n: int, sums: Sums, kinds: in
 
 @inlined
 def _put_pane(ring: Ring, header: int, pane: Pane, sums: Sums, kinds: int, chunks: Chunks) -> int:
-    """Write the group of a pane; return how many entries it has."""
+    """Write the group of a pane; return its number of entries."""
     if kinds == at.NO_VALUES:
         ring.entries[header, at.WORD], ring.entries[header, at.VALUE] = 2 * pane.begin, pane.n << 24
         return 1
@@ -195,7 +195,7 @@ def _put_pane(ring: Ring, header: int, pane: Pane, sums: Sums, kinds: int, chunk
 
 @inlined
 def _append(ring: Ring, slot: int, n: int) -> None:
-    """Append to the entries of a key those that were written behind all that was given to keys."""
+    """Append to the entries of a key those that were written after all assigned rows."""
     keys, entries = ring.keys, ring.entries
     start, length, free = keys[slot, at.START], keys[slot, at.LENGTH], ring.meta[0]
     if length + n > keys[slot, at.CAPACITY]:
@@ -222,12 +222,10 @@ def _drop(ring: Ring, slot: int, n: int) -> None:
 
 @inlined
 def _load_key(ring: Ring, slot: int, sums: PaneSums, kinds: int) -> tuple[int, int, int, int, int, int]:
-    """Take the window and the newest pane out of what a key kept.
+    """Remove the window and the newest pane from what a key kept.
 
-    Returns
-    -------
-    The number of values in the window, the first chunk and the last one; the newest pane, the number of its
-    values, and the value of a pane of one. Without such a pane it is NEVER.
+    Returns ------- The number of values in the window, the first and the last chunk; the newest pane, the
+    number of its values, and its value if it has one. Without such a pane it is NEVER.
     """
     slots, entries = ring.keys, ring.entries
     n, low, high = 0, at.N_TOTALS, -1
@@ -250,7 +248,7 @@ def _load_key(ring: Ring, slot: int, sums: PaneSums, kinds: int) -> tuple[int, i
 
 @inlined
 def _end_pane(ring: Ring, slot: int, pane: Pane, sums: PaneSums, kinds: int, chunks: Chunks) -> None:
-    """Append the newest pane, if it has values, to the entries of a key: another one follows it."""
+    """Append the newest pane, if it has values, to the entries of a key: another pane follows it."""
     if pane.n == 0:
         return
     length = ring.keys[slot, at.LENGTH]
@@ -271,7 +269,7 @@ def _end_pane(ring: Ring, slot: int, pane: Pane, sums: PaneSums, kinds: int, chu
 def _leave(
     ring: Ring, slot: int, window: Sums, kinds: int, bound: int, chunks: Chunks
 ) -> tuple[int, int, int]:
-    """Remove the panes before `bound` from the window: how many values, the first chunk and the last one."""
+    """Remove the panes before `bound` from the window; return its number of values, first and last chunk."""
     n_gone, low, high = 0, chunks.low, chunks.high
     while ring.keys[slot, at.LENGTH] > 0 and ring.entries[ring.keys[slot, at.START], at.WORD] >> 1 < bound:
         header = ring.keys[slot, at.START]
@@ -285,10 +283,10 @@ def _leave(
 def _add_event(
     ring: Ring, sums: PaneSums, kinds: int, value: int, pane: Pane, chunks: Chunks
 ) -> tuple[int, int]:
-    """Add the value of an event; return the first chunk and the last one. `pane` has the event already.
+    """Add the value of an event; return the first and the last chunk. `pane` already contains the event.
 
-    A value is added to the window only: the newest pane is what the window has beside the others. To add it
-    to both took a tenth more time.
+    A value is added only to the window: the newest pane is the window without the other panes. Adding it to
+    both took a tenth more time.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     if pane.n == 2:  # the window has the first one
@@ -316,7 +314,7 @@ def _store_key(ring: Ring, slot: int, pane: Pane, sums: PaneSums, kinds: int, n:
 
 @inlined
 def _has_room(ring: Ring, slot: int) -> bool:
-    """Return whether there is room for what a key takes at most before this is asked again."""
+    """Return whether there is room for all that a key can need before the next check."""
     needed = MOST_TIMES * ring.keys[slot, at.LENGTH] + MOST_MORE
     return ring.meta[0] + needed <= ring.entries.shape[0]
 
@@ -343,16 +341,16 @@ def pane_windows(
     known: U8,
     keys: I64,
 ) -> None:
-    """Write what is computed of the sums of windows that move in steps, and keep their panes.
+    """Write the functions of the sums of windows that move in steps, and keep their panes.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left; changed.
+        The state that earlier events left; changed.
     batch : KeyedBatch
-        The events. Their times are the begins of their panes.
+        The events. Their times are the starts of their panes.
     reads : Reads
-        What the window reads of them.
+        The columns that the window reads.
     sums : PaneSums
         Room.
     functions : (columns,) int64
@@ -362,8 +360,8 @@ def pane_windows(
     known : (columns, n) uint8
         1: no NULL; written.
     keys : (2,) int64
-        The key to go on with, its event to go on with. Written: where there is no room in `ring` to go on;
-        the key behind the last if all is done.
+        The key and its event to continue with. Written: where `ring` has no room to continue; the key after
+        the last if everything is done.
     """
     is_double, is_previous = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.PREVIOUS] != 0
     span, kinds = ring.spec[at.SPAN], ring.spec[at.SUMMED]
@@ -412,12 +410,12 @@ def pane_windows(
 
 @kernel
 def are_panes(lengths: I64, entries: I64) -> bool:
-    """Return whether the entries of all keys are groups, so that `pane_windows` can read them.
+    """Return whether the entries of all keys are groups, which `pane_windows` can read.
 
     Parameters
     ----------
     lengths : (keys,) int64
-        How many entries each key has; together as many as there are.
+        The number of entries of each key; their sum is the number of all entries.
     entries : (entries, 2) int64
         Key by key.
     """

@@ -1,10 +1,11 @@
-"""Sums over windows as differences of sums that begin with a block of events; and of squares.
+"""Sums over windows, also of squares, as differences of sums from the start of a block of events.
 
-For each event there is no loop over what leaves and what comes, of which the processor cannot guess how long
-it lasts. It is for numbers that are finite and of similar size: most are. `sums.py` has the others.
+No event needs a loop over what leaves and what enters, whose length the processor cannot predict. This is for
+finite numbers of similar size, as most are. `sums.py` computes the others.
 
-A number is counted in units, and cut in two halves: ``upper * 2**low_bits + lower``. So is a sum of them.
-Each half of a sum is a double without rounding, so to add the two as doubles rounds the exact sum once.
+A number is counted in units and split into two halves: ``upper * 2**low_bits + lower``. So is a sum of
+numbers. Each half of a sum is a double without rounding, so adding the two as doubles rounds the exact sum
+once.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _MOST_OF_SQUARES = 84
 
 @inlined
 def _most(frames: Frames, n_keys: int) -> int:
-    """Return how many entries a key has at most: so many a window can have. Or 1."""
+    """Return the largest number of entries of a key, which bounds that of a window; at least 1."""
     most = 1
     for key in range(n_keys):
         most = max(most, frames.ends[key, 1] - frames.bases[key])
@@ -48,7 +49,7 @@ def _most(frames: Frames, n_keys: int) -> int:
 
 @inlined
 def _unit(frames: Frames, n_entries: int) -> tuple[int, int]:
-    """Return the least exponent of the doubles of a block that are not 0, and the greatest one."""
+    """Return the least and the greatest exponent of the nonzero doubles of a block."""
     least, greatest = _SPECIAL, 1
     for entry in range(n_entries):
         value = frames.values[entry]
@@ -60,7 +61,7 @@ def _unit(frames: Frames, n_entries: int) -> tuple[int, int]:
 
 @inlined
 def _lowest_of_kept(ring: Ring, slot: int, least: int) -> int:
-    """Return `least`, or the exponent whose unit is the lowest bit of what a key kept, if that is less."""
+    """Return `least`, or the exponent whose unit is the lowest bit of what a key kept, if it is less."""
     start = ring.keys[slot, at.START]
     for entry in range(start, start + ring.keys[slot, at.LENGTH]):
         chunk, digit = ring.entries[entry, at.WORD] - OF_TOTALS, ring.entries[entry, at.VALUE]
@@ -82,7 +83,7 @@ def _halves_of_kept(
     upper = lower = 0
     for chunk in range(high, low - 1, -1):
         digit = sums.totals[chunk]
-        place = 32 * chunk - (least - 1)  # the bit of the sum that the lowest bit of the digit is
+        place = 32 * chunk - (least - 1)  # the bit of the sum that is the lowest bit of the digit
         if place >= low_bits:
             fits = fits and abs(upper) < 1 << 30
             upper = (upper << 32) + digit
@@ -92,7 +93,7 @@ def _halves_of_kept(
         elif place >= 0:
             upper += digit >> min(low_bits - place, 63)
             lower += digit << place & (1 << low_bits) - 1
-        else:  # what is below the unit is 0
+        else:  # everything below the unit is 0
             lower += digit >> min(-place, 63)
     if high >= 0 and 32 * low - (least - 1) >= low_bits + 32:
         fits = fits and upper == 0
@@ -104,7 +105,7 @@ def _halves_of_kept(
 def _keep_halves(
     ring: Ring, slot: int, sums: Sums, n: int, upper: int, lower: int, least: int, low_bits: int
 ) -> None:
-    """Keep a sum that has two halves. Behind the last one there is room for MOST_OF_HALVES entries."""
+    """Keep a sum of two halves. After the last entry there is room for MOST_OF_HALVES entries."""
     low, high = at.N_TOTALS, -1
     if upper != 0 or lower != 0:
         low, shift = least - 1 >> 5, least - 1 & 31
@@ -125,12 +126,12 @@ def _keep_halves(
 
 
 class Halves(NamedTuple):
-    """Sums that begin with a block."""
+    """Sums from the start of a block."""
 
-    prefixes: I64  # (m, 2) the upper half and the lower one
+    prefixes: I64  # (m, 2) the upper half and the lower half
     low_bits: int
-    unit: float  # what the lower half counts
-    above: float  # what the upper half counts
+    unit: float  # the unit of the lower half
+    above: float  # the unit of the upper half
 
 
 @inlined
@@ -145,7 +146,7 @@ def _difference(halves: Halves, first: int, last: int) -> tuple[int, int]:
 def _write_sums(
     frames: Frames, halves: Halves, results: Results, block: int, start: int, end: int, base: int, n_kept: int
 ) -> None:
-    """Write the columns of the events from `start` to `end`. The entry `base` stands for more values."""
+    """Write the columns of the events from `start` to `end`. The entry `base` represents several values."""
     out, known = results.out, results.known
     for column in range(results.functions.shape[0]):
         function = results.functions[column]
@@ -174,7 +175,7 @@ def _write_sums(
 def _begin_sums(
     ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, halves: Halves, least: int
 ) -> bool:
-    """Write the sums that begin with the block; return whether what each key kept has halves.
+    """Write the sums from the start of the block; return whether what each key kept has halves.
 
     The words of what was kept become the numbers of its values. `least`: the exponent of the unit.
     """
@@ -214,12 +215,12 @@ def sum_by_prefixes(
     Parameters
     ----------
     ring : Ring
-        What earlier events left. If it keeps sums, they are written; for each key there is room for
+        The state that earlier events left. If it keeps sums, they are written; for each key there is room for
         MOST_OF_HALVES entries. Windows have no NULL.
     batch : KeyedBatch
-        The events of the keys in `frames` only.
+        The events of only the keys in `frames`.
     frames : Frames
-        Their windows. The words of what was kept are overwritten.
+        Their windows. The words of kept entries are overwritten.
     sums : Sums
         Room.
     functions : (columns,) int64
@@ -229,11 +230,11 @@ def sum_by_prefixes(
     known : (columns, n) uint8
         1: no NULL; written.
     prefixes : (m, 2) int64
-        Room for two numbers of each entry and of one more; overwritten.
+        Room for two numbers for each entry and for one more; overwritten.
 
     Returns
     -------
-    Whether the numbers are finite and of similar size. Otherwise nothing is written.
+    Whether the numbers are finite and of similar size. If not, nothing is written.
     """
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     n_keys, n_entries = batch.slots.shape[0], frames.ends[batch.slots.shape[0] - 1, 1]
@@ -249,9 +250,9 @@ def sum_by_prefixes(
         if keeps_sums:
             for key in range(n_keys):
                 least = _lowest_of_kept(ring, batch.slots[key], least)
-        if least == _SPECIAL:  # there is no number but 0, or one that is no number
+        if least == _SPECIAL:  # all numbers are 0, or one is not a number
             least = 1
-        # A sum of upper halves is a double: it has 53 bits less `low_bits`, and more for greater values.
+        # A sum of upper halves is a double: it has 53 bits minus `low_bits`, and more for greater values.
         if greatest > _GREATEST or greatest - least + growth >= low_bits:
             return False
         unit = power_of_two(least - 1075)
@@ -282,9 +283,9 @@ def spread_by_prefixes(
     Parameters
     ----------
     ring : Ring
-        What earlier events left: the whole windows. They have no NULL.
+        The state that earlier events left: whole windows without NULL.
     batch : KeyedBatch
-        The events of the keys in `frames` only.
+        The events of only the keys in `frames`.
     frames : Frames
         Their windows.
     functions : (columns,) int64
@@ -294,12 +295,12 @@ def spread_by_prefixes(
     known : (columns, n) uint8
         1: no NULL; written.
     prefixes : (m, 5) int64
-        Room for the halves of a sum and three words of a sum of squares, of each entry and of one more;
+        Room for the halves of a sum and three words of a sum of squares, for each entry and for one more;
         overwritten.
 
     Returns
     -------
-    Whether the numbers are finite and of similar size. Otherwise nothing is written.
+    Whether the numbers are finite and of similar size. If not, nothing is written.
     """
     is_double = ring.spec[at.IS_DOUBLE] != 0
     n_keys = batch.slots.shape[0]

@@ -1,4 +1,4 @@
-"""COUNT(DISTINCT x) and SEEN: of each value only the latest event counts, and only this one is kept."""
+"""COUNT(DISTINCT x) and SEEN: only the latest event with each value counts and is kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _hash(value: int) -> int:
 
 @inlined
 def _place_of(table: I64, mask: int, values: I64, value: int) -> int:
-    """Return where the latest entry with a value is in a table, or where it would be."""
+    """Return where a table has the latest entry with a value, or where it would be."""
     place = _hash(value) & mask
     while table[place] >= 0 and values[table[place]] != value:
         place = (place + 1) & mask
@@ -49,7 +49,7 @@ def _place_of(table: I64, mask: int, values: I64, value: int) -> int:
 
 @inlined
 def _load_values(ring: Ring, frames: Frames, slot: int, table: I64, n: int) -> int:
-    """Write the entries that a key kept and a table of them with room for `n`; return the table's mask."""
+    """Write the entries that a key kept, and a table of them with room for `n`; return the table's mask."""
     start, size = ring.keys[slot, at.START], ring.keys[slot, at.LENGTH]
     n_places = 4
     while n_places < 2 * (size + n):
@@ -83,21 +83,21 @@ def set_windows(  # noqa: C901, PLR0912, PLR0915 - the steps of a window, as in 
     Parameters
     ----------
     ring : Ring
-        What earlier events left; there is room for all that is kept.
+        The state that earlier events left; there is room for all that is kept.
     batch : KeyedBatch
         The events.
     reads : Reads
-        What the window reads of them.
+        The columns that the window reads.
     frames : Frames
-        Room for the entries of a key; `own` has room for a mark of each.
+        Room for the entries of a key; `own` has room for a mark for each.
     table : (n,) int64
-        Room for a power of two of places, twice as many as a key has entries.
+        Room for places: a power of two, at least twice the number of entries of a key.
     out : (2, n) int64
-        By event, in order: how many, and whether the event's own value is there; written.
+        By event, in order: the number of values, and whether the event's own value is one of them; written.
     known : (2, n) uint8
         1: no NULL; written.
     keys : (2,) int64
-        The first key and the one behind the last.
+        The first key and the one after the last.
     """
     spec, words, values, is_latest = ring.spec, frames.words, frames.values, frames.own
     frame, is_previous = spec[at.FRAME], spec[at.PREVIOUS] != 0

@@ -1,8 +1,8 @@
-"""COUNT, SUM and AVG of windows that slide: a sum of each key that goes on from event to event.
+"""COUNT, SUM and AVG of sliding windows: a sum for each key that continues from event to event.
 
-The work for a batch does not grow with what its windows hold: an entry is touched when it comes and when it
-leaves. It is for numbers that are finite and of similar size, which have two halves (`prefixes.py`), and for
-windows of at most `_MOST_ENTRIES`. Of other keys the caller computes all windows anew.
+The work for a batch does not grow with the contents of its windows: an entry is touched when it enters and
+when it leaves. This is for finite numbers of similar size, which have two halves (`prefixes.py`), and for
+windows of at most `_MOST_ENTRIES`. For other keys the caller recomputes all windows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from cep.engine.windows.kernels.frames import counts
 from cep.engine.windows.kernels.layout import KeyedBatch, Reads, Results, Ring
 from cep.jit.memory import prefetch
 
-# More columns of `Ring.keys`. BASE: where the room of the key begins, before START. UPPER, LOWER: the halves
-# of the sum of its entries. SCALE: in its lower 12 bits the exponent of the unit, above the greatest one
-# there may be; 0: neither BASE nor the sum is known.
+# More columns of `Ring.keys`. BASE: where the room of the key starts, before START. UPPER, LOWER: the halves
+# of the sum of its entries. SCALE: in its lower 12 bits the exponent of the unit, above them the greatest
+# allowed exponent; 0: neither BASE nor the sum is known.
 BASE, UPPER, LOWER, SCALE = range(at.KEY_WIDTH, at.KEY_WIDTH + 4)
 SLIDING_WIDTH = at.KEY_WIDTH + 4
 
@@ -44,14 +44,14 @@ _AHEAD = 12
 
 @inlined
 def _most_spread(n: int) -> int:
-    """Return by how much the exponents of so many numbers may differ."""
+    """Return how much the exponents of this many numbers may differ."""
     return _MOST_GROWTH - bit_length(n)
 
 
 @inlined
 def _unit(least: int, greatest: int, most: int) -> int:
     """Return the exponent of the unit for numbers with these exponents: in the middle of those that fit."""
-    if least > greatest:  # there is no number but 0
+    if least > greatest:  # all numbers are 0
         return 1
     return max(least - max((most - (greatest - least)) >> 1, 0), 1)
 
@@ -83,7 +83,7 @@ def _fits(least: int, greatest: int, most: int) -> bool:
 
 @inlined
 def _added(upper: int, lower: int, value: int, sign: int, is_double: bool, least: int) -> tuple[int, int]:
-    """Return the halves of a sum with one value more (`sign` 1), or less (-1). The lower one is positive."""
+    """Return the halves of a sum after adding (`sign` 1) or removing (-1) a value. The lower is positive."""
     one, other = halves_of(value, is_double, least, _LOW_BITS)
     lower += sign * other
     return upper + sign * one + (lower >> _LOW_BITS), lower & _LOW
@@ -102,7 +102,7 @@ def _sum_of(ring: Ring, start: int, length: int, is_double: bool, least: int) ->
 def _leave(
     ring: Ring, entries: tuple[int, int], total: tuple[int, int], bound: int, least: int, is_summed: bool
 ) -> tuple[int, int, int, int]:
-    """Drop the first entries, up to a bound, also from their sum if there is one.
+    """Drop the first entries, up to a bound, also from their sum if it is kept.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def _leave(
 
 @inlined
 def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int], scale: int) -> None:
-    """Write what a key holds: the first entry, the number of entries; the halves of their sum."""
+    """Write the state of a key: the first entry, the number of entries, the halves of their sum."""
     start, length = entries
     ring.keys[slot, at.CAPACITY] += ring.keys[slot, at.START] - start
     ring.keys[slot, at.START], ring.keys[slot, at.LENGTH] = start, length
@@ -131,10 +131,10 @@ def _keep(ring: Ring, slot: int, entries: tuple[int, int], total: tuple[int, int
 
 @inlined
 def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
-    """Make room for one more behind the entries of a key; return where they begin then.
+    """Make room for one more entry after those of a key; return where they then start.
 
-    Where half of its room is free, they move to its beginning. Else the key gets room for twice as many: if
-    it is the last one, behind its own.
+    If half of its room is free, they move to its start. Otherwise the key gets room for twice as many; for
+    the last key its own room grows.
     """
     base, end = ring.keys[slot, BASE], ring.keys[slot, at.START] + ring.keys[slot, at.CAPACITY]
     target = base
@@ -159,7 +159,7 @@ def _make_room(ring: Ring, slot: int, start: int, length: int) -> int:
 def _begin_key(
     ring: Ring, batch: KeyedBatch, reads: Reads, key: int, batch_least: int, batch_greatest: int
 ) -> bool:
-    """Let a key have no entries before its first event, and a unit for its numbers; return if there is one.
+    """Give a key no entries before its first event, and a unit for its numbers; return whether there is one.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _begin_key(
     entries = (ring.keys[slot, at.START], ring.keys[slot, at.LENGTH])
     total = (ring.keys[slot, UPPER], ring.keys[slot, LOWER])
     start, length, upper, lower = _leave(ring, entries, total, bound, least, has_values and scale != 0)
-    if length == 0:  # which does not say that each has left its sum
+    if length == 0:  # which does not mean that all have left the sum
         upper, lower, least, greatest = 0, 0, _SPECIAL, 1
     if scale == 0:
         ring.keys[slot, BASE] = ring.keys[slot, at.START]
@@ -186,7 +186,7 @@ def _begin_key(
         if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
             new_least, new_greatest = _range_of(reads, first, last, is_double)  # of this key only
         if scale == 0 or not _fits(min(least, new_least), max(greatest, new_greatest), most):
-            # What has left may have been greater or less than all that is there.
+            # Values that have left may have been greater or less than all present ones.
             scale, least, greatest = 0, _SPECIAL, 1
             for entry in range(start, start + length):
                 value = ring.entries[entry, at.VALUE]
@@ -207,7 +207,7 @@ def _begin_key(
 
 @inlined
 def _write_results(results: Results, place: int, n: int, upper: int, lower: int, unit: float) -> None:
-    """Write what is computed of the sum of a window: a case for each function."""
+    """Write the functions of the sum of a window: one case for each function."""
     for column in range(results.functions.shape[0]):
         function = results.functions[column]
         results.out[column, place], results.known[column, place] = n, n > 0
@@ -269,16 +269,16 @@ def _slide_key(ring: Ring, batch: KeyedBatch, reads: Reads, results: Results, ke
 def slide_windows(
     ring: Ring, batch: KeyedBatch, reads: Reads, functions: I64, out: I64, known: U8, progress: I64
 ) -> int:
-    """Write counts, sums and averages of windows that slide, and keep what later events may see.
+    """Write counts, sums and averages of sliding windows, and keep what later events may see.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left: the whole windows. Its keys have `SLIDING_WIDTH` columns.
+        The state that earlier events left: whole windows. Its keys have `SLIDING_WIDTH` columns.
     batch : KeyedBatch
         The events.
     reads : Reads
-        What the window reads of them.
+        The columns that the window reads.
     functions : (columns,) int64
         What each column is: COUNT, SUM, AVG.
     out : (columns, n) int64
@@ -286,11 +286,12 @@ def slide_windows(
     known : (columns, n) uint8
         1: no NULL; written.
     progress : (2,) int64
-        So many keys are done. If there is no room for the next one, how many entries it may need.
+        The number of keys that are done; if there is no room for the next one, the number of entries it may
+        need.
 
     Returns
     -------
-    DONE; NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, of different size, or too many.
+    DONE; NO_ROOM; OTHER_NUMBERS: those of the next key are not finite, differ in size, or are too many.
     """
     is_double, n_keys = ring.spec[at.IS_DOUBLE] != 0, batch.slots.shape[0]
     results = Results(functions, out, known, is_double, False)
@@ -324,7 +325,7 @@ def slide_to(ring: Ring, bound: int) -> None:
     ring : Ring
         Changed. Its keys have `SLIDING_WIDTH` columns.
     bound : int
-        The least time that stays.
+        The least time that remains.
     """
     for slot in range(ring.keys.shape[0]):
         if slot + _AHEAD < ring.keys.shape[0]:
@@ -339,19 +340,19 @@ def slide_to(ring: Ring, bound: int) -> None:
 
 @inlined
 def room_of(length: int) -> int:
-    """Return for how many entries a key gets room that has so many.
+    """Return for how many entries a key gets room.
 
     Parameters
     ----------
     length : int
-        The number of entries.
+        The number of its entries.
     """
     return length + (length >> 1)
 
 
 @kernel
 def move_with_room(keys: I64, entries: I64, to: I64) -> int:
-    """Move the entries of all keys, each with room for half as many more; return how much is given to keys.
+    """Move the entries of all keys, each with room for half as many more; return how much they use.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What earlier events left: listed, moved together, trimmed; and when tumbling windows begin."""
+"""The state that earlier events left: listed, compacted, trimmed; and the starts of tumbling windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def list_entries(keys: I64, order: I64) -> None:
 
 @kernel
 def move_entries(keys: I64, entries: I64, to: I64) -> int:
-    """Move the entries of all keys together; return how many there are.
+    """Compact the entries of all keys; return their number.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def trim_entries(keys: I64, entries: I64, bound: int) -> None:
     entries : (capacity, 2) int64
         `Ring.entries`.
     bound : int
-        The least time that stays.
+        The least time that remains.
     """
     for slot in range(keys.shape[0]):
         while keys[slot, at.LENGTH] > 0 and entries[keys[slot, at.START], at.WORD] >> 1 < bound:
@@ -73,23 +73,24 @@ def trim_entries(keys: I64, entries: I64, bound: int) -> None:
 def begin_windows(
     time_us: I64, segments: I64, length_us: int, offset_us: int, is_days: bool, begins: I64
 ) -> None:
-    """Write when the tumbling window of each event begins.
+    """Write when the tumbling window of each event starts.
 
     Parameters
     ----------
     time_us : (n,) int64
-        The times of the events; quick where they mostly ascend.
+        The times of the events; fast if they mostly ascend.
     segments : (segments, 4) int64
-        Times between which the clocks of a zone run on, ascending: the first of them, how far the clocks are
-        ahead of UTC, when the window that this time is in begins, the greatest number of a window before it.
+        Stretches in which the clocks of a zone run steadily, ascending: the first time, how far the clocks
+        are ahead of UTC, the start of the window that contains this time, the greatest number of a window
+        before it.
     length_us, offset_us : int
-        As of `Window`, in microseconds.
+        Those of `Window`, in microseconds.
     is_days : bool
-        Whether a window is not divided where clocks that are set back show its beginning once more.
+        Whether a window is not divided when clocks that are set back show its start a second time.
     begins : (n,) int64
         Written.
     """
-    segment, begin, end = 0, 0, 0  # the window that an event was in, and how long it lasts at least
+    segment, begin, end = 0, 0, 0  # the window of an event, and how long it lasts at least
     for place in range(time_us.shape[0]):
         time = time_us[place]
         if time < begin or time >= end:

@@ -44,7 +44,7 @@ def clear_sums(sums: Sums, low: int, high: int) -> None:
     sums : Sums
         The sums of a key.
     low, high : int
-        The first chunk and the last one of `sums.totals`.
+        The first and the last chunk of `sums.totals`.
     """
     for chunk in range(low, high + 1):
         sums.totals[chunk] = 0
@@ -56,12 +56,12 @@ def clear_sums(sums: Sums, low: int, high: int) -> None:
 
 @inlined
 def load_sums(ring: Ring, slot: int, sums: Sums) -> tuple[int, int, int]:
-    """Return the number of values, the first chunk and the last one of what a key kept.
+    """Return the number of values and the first and last chunk of what a key kept.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left: sums.
+        The state that earlier events left: sums.
     slot : int
         The key.
     sums : Sums
@@ -86,7 +86,7 @@ def load_sums(ring: Ring, slot: int, sums: Sums) -> tuple[int, int, int]:
 
 @inlined
 def _keep(ring: Ring, target: int, word: int, value: int) -> int:
-    """Write an entry, for good unless its value is 0."""
+    """Write an entry, permanently unless its value is 0."""
     ring.entries[target, at.WORD] = word
     ring.entries[target, at.VALUE] = value
     return target + (1 if value != 0 else 0)
@@ -99,19 +99,19 @@ def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -
     Parameters
     ----------
     ring : Ring
-        Changed. Behind the last entry there is room for MOST_KEPT more.
+        Changed. After the last entry there is room for MOST_KEPT more.
     slot : int
         The key.
     sums : Sums
-        What is kept.
+        The sums to keep.
     n : int
         The number of values.
     low, high : int
-        The first chunk and the last one; `high` is negative if the sum is 0.
+        The first and the last chunk; `high` is negative if the sum is 0.
     """
     n_entries = 0
     if n > 0:
-        if high >= 0:  # the uppermost chunks have room for what is carried
+        if high >= 0:  # the uppermost chunks have room for the carry
             carry_over(sums.totals, low, high)
             carry_over(sums.squares, 2 * low, 2 * high + 1)
         start = ring.meta[0]
@@ -125,7 +125,7 @@ def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -
         for chunk in range(2 * low, 2 * high + 2):
             target = _keep(ring, target, OF_SQUARES + chunk, sums.squares[chunk])
         n_entries = target - start
-        if n_entries > ring.keys[slot, at.CAPACITY]:  # they stay where they are
+        if n_entries > ring.keys[slot, at.CAPACITY]:  # they remain where they are
             make_segment(ring, slot, n_entries)
         else:
             target = ring.keys[slot, at.START]
@@ -137,7 +137,7 @@ def store_sums(ring: Ring, slot: int, sums: Sums, n: int, low: int, high: int) -
 
 @inlined
 def add_value(sums: Sums, value: int, is_double: bool, with_squares: bool, step: int) -> int:
-    """Add a value or remove it; return its chunk, or -1 if it has none.
+    """Add or remove a value; return its chunk, or -1 if it has none.
 
     Parameters
     ----------
@@ -178,9 +178,9 @@ def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
     sums : Sums
         The sums of a key.
     low, high : int
-        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
     scale : int
-        What their bits are worth.
+        The exponent of their lowest bit.
     """
     nans, positive, negative = sums.special[0], sums.special[1], sums.special[2]
     if nans + positive + negative > 0:
@@ -192,7 +192,7 @@ def sum_of(sums: Sums, low: int, high: int, scale: int) -> float:
 
 @inlined
 def _double_sum(sums: Sums, low: int, high: int, scale: int) -> float:
-    """Return the sum as a double, as `sum_of`. That of numbers of similar size stays in registers."""
+    """Return the sum as a double, like `sum_of`. A sum of numbers of similar size stays in registers."""
     if high - low > 3 or high < 0 or sums.special[0] + sums.special[1] + sums.special[2] > 0:
         return sum_of(sums, low, high, scale)
     totals = sums.totals
@@ -224,9 +224,9 @@ def root_of(value: float, exponent: int) -> float:
     Parameters
     ----------
     value : float
-        The number, less a power of two that is to be multiplied.
+        The number without a factor, a power of two.
     exponent : int
-        Which power.
+        The exponent of this factor.
     """
     if exponent & 1 != 0:
         value *= 2.0
@@ -242,19 +242,19 @@ def variance_of(sums: Sums, low: int, high: int, scale: int, n: int, is_root: bo
     sums : Sums
         The sums of a key.
     low, high : int
-        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
     scale : int
-        What their bits are worth.
+        The exponent of their lowest bit.
     n : int
         The number of values.
     is_root : bool
-        Whether the root is asked for.
+        Whether to return the root.
     """
     if sums.special[0] + sums.special[1] + sums.special[2] > 0:
         return as_double(_NAN)
     if high < 0:
         return 0.0
-    # Numbers of similar size have four chunks. An event of 100 ns takes 60 then.
+    # Numbers of similar size have four chunks. An event then takes 60 ns instead of 100.
     head, exponent = spread_of_four(sums, low, n) if high - low <= 3 else spread(sums, low, high, n)
     exponent += 2 * scale
     value = np.float64(head) / (np.float64(n) * np.float64(n - 1))
@@ -280,7 +280,7 @@ def reads_double(functions: I64, is_double: bool) -> bool:
 
 @inlined
 def write_results(results: Results, place: int, sums: Sums, n: int, low: int, high: int) -> None:
-    """Write what is computed of the sums of a window: a case for each function.
+    """Write the functions of the sums of a window: one case for each function.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def write_results(results: Results, place: int, sums: Sums, n: int, low: int, hi
     n : int
         The number of values.
     low, high : int
-        The first chunk and the last one of `sums.totals`; `high` is negative if all is zero.
+        The first and the last chunk of `sums.totals`; `high` is negative if all are 0.
     """
     scale = SCALE if results.is_double else 0
     double_sum = _double_sum(sums, low, high, scale) if results.with_double and n > 0 else 0.0
@@ -320,7 +320,7 @@ def write_results(results: Results, place: int, sums: Sums, n: int, low: int, hi
 def add_within(
     sums: Sums, value: int, is_double: bool, with_squares: bool, low: int, high: int
 ) -> tuple[int, int]:
-    """Add a value; return the first chunk and the last one.
+    """Add a value; return the first and the last chunk.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def add_within(
     with_squares : bool
         Whether sums of squares are needed.
     low, high : int
-        The first chunk and the last one so far.
+        The first and the last chunk so far.
     """
     chunk = add_value(sums, value, is_double, with_squares, 1)
     if chunk >= 0:
@@ -343,7 +343,7 @@ def add_within(
 
 @inlined
 def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: int) -> int:
-    """Remove the values of the entries from `begin` on that are before `first`; return how many."""
+    """Remove the values of the entries from `begin` to before `first`; return their number."""
     is_double, summed = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.SUMMED]
     n = 0
     for entry in range(begin, first):
@@ -358,12 +358,12 @@ def _remove_values(ring: Ring, frames: Frames, sums: Sums, begin: int, first: in
 def sum_windows(
     ring: Ring, batch: KeyedBatch, frames: Frames, sums: Sums, functions: I64, out: I64, known: U8, keys: I64
 ) -> int:
-    """Write what is computed of the sums of windows.
+    """Write the functions of the sums of windows.
 
     Parameters
     ----------
     ring : Ring
-        What earlier events left. If it keeps sums, they are written.
+        The state that earlier events left. If it keeps sums, they are written.
     batch : KeyedBatch
         The events.
     frames : Frames
@@ -377,11 +377,11 @@ def sum_windows(
     known : (columns, n) uint8
         1: no NULL; written.
     keys : (3,) int64
-        The first key in `frames`, the first one to compute, and the one behind the last.
+        The first key in `frames`, the first one to compute, and the one after the last.
 
     Returns
     -------
-    The key to go on with: for this one there is no room in `ring`.
+    The key to continue with: for this one `ring` has no room.
     """
     is_double, keeps_sums = ring.spec[at.IS_DOUBLE] != 0, ring.spec[at.KEPT] == at.SUMS
     with_totals, with_squares = ring.spec[at.SUMMED] != at.NO_VALUES, ring.spec[at.SUMMED] == at.SQUARES
@@ -395,7 +395,7 @@ def sum_windows(
         n, low, high = 0, at.N_TOTALS, -1
         behind = batch.starts[key + 1]
         for place in range(batch.starts[key], behind + keeps_sums):
-            if place == behind:  # what is kept has the last event in it, whether or not its own window had
+            if place == behind:  # what is kept includes the last event, whether or not its own window did
                 first, last = frames.ends[key - keys[0], 0], frames.ends[key - keys[0], 1]
             else:
                 first, last = frames.first[place - block], frames.last[place - block]
