@@ -5,7 +5,7 @@ SET_UP := .venv/.set-up
 
 .DEFAULT_GOAL := help
 .PHONY: help demo payments test test-servers check quick servers versions lowest pythons fuzz fuzz-text \
-	fuzz-readers sweep bench docs lock clean java
+	fuzz-readers sweep bench docs lock clean java warm
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | awk -F@ '{printf "%-20s%s\n", $$1, $$2}'
@@ -21,7 +21,7 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 # server are started once in a process; the files of tests/unit are small and come last, so both end together.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: java check  ## check, then run all tests
+test: java check warm  ## check, then run all tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(SET_UP)  ## ruff, mypy and the import contracts
@@ -36,16 +36,16 @@ RANDOM := tests/property/test_engine.py::test_engine_reports_what_the_oracle_rep
 	tests/property/test_tables.py::test_the_engine_reports_what_the_oracle_reports_of_tables \
 	tests/property/test_chains.py::test_rules_over_rules_report_what_the_oracle_reports
 
-quick: check  ## check, then run the tests that need no Spark, no server and no Java: two minutes
+quick: check warm  ## check, then run the tests that need no Spark, no server and no Java: two minutes
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not spark" tests/unit tests/golden $(RANDOM) $(ARGS)
 
 test-servers: servers  ## fetch the servers, then run the tests that were left out without them
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)
 
-servers: java  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
+servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
 	@$(BIN)/python tools/servers/fetch.py
 
-versions: java  ## try the older versions of PySpark that are supported, in a short form
+versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)
 
 lowest: $(SET_UP)  ## try the lowest versions of packages that pyproject.toml allows: tests/unit, some of Spark
@@ -54,20 +54,20 @@ lowest: $(SET_UP)  ## try the lowest versions of packages that pyproject.toml al
 pythons: $(SET_UP)  ## run tests/unit with the other supported Pythons that this machine has
 	$(BIN)/python -m tests.e2e.environments pythons
 
-fuzz: $(SET_UP)  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
+fuzz: warm  ## compare engine and oracle on new random rules and streams: ARGS="--minutes 10 --jobs 2"
 	$(BIN)/python -m tests.property $(or $(ARGS),--minutes 10)
 
 fuzz-text: $(SET_UP)  ## read random and damaged rule and streams files: ARGS="--examples 100000 --jobs 2"
 	$(BIN)/python -m tests.property.text $(or $(ARGS),--minutes 10)
 
-fuzz-readers: $(SET_UP)  ## read random and damaged files of events: ARGS="--examples 100000 --jobs 2"
+fuzz-readers: warm  ## read random and damaged files of events: ARGS="--examples 100000 --jobs 2"
 	$(BIN)/python -m tests.property.readers $(or $(ARGS),--minutes 10)
 
-sweep: java  ## kill pipelines over all pairs of sources and sinks, compare what they write: ARGS="--kills 200"
+sweep: java warm  ## kill pipelines over all pairs of sources and sinks, compare what they write: ARGS="--kills 200"
 	@$(BIN)/python tools/servers/fetch.py
 	$(BIN)/python -m tests.e2e.sweep $(or $(ARGS),--kills 200)
 
-bench: java  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
+bench: java warm  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
 
 docs: .venv/.docs  ## build the site of docs/ in out/site, check its links
@@ -99,6 +99,9 @@ clean:  ## remove what was generated; .venv stays
 	rm -rf out build dist spark-warehouse metastore_db derby.log *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+warm: $(SET_UP)  ## compile all of the engine; make demo compiles what it needs
+	$(BIN)/python -m cep warm
 
 java: $(SET_UP)
 	@tools/require_java.sh

@@ -41,7 +41,4 @@ echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; a
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 step "the installation"
-echo "set-up: the engine's kernels are compiled on all cores, and kept beside their source"
-.venv/bin/python -m cep warm
-step "the compilation"
 touch .venv/.set-up

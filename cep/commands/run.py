@@ -16,6 +16,15 @@ from cep.errors import CepError
 _AS_JSON = {"text": False, "json": True}
 
 
+def compile_for(pipeline: Path, quiet: bool = False) -> None:
+    """Compile what the rules of a pipeline need of the engine: once here, so that no worker has to do it."""
+    from cep.engine.warm import is_warm
+    from spark_runtime.pipeline.pipeline_file import load_pipeline
+
+    if not is_warm():
+        compile_engine(progress_line(quiet, None), quiet, load_pipeline(pipeline).rules.programs)
+
+
 @click.command()
 @click.argument("pipeline", type=click.Path(path_type=Path))
 @click.option(
@@ -48,13 +57,9 @@ def run(
     except CepError:
         load_pipeline(pipeline)  # a mistake in the user's file is reported before a missing package
         raise
-    from cep.engine.warm import is_warm
     from spark_runtime import run_pipeline
 
-    if not is_warm():
-        load_pipeline(pipeline)
-        compile_engine(progress_line(quiet, None), quiet)  # once here, so that no worker has to do it
-
+    compile_for(pipeline, quiet)
     as_json = _AS_JSON[output_format]
     summary = run_pipeline(
         pipeline,

@@ -217,7 +217,7 @@ def _run_window_kernels(columns: Sequence[WindowColumn]) -> None:
     )
     slots, known = np.zeros(1, np.int32), np.array([True, False])
     windows = Windows(columns)
-    windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known)
+    windows.compute(order, slots, 1, 2, lambda name: (one, known), lambda place: known, begins_us=one)
     windows.expire(9)
     Windows(columns).restore(windows.stored(), 1)
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
+from cep.commands.run import compile_for
 from scenarios.fraud.generate import MIN_EVENTS, Options, generate
 from scenarios.fraud.score import MATCH_COLUMNS, score, score_table
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
@@ -40,7 +41,9 @@ def main(events: int, seed: int, out: Path, file_format: str, mode: str, debug: 
         f"{manifest['stories']:,} planted stories"
     )
     clear_results(out)
-    summary = run_pipeline(place_pipeline(PIPELINE, out, file_format=file_format, mode=mode))
+    pipeline = place_pipeline(PIPELINE, out, file_format=file_format, mode=mode)
+    compile_for(pipeline)
+    summary = run_pipeline(pipeline)
     if summary.was_stopped:
         click.get_current_context().exit(EXIT_INTERRUPTED)
     truth = pq.read_table(out / "truth.parquet")

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
+from cep.commands.run import compile_for
 from scenarios.payments.events import HOUR_US, NOW_US, Login, Pen, write_traffic
 from scenarios.payments.score import Alert, alert_of, arrivals_table, do_agree, score, score_table
 from scenarios.payments.shop import Shop, running_shop
@@ -87,7 +88,9 @@ def _run(shop: Shop, pen: Pen, out: Path, console: Console) -> bool:
     logins = [login for login in pen.logins if login.at_us < NOW_US]
     shop.write(pen.rng, past, logins)
     console.print(f"first run: the tables as they are after {len(past):,} changes, {len(logins):,} logins")
-    if run_pipeline(shop.placed(PIPELINE, out, finishes=False)).was_stopped:
+    pipeline = shop.placed(PIPELINE, out, finishes=False)
+    compile_for(pipeline)
+    if run_pipeline(pipeline).was_stopped:
         return False
     rest = [change for change in pen.changes if change.at_us >= NOW_US]
     logins = [login for login in pen.logins if login.at_us >= NOW_US]

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from cep.commands.group import EXIT_INTERRUPTED, ErrorReportingGroup
+from cep.commands.run import compile_for
 from scenarios.run_folder import clear_results, place_pipeline, read_matches
 from scenarios.sensor.score import MATCH_COLUMNS, score, score_table
 from scenarios.sensor.series import WHERE_TO_GET_IT, read_readings, read_windows, write_readings
@@ -37,7 +38,9 @@ def main(data: Path | None, out: Path, mode: str, debug: bool) -> None:
     from spark_runtime import run_pipeline
 
     clear_results(out)
-    summary = run_pipeline(place_pipeline(PIPELINE, out, file_format="csv", mode=mode))
+    pipeline = place_pipeline(PIPELINE, out, file_format="csv", mode=mode)
+    compile_for(pipeline)
+    summary = run_pipeline(pipeline)
     if summary.was_stopped:
         click.get_current_context().exit(EXIT_INTERRUPTED)
     console.print(score_table(score(read_matches(out / "matches", MATCH_COLUMNS), labelled)))

@@ -126,7 +126,9 @@ def _start(
     settings = {_UMASK: f"{pipeline.file_mode.umask:03o}", **dict(pipeline.spark)}
     spark = session(settings, name=name, is_short=is_short, inherited=inherited)
     runner = StreamRun if pipeline.is_stream else BatchRun
-    return runner(pipeline, spark, errors, console, time.monotonic(), start_warming(spark))
+    return runner(
+        pipeline, spark, errors, console, time.monotonic(), start_warming(spark, pipeline.rules.programs)
+    )
 
 
 @contextmanager

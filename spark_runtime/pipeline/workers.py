@@ -9,22 +9,24 @@ Executors import this module: it imports nothing of the compiler.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from cep.program.program import Program
 from spark_runtime.wire.loaded import freeze_loaded
 
 _started: set[str] = set()  # applications
 
 
-def start_warming(spark: SparkSession) -> threading.Thread:
-    """Start loading the engine in a worker for each core; return the thread that waits for them."""
+def start_warming(spark: SparkSession, programs: Sequence[Program]) -> threading.Thread:
+    """Start loading what programs need of the engine in a worker for each core; return the thread that waits."""
 
     def warm() -> None:
         n = spark.sparkContext.defaultParallelism
-        frame = spark.range(0, n, 1, n).mapInArrow(_load, "id bigint")
+        frame = spark.range(0, n, 1, n).mapInArrow(partial(_load, programs), "id bigint")
         frame.write.format("noop").mode("overwrite").save()
 
     application = str(spark.sparkContext.applicationId)
@@ -35,11 +37,11 @@ def start_warming(spark: SparkSession) -> threading.Thread:
     return thread
 
 
-def _load(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _load(programs: Sequence[Program], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pandas  # noqa: F401
 
     from cep.engine.warm import missing
 
-    missing()  # loads the compiled kernels
+    missing(programs)  # loads the compiled kernels
     freeze_loaded()
     yield from batches

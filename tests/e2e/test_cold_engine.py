@@ -1,6 +1,6 @@
 """What rules need of the engine is compiled once, when the first events are to be matched.
 
-To compile all of it takes a minute or two, and `make` does it when it sets up. So a copy lacks one kernel
+To compile all of it takes a minute or two, and `make` does it before it tests. So a copy lacks one kernel
 here, and everything with ``CEP_COLD=all``.
 """
 
@@ -85,6 +85,26 @@ def test_a_kernel_that_is_missing_is_compiled_and_the_command_says_so_once(copie
     lines = [line for line in again.stderr.splitlines() if not COUNT.fullmatch(line)]
     assert (lines[0], lines[1].split()) == (TEXT, ["events", "1"]), again.stderr
     assert again.stderr.count(TEXT) == 1
+
+
+def test_a_pipeline_compiles_what_its_rules_need_and_nothing_else(copied: Path) -> None:
+    (copied / "pipeline.yaml").write_text(
+        "{streams: streams.yaml, rules: [plain.cep], mode: batch, checkpoint: out/checkpoint, "
+        "source: {stream: readings, format: json, path: events}, sinks: [{format: json, path: out/matches}]}"
+    )
+    compiling = (
+        "-c",
+        "from pathlib import Path; import cep.commands.run as r; r.compile_for(Path('pipeline.yaml'))",
+    )
+    [of_windows] = copied.rglob("frames.frame_events*.kernel")
+    [of_all] = copied.rglob("order.write_hexadecimal*.kernel")
+    of_windows.unlink()
+    done = run(copied, *compiling)
+    assert (done.returncode, done.stderr) == (0, "")
+    of_all.unlink()
+    done = run(copied, *compiling)
+    assert (done.returncode, done.stderr.splitlines()[:1]) == (0, [TEXT]), done.stderr
+    assert (of_all.exists(), of_windows.exists()) == (True, False)
 
 
 def is_compiled_once(folder: Path, environment: dict[str, str]) -> None:

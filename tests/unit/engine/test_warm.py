@@ -65,3 +65,26 @@ def test_it_is_known_if_the_kernels_are_on_disk(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "False\n"
+
+
+WINDOW_RULES = """
+from cep.compiler.compile import compile_sources
+from cep.engine.warm import missing
+from cep.errors import Source
+from cep.schema.stream import Field, Stream
+
+stream = Stream("s", (Field("ts", "timestamp"), Field("k", "bigint"), Field("x", "double")), "ts")
+for window in ("TUMBLING 1 DAY", "SESSION GAP 5 MINUTES", "HOPPING 2 HOURS EVERY 1 HOUR"):
+    text = f"RULE r FROM s PARTITION BY k WINDOW {window} HAVING SUM(x) > 9 MEASURES COUNT(*) AS n"
+    programs = compile_sources([Source("r.cep", text)], {"s": stream}).rule_set.programs
+    print(any(kernel.__module__.startswith("cep.engine.windows.") for kernel, _ in missing(programs)))
+"""
+
+
+def test_the_kernels_that_window_rules_need_are_found_where_none_is_compiled(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WINDOW_RULES],
+        cwd=Path(__file__).parents[3], env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 3), done.stderr
