@@ -67,11 +67,15 @@ sweep: java warm  ## kill pipelines over all pairs of sources and sinks, compare
 	@$(BIN)/python tools/servers/fetch.py
 	$(BIN)/python -m tests.e2e.sweep $(or $(ARGS),--kills 200)
 
-bench: java warm  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
+bench: java warm .venv/.bench  ## run all benchmarks, each figure beside a no-op; a short form: ARGS=--quick
 	$(BIN)/python -m tests.bench $(ARGS)
 
 docs: .venv/.docs  ## build the site of docs/ in out/site, check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.venv/.bench: $(SET_UP) requirements-bench.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-bench.lock
+	@touch $@
 
 .venv/.docs: $(SET_UP) requirements-docs.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
@@ -84,7 +88,7 @@ lock:  ## choose the newest packages pyproject.toml allows and pin them (needs p
 		--no-header --no-annotate --no-emit-options --output-file .venv-lock/requirements.lock pyproject.toml
 	{ sed -n '/^#/p;/^#/!q' requirements.lock; cat .venv-lock/requirements.lock; } > .venv-lock/new
 	mv .venv-lock/new requirements.lock
-	for extra in java servers docs; do \
+	for extra in java servers docs bench; do \
 		.venv-lock/bin/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 			print("\n".join(project["optional-dependencies"][sys.argv[1]]))' $$extra > .venv-lock/$$extra.in && \
 		.venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \

@@ -19,6 +19,7 @@ BENCHMARKS = (
     "windows_on_spark",
     "views",
     "reading",
+    "other_engines",
     "state",
     "state_on_spark",
     "waiting_on_spark",
