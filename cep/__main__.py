@@ -34,7 +34,7 @@ def _start_small() -> None:
     sys.meta_path.insert(0, _WithoutUnused())
     # numpy's linear algebra, which is not used, starts a thread for each core, and each waits for work awake.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # numpy asks for pages of 2 MiB, which the system often has to free first: a third of a run of some seconds.
+    # numpy asks for pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 

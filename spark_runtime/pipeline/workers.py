@@ -22,7 +22,7 @@ _started: set[str] = set()  # applications
 
 
 def start_warming(spark: SparkSession, programs: Sequence[Program]) -> threading.Thread:
-    """Start loading what programs need of the engine in a worker for each core; return the thread that waits."""
+    """Start loading what programs need in a worker for each core; return the thread that waits for them."""
 
     def warm() -> None:
         n = spark.sparkContext.defaultParallelism
