@@ -81,9 +81,9 @@ def load_rules(
         A string with the word PATTERN, or with several lines, is a text; any other string is a path.
     streams
         The streams, or the file that declares them. Without it each rule file reads the nearest
-        ``streams.yaml`` beside it or above it. A text needs `streams`, because no file is next to it.
+        ``streams.yaml`` in its folder or above. A text needs `streams`, because no file is next to it.
     only
-        Names of rules or views: these, and those whose matches they read. Without names all.
+        Names of rules or views: these, and those whose matches they read; without names all.
 
     Raises
     ------
@@ -112,12 +112,13 @@ def is_rules(item: str | Path) -> bool:
 
 
 def compile_rulebook(rulebook: Rulebook, only: str | Sequence[str] = ()) -> Compiled:
-    """Return the compiled rules, or `only` some. Raises RuleError with every problem of all files."""
+    """Return the compiled rules: all, or those in `only`. Raises RuleError with all problems."""
     return compile_texts(rulebook.sources, rulebook.streams, only)
 
 
 def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Sequence[str] = ()) -> Compiled:
-    """Return the rules in `sources`, compiled: all, or those called `only` and those whose matches they read.
+    """Return the rules in `sources`, compiled: all, or those named in `only` and those whose matches they
+    read.
 
     Raises
     ------
@@ -141,7 +142,7 @@ def compile_texts(sources: Sequence[Source], streams: Streams, only: str | Seque
 
 
 def texts_of(compiled: Compiled) -> tuple[Source, ...]:
-    """Return the texts of the rules, one for each file: as they are printed, without the others."""
+    """Return the printed texts of only these rules, one for each file."""
     trees: dict[str, list[ast.Rule]] = {}
     for rule in compiled.rules:
         trees.setdefault(rule.tree.source.name, []).append(rule.tree)

@@ -100,7 +100,7 @@ __all__ = (
 
 
 class Joint(StrEnum):
-    """What is written between two steps: nothing, ``->`` or ``->>``."""
+    """The sign between two steps: none, ``->`` or ``->>``."""
 
     STRICT = ""
     NEXT = "->"
@@ -156,7 +156,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """``!v``, or ``!(v | w)``: none of them; with a `period`, ``!v FOR d``."""
+    """``!v``, or ``!(v | w)``: neither of them; with a `period`, ``!v FOR d``."""
 
     variables: tuple[Name, ...]
     span: Span = field(compare=False)
@@ -204,7 +204,7 @@ class Permutation:
 
 
 class Greed(StrEnum):
-    """What is written after the bounds: nothing, ``?`` or ``+``."""
+    """The sign after the bounds: none, ``?`` or ``+``."""
 
     GREEDY = ""
     RELUCTANT = "?"
@@ -215,7 +215,7 @@ class Greed(StrEnum):
 class Repetition:
     """A quantified pattern: ``?`` is (0, 1), ``*`` (0, None), ``+`` (1, None). `until` closes the loop.
 
-    `distinct` names a column: each event that the loop takes has another value there.
+    `distinct` names a column in which each event that the loop takes has a different value.
     """
 
     body: Pattern
@@ -249,7 +249,7 @@ class Anchored:
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """``(p WITHOUT v)``, or ``(p WITHOUT (v | w))``: none of them from the first event of p to its last."""
+    """``(p WITHOUT v)``, or ``(p WITHOUT (v | w))``: no such event from the first event of p to its last."""
 
     body: Pattern
     variables: tuple[Name, ...]
@@ -286,20 +286,20 @@ def walk(pattern: Pattern) -> Iterator[Pattern]:
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One part of a partition key: ``c``, or ``s.c = t.d``; of a bare name the variable is None."""
+    """One part of a partition key: ``c``, or ``s.c = t.d``; the variable of a bare name is None."""
 
     columns: tuple[Column, ...]
     span: Span = field(compare=False)
 
     @property
     def name(self) -> Name:
-        """What the part is called in the output: the column that is named first."""
+        """The name of the part in the output: the column that is named first."""
         return self.columns[0].name
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPair:
-    """``x``, ``x = table.y`` or the other way round; `right` is None where nothing is written."""
+    """``x``, ``x = table.y`` or the reverse; `right` is None if it is not written."""
 
     left: Column
     right: Column | None
@@ -391,7 +391,7 @@ class Rows(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What happens when a key has more runs than it may have, as written."""
+    """What happens when a key has too many runs, as written."""
 
     DROP_OLDEST = "DROP OLDEST"
     DROP_NEWEST = "DROP NEWEST"
@@ -424,7 +424,7 @@ class RunLimit:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The clauses about what is reported; None where one was left out."""
+    """The clauses about what is reported; None if one was omitted."""
 
     rows: Rows | None = None
     timeout: Timeout | None = None
@@ -442,7 +442,7 @@ class WindowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Windowing:
-    """The clause WINDOW. `length_us` is the length; of SESSION the gap.
+    """The clause WINDOW. `length_us` is the length, or the gap of SESSION.
 
     HOPPING has `every_us`, TUMBLING and HOPPING may have `offset_us`, TUMBLING a `zone`, SESSION `most_us`
     (MAX). `table` is after FOR EACH.
@@ -468,12 +468,12 @@ class Subset:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; None or empty where a clause was left out.
+    """One rule; None or empty if a clause was omitted.
 
-    `matches` are the places in `streams` that MATCHES OF precedes: these are names of rules. A name
-    after the first of them is that of a rule or of a stream.
-    A window rule has a `windowing`, and its pattern is a step without a name. So is the pattern of a view
-    (`is_view`), whose FROM names a table. Its KEY is in `key`, what it SELECTs in `measures`.
+    `matches` are the places in `streams` that MATCHES OF precedes: names of rules. A name after the first of
+    them is that of a rule or of a stream. A window rule has a `windowing`, and its pattern is a step without
+    a name. So is the pattern of a view (`is_view`), whose FROM names a table. Its KEY is in `key`, its SELECT
+    in `measures`.
     """
 
     name: Name
@@ -502,7 +502,7 @@ class Rule:
 
 
 def stream_names(rules: Iterable[Rule]) -> list[str]:
-    """Return the streams that `rules` name in FROM, each once; the names of rules among them are left out."""
+    """Return the streams that `rules` name in FROM, each once, without names of rules."""
     rules = tuple(rules)
     known = {rule.name.text for rule in rules}
     return list(

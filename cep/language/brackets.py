@@ -1,4 +1,4 @@
-"""Brackets among tokens: which one is open at a place."""
+"""Brackets among tokens: which of them are open at a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cursor over tokens: every part of the parser reads with it, and reports problems through it."""
+"""A cursor over tokens: every part of the parser reads and reports problems through it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Cursor:
         self.tokens = tokens(source.text)
         self.at = 0
         self.nesting = 0
-        self.form = ""  # how the clause that is being read is written
+        self.form = ""  # the form of the clause that is being read
         self.syntax = Syntax.CLAUSE
         self.diagnostics = Problems()
         self.reserved_words: set[str] = set()  # that were refused as names in this rule
@@ -115,7 +115,7 @@ class Cursor:
         return self.take() if self.now.word in words else None
 
     def expect_sign(self, sign: str, instead: str = "") -> Token:
-        """Take `sign`, or refuse the next token; `instead` says what could be here."""
+        """Take `sign`, or refuse the next token; `instead` says what is allowed here."""
         return self.accept_sign(sign) or self.unexpected(instead or f"`{sign}`")
 
     def expect_word(self, word: str) -> Token:
@@ -179,7 +179,7 @@ class Cursor:
             )
 
     def refuse_open_bracket(self) -> None:
-        """Refuse the innermost bracket of the clause that is open here, if no sign after it closes it."""
+        """Refuse the innermost open bracket of the clause, if no later sign closes it."""
         opening = innermost_open(self.tokens, self.clause_at, self.at)
         if opening is None:
             return
@@ -202,7 +202,7 @@ class Cursor:
         )
 
     def refuse_closing_bracket(self) -> None:
-        """Refuse a bracket that closes none, where a clause could start."""
+        """Refuse a closing bracket without an opening one, where a clause could start."""
         if not self.is_sign(*CLOSING.values()):
             return
         self.fail(
@@ -216,13 +216,13 @@ class Cursor:
     def _ends_brackets(self) -> bool:
         """Return whether no bracket that was opened before the cursor is closed after it."""
         if self.now.text == "," and self.ahead(2).word == "AS" and self.ahead().kind is not Lexeme.NUMBER:
-            return True  # one more definition
-        if self.now.word == "WITHIN" and self.syntax is Syntax.PATTERN:  # groups have it, too
+            return True  # another definition
+        if self.now.word == "WITHIN" and self.syntax is Syntax.PATTERN:  # groups also have it
             return False
         return self.starts_clause() and (self.is_first_of_line() or self.begins_clause())
 
     def foreign(self, piece: Foreign) -> NoReturn:
-        """Refuse a sign or a word of another language; in a pattern say what else there is of it."""
+        """Refuse a sign or a word of another language; in a pattern also report what else belongs to it."""
         help_text = piece.help
         if self.syntax is Syntax.PATTERN:
             words = {token.text for token in self.tokens[self.clause_at : self.at] if token.word == "EVERY"}
@@ -247,7 +247,7 @@ class Cursor:
                 )
 
     def bad_token(self, token: Token) -> NoReturn:
-        """Refuse something that is no token."""
+        """Refuse text that is not a token."""
         span = Span(token.start, token.end)
         if token.text[0] == "'":
             self.fail(
@@ -312,7 +312,7 @@ class Cursor:
         return name_of(token)
 
     def begins_clause(self) -> bool:
-        """Return whether a clause is next; its word alone may be meant as a name."""
+        """Return whether a clause is next; its word alone may be intended as a name."""
         return self.starts_clause() and goes_on(self.now, self.ahead())
 
     def starts_clause(self) -> bool:
@@ -531,7 +531,7 @@ class Cursor:
 
 
 def goes_on(word: Token, after: Token) -> bool:
-    """Return whether what follows `word` could be the rest of the clause that starts with it."""
+    """Return whether the tokens after `word` could be the rest of the clause that it starts."""
     is_name = after.kind is Lexeme.QUOTED or (after.kind is Lexeme.WORD and after.word not in RESERVED)
     match word.word:
         case "RULE" | "FROM" | "SUBSET" | "DEFINE":
@@ -561,7 +561,7 @@ def goes_on(word: Token, after: Token) -> bool:
         case "TAGS":
             return is_name or after.kind is Lexeme.TEXT
         case _:
-            return True  # two words, both there
+            return True  # both words are present
 
 
 def name_of(token: Token) -> ast.Name:

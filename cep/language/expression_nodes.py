@@ -1,4 +1,4 @@
-"""Syntax trees of expressions. They are named through `cep.language.ast`, which has the rest of a rule."""
+"""Syntax trees of expressions. Use them through `cep.language.ast`, which has the rest of a rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Text:
 
 
 class Kind(StrEnum):
-    """What a constant is."""
+    """Kinds of constants."""
 
     NULL = "null"
     BOOLEAN = "boolean"
@@ -172,7 +172,7 @@ class Cast:
 
 
 class OverKind(StrEnum):
-    """Which events before an event a window has, as written."""
+    """Which earlier events are in a window, as written."""
 
     LAST = "LAST"
     PREVIOUS = "PREVIOUS"
@@ -183,11 +183,11 @@ class OverKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """What is written after OVER.
+    """The text after OVER.
 
     `length_us` is its time, or `count` its number of events; ALL has neither. TUMBLING may have `offset_us`
-    and `zone`. `step_us` is the time after BY, at `step_span`: LAST and PREVIOUS may have it, if they have a
-    time.
+    and `zone`. `step_us` is the time after BY, at `step_span`: only LAST and PREVIOUS with a time may have
+    it.
     """
 
     kind: OverKind

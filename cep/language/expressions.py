@@ -1,7 +1,7 @@
 """Expressions: tokens -> syntax trees.
 
-Operator precedence is folded here, level by level, so that a pair of parentheses costs a few frames; how deep
-and how high an expression may be has limits of its own.
+Operator precedence is folded here, level by level, so a pair of parentheses costs only a few frames. The
+depth and height of expressions have separate limits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ExpressionReader(Cursor):
         return found
 
     def predicate(self) -> ast.Expression:
-        """Read one comparison or test; IS may follow any of them."""
+        """Read one comparison or test; IS may follow each of them."""
         start = self.now.start
         found = self.arithmetic()
         compared = False
@@ -112,7 +112,7 @@ class ExpressionReader(Cursor):
                 return found
 
     def refuse_or(self, found: ast.Expression) -> None:
-        """Refuse ``x > 1 || y > 2``, read as ``x > (1 || y) > 2``, at the sign that was meant as OR."""
+        """Refuse ``x > 1 || y > 2``, read as ``x > (1 || y) > 2``, at the sign that was intended as OR."""
         inner = found.right if isinstance(found, ast.Binary) else None
         if isinstance(inner, ast.Binary) and inner.operator == "||":
             self.fail(
@@ -258,7 +258,7 @@ class ExpressionReader(Cursor):
             self.expect_sign(")", "an operator or `)`")
             self.nesting -= 1
             return dataclasses.replace(found, span=self.span_from(token.start))
-        if token.word in RESERVED and self.ahead().text == ".":  # meant as a variable
+        if token.word in RESERVED and self.ahead().text == ".":  # intended as a variable
             return self.column(self.reserved_name())
         match token.word:
             case "TRUE" | "FALSE":
@@ -389,7 +389,7 @@ class ExpressionReader(Cursor):
         return ast.Windowed(name, args, is_distinct, condition, over, self.span_from(name.span.start))
 
     def over(self) -> ast.Over:
-        """Read which events a window has."""
+        """Read the text after OVER."""
         start = self.now.start
         word = self.accept_word(*ast.OverKind)
         if self.is_sign("("):
@@ -418,14 +418,14 @@ class ExpressionReader(Cursor):
                 self.unexpected("the name of a time zone as a text", "write: ZONE 'Europe/Berlin'")
             zone = text_of(self.take())
         step_us, step_span = None, Span(0, 0)
-        if by := self.accept_word("BY"):  # which windows cannot have it is said when they are checked
+        if by := self.accept_word("BY"):  # the type check reports windows that cannot have it
             step_us = self.duration()
             step_span = self.span_from(by.start)
         span = self.span_from(start)
         return ast.Over(kind, span, length_us, count, offset_us, zone, step_us=step_us, step_span=step_span)
 
     def skip_parentheses(self) -> None:
-        """Take everything up to the parenthesis that closes the one that is next."""
+        """Take everything up to the parenthesis that closes the next one."""
         depth = 0
         while not self.is_at_end():
             token = self.take()

@@ -17,7 +17,7 @@ from cep.language.grammar import RESERVED, Lexeme, Token
 
 
 class Syntax(StrEnum):
-    """What is being read: here the same sign means different things."""
+    """What is being read: the meaning of a sign depends on it."""
 
     CLAUSE = "a clause"
     PATTERN = "a pattern"
@@ -174,7 +174,7 @@ def _condition(tokens: Sequence[Token], at: int) -> Foreign | None:
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """Return the place of the bracket that closes the one at `opening`, if it is near."""
+    """Return the place of the bracket that closes the one at `opening`, if it is close."""
     for end in range(opening + 1, min(opening + _MAX_CONDITION, len(tokens))):
         if innermost_open(tokens, opening, end + 1) is None:
             return end if end > opening + 1 else None
@@ -193,7 +193,9 @@ def _is_value(tokens: Sequence[Token]) -> bool:
 
 
 def _counted(tokens: Sequence[Token], at: int) -> Foreign | None:
-    """Return a piece that its own signs do not tell: ``- >``, ``a<2:5>``, ``[2] a``, ``a.followedBy``."""
+    """Return a piece whose first sign does not show it: ``- >``, ``a<2:5>``, ``[2] a``,
+    ``a.followedBy``.
+    """
     token, after = tokens[at], tokens[at + 1]
     if token.text == "-" and after.text == ">":
         return _piece(tokens, at, at + 2, _PATTERN_SIGNS["- >"])
@@ -220,7 +222,7 @@ def _counted(tokens: Sequence[Token], at: int) -> Foreign | None:
 
 
 def _times(name: str, bounds: str) -> str:
-    """Return what to write for `name` with a quantifier, to be filled in."""
+    """Return a template of what to write for `name` with a quantifier."""
     braces = f"{{{{{bounds}}}}}"
     return f"write {name}{braces} directly one after the other, {name}->{braces} otherwise"
 
@@ -256,7 +258,7 @@ def _adjacent(tokens: Sequence[Token]) -> str:
 
 
 def _piece(tokens: Sequence[Token], first: int, end: int, instead: str) -> Foreign:
-    """Return the tokens from `first` to `end` with what to write, the names around them put in."""
+    """Return the tokens from `first` to `end` with what to write, including the names around them."""
     end = min(end, len(tokens) - 1)
     a = _shown(tokens[first - 1]) or ("(...)" if tokens[first - 1].text == ")" else "a")
     if tokens[first - 2].text == "." and (of := _shown(tokens[first - 3])):

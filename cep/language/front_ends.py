@@ -1,6 +1,7 @@
-"""Front ends: what reads the text of rules. A language is added here with one line.
+"""Front ends read the text of rules. A line here adds a language.
 
-A front end gives the syntax trees of `cep.language.ast`, which are all that the compiler knows of a language.
+A front end returns the syntax trees of `cep.language.ast`, which are all that the compiler knows about a
+language.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class FrontEnd(Protocol):
         ...
 
     def recognizes(self, text: str) -> bool:
-        """Say whether a text is rules in this language, well-formed or not, and not the path of a file."""
+        """Return whether a text contains rules in this language, well-formed or not, rather than a path."""
         ...
 
     def read(self, source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
-        """Return the rules of a text that are well formed, and every problem of the others with its place.
+        """Return the well-formed rules of a text, and every problem of the others with its place.
 
         Defaults of the language are in the trees.
         """
@@ -45,7 +46,7 @@ class _RuleText:
     suffixes = (".cep",)
 
     def recognizes(self, text: str) -> bool:
-        """Say whether a text says PATTERN, or RULE or VIEW and later FROM: no path has them as words."""
+        """Return whether a text contains PATTERN, or RULE or VIEW and later FROM: no path has these words."""
         if _PATTERN.search(text):
             return True
         begin = _BEGIN.search(text)  # two searches: one for both would start again at each RULE of a text
@@ -71,14 +72,14 @@ def rule_files(folder: Path) -> list[Path]:
 
 
 def is_rule_text(text: str) -> bool:
-    """Say whether a text is rules, not the path of a file."""
+    """Return whether a text contains rules rather than a path."""
     return any(front_end.recognizes(text) for front_end in FRONT_ENDS)
 
 
 def read_rules(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
     """Return the rules and the problems of a text.
 
-    The ending of the source's name says the language, else the text does; by default it is `RULE_TEXT`.
+    The ending of the source's name determines the language, otherwise the text; the default is `RULE_TEXT`.
     """
     by_name = [front_end for front_end in FRONT_ENDS if source.name.endswith(front_end.suffixes)]
     by_text = (front_end for front_end in FRONT_ENDS if front_end.recognizes(source.text))

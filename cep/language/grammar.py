@@ -1,9 +1,8 @@
 """The lexical grammar: text -> tokens, written with pyparsing.
 
-Every text has tokens, some of kind `BAD` if need be. So a stray character or an open quote becomes one exact
-message of the parser, and never a message of the library. The phrases above
-the tokens (clauses, patterns, expressions) are read by `cep.language.parser`, which always knows what may
-come next and can say so.
+Every text has tokens, if necessary of kind `BAD`. So a stray character or an open quote becomes one exact
+message of the parser, never one of the library. The phrases above the tokens (clauses, patterns, expressions)
+are read by `cep.language.parser`, which always knows what may come next and can say so.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ _PATTERNS = (
 """Kinds of tokens and how they are written; the first that fits is it."""
 
 # One expression for all kinds: a parser element for each of them takes four times as long.
-# The kinds of white space are named: pyparsing's default is a global others may change.
+# The white space is explicit: pyparsing's default is a global that others may change.
 _TOKEN = (
     pp.Regex("|".join(f"({pattern})" for _, pattern in _PATTERNS), as_match=True)
     .set_whitespace_chars(" \t\r\n")
@@ -115,9 +114,9 @@ _TOKEN = (
 
 
 def tokens(text: str, limit: int = MAX_TOKENS) -> list[Token]:
-    """Return the tokens of `text` without comments, closed by one of kind END.
+    """Return the tokens of `text` without comments, followed by one of kind END.
 
-    If there are more than `limit` tokens, the closing one has the text of the first that was not read.
+    If there are more than `limit` tokens, the END token has the text of the first one that was not read.
     """
     found: list[Token] = []
     end = 0

@@ -1,6 +1,6 @@
 """Rule text -> syntax trees, by recursive descent over the tokens of `cep.language.grammar`.
 
-A problem ends its clause only. The parser continues with the next clause, so it reports every problem of a
+A problem ends only its clause. The parser continues with the next clause, so it reports every problem of a
 file. A rule with a problem is not returned.
 """
 
@@ -32,7 +32,7 @@ from cep.language.patterns import PatternReader
 
 
 def parse(source: Source) -> tuple[tuple[ast.Rule, ...], list[Diagnostic]]:
-    """Return the rules of `source` that are well formed, and all problems of the others."""
+    """Return the well-formed rules of `source`, and all problems of the others."""
     if len(source.text.encode(errors="surrogatepass")) > MAX_BYTES:
         return (), [too_large(source, MAX_BYTES)]
     parser = _Parser(source)
@@ -49,7 +49,7 @@ class _Parser(PatternReader):
     """Reads files and rules."""
 
     def excess(self) -> Diagnostic | None:
-        """Return what is wrong if there are too many tokens, or one of them is too long."""
+        """Return the problem if there are too many tokens, or one of them is too long."""
         last = self.tokens[-1]
         if last.text:
             return self.problem(
@@ -108,8 +108,8 @@ class _Parser(PatternReader):
                 rules.append(rule)
 
     def is_other_language(self) -> bool:
-        """Return whether the text is in a language of others; report which, and the rule that it would be."""
-        from cep.language.other_languages.recognize import other_language  # no rule needs it
+        """Return whether the text is in another language; report which, and the equivalent rule."""
+        from cep.language.other_languages.recognize import other_language  # valid rules do not need it
 
         found = other_language(self.source.text)
         if found is None:
@@ -139,7 +139,7 @@ class _Parser(PatternReader):
         try:
             read()
         except ProblemError as error:
-            if len(self.reserved_words) == n_reserved:  # else it follows from what was said
+            if len(self.reserved_words) == n_reserved:  # otherwise it follows from a reported problem
                 self.diagnostics.append(error.diagnostic)
             self.nesting = 0
             if self.at == before:

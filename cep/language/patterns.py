@@ -35,7 +35,7 @@ class PatternReader(ExpressionReader):
         return ast.Alternation(tuple(branches), self.span_from(start))
 
     def guarded_pattern(self) -> ast.Pattern:
-        """Read a pattern, and WITHOUT with what must be nowhere in it."""
+        """Read a pattern, and WITHOUT with its variables."""
         start = self.now.start
         found = self.pattern()
         while self.accept_word("WITHOUT"):
@@ -54,7 +54,7 @@ class PatternReader(ExpressionReader):
         return ast.Permutation(tuple(parts), ast.Joint.NEXT, self.span_from(start))
 
     def sequence(self) -> ast.Pattern:
-        """Read elements and the joints between them, after an anchor if there is one."""
+        """Read an anchor, if there is one, then elements and the joints between them."""
         start = self.now.start
         if self.accept_sign("^"):
             if self.is_sign("->", "->>", "["):
@@ -103,7 +103,7 @@ class PatternReader(ExpressionReader):
         return joint, ast.Gap(sign.text if sign is not None else ",", first, second, span)
 
     def joint_size(self) -> int:
-        """Return how many tokens a joint at the cursor has."""
+        """Return the number of tokens of a joint at the cursor."""
         size = 1 if self.is_sign("->", "->>") else 0
         if self.ahead(size).text != "[":
             return size
@@ -189,7 +189,7 @@ class PatternReader(ExpressionReader):
         return found
 
     def absent_names(self) -> list[ast.Name]:
-        """Read ``(v | w)`` after ``!``: one event must decide, so there are only variables in it."""
+        """Read ``(v | w)`` after ``!``: one event must decide, so it contains only variables."""
         self.take()
         names = [self.name("the name of a variable")]
         while self.accept_sign("|"):
@@ -228,7 +228,7 @@ class PatternReader(ExpressionReader):
         return dataclasses.replace(body, span=span) if window is None else ast.Group(body, window, span)
 
     def begins_quantifier(self) -> bool:
-        """Return whether a quantifier is next; a joint directly before it is the one inside it."""
+        """Return whether a quantifier is next; a joint directly before it belongs to it."""
         by = self.joint_size()
         token = self.ahead(by)
         if token.text == "{" and self.ahead(by + 1).text == "-":  # exclusion

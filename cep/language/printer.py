@@ -20,7 +20,7 @@ def print_rules(rules: Iterable[ast.Rule]) -> str:
 
 
 def print_rule(rule: ast.Rule) -> str:
-    """Return the text of one rule, clauses in their usual order, a line end at its end."""
+    """Return the text of one rule, with the clauses in their usual order and a final line end."""
     lines = [f"{'VIEW' if rule.is_view else 'RULE'} {_name(rule.name)}"]
     if rule.title is not None:
         lines.append(f"  TITLE {_quote(rule.title.text)}")
@@ -183,7 +183,7 @@ def _names(variables: tuple[ast.Name, ...]) -> str:
 
 
 def _element(pattern: ast.Pattern, *kinds: type[object]) -> str:
-    """Return the text of a part of a sequence; `kinds` need parentheses, as do those that always do."""
+    """Return the text of a part of a sequence; `kinds` need parentheses, in addition to the usual ones."""
     text = _grouped(pattern, ast.Sequence, ast.Alternation, ast.Anchored, *kinds)
     return f"({text})" if _is_conjunction(pattern) else text
 

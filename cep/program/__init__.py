@@ -1,1 +1,1 @@
-"""The waist: what the compiler writes and the engine reads."""
+"""The data that the compiler writes and the engine reads."""

@@ -1,4 +1,4 @@
-"""Which programs read the matches of which rules, and what follows from it: order, delay, stages."""
+"""Which programs read the matches of which rules, and the resulting order, delays and stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cep.program.program import Program
 class Feed:
     """Matches of the rule `stream.name` of one program that are events of `stream` in another.
 
-    Programs go by their numbers. With `same_key` a match and the event that it becomes have one key, so they
+    Programs have numbers. With `same_key` a match and the event that it becomes have the same key, so they
     belong to one key group.
     """
 
@@ -26,19 +26,19 @@ class Feed:
 
 @dataclass(frozen=True)
 class Chains:
-    """What the programs of a rule set read of each other.
+    """Which matches the programs of a rule set read of each other.
 
     Parameters
     ----------
     programs
-        Each one after those whose matches it reads, as `cep.compiler.lowering.lower` returns them.
+        Each program after those whose matches it reads, as `cep.compiler.lowering.lower` returns them.
     """
 
     programs: tuple[Program, ...]
 
     @cached_property
     def feeds(self) -> tuple[Feed, ...]:
-        """All feeds, by target; a rule that is not among the programs feeds none."""
+        """All feeds, by target; a rule outside the programs feeds none."""
         return tuple(
             Feed(source, number, stream, has_same_key(program, stream))
             for number, program in enumerate(self.programs)
@@ -50,8 +50,8 @@ class Chains:
     def lags_us(self) -> tuple[int, ...]:
         """How far the event time of each program lags behind that of its inputs.
 
-        After event time has reached w in the programs that it reads, no match that ends at or before
-        w - `held_us` can come any more.
+        After event time has reached w in the programs that it reads, no match that ends at or before w -
+        `held_us` can come any longer.
         """
         lags = [0] * len(self.programs)
         for feed in self.feeds:
@@ -76,16 +76,16 @@ class Chains:
 
     @cached_property
     def gathered(self) -> frozenset[int]:
-        """The programs that are connected, over any number of feeds, with a feed by another key.
+        """The programs that are connected, through any number of feeds, with a feed by another key.
 
-        Where each key group is by itself, as in a stream on Spark, one group has all their events.
+        Where key groups are separate, as in a stream on Spark, one group has all their events.
         """
         across = {feed.source for feed in self.feeds if not feed.same_key}
         return frozenset(number for part in self.connected if across & set(part) for number in part)
 
     @cached_property
     def connected(self) -> tuple[tuple[int, ...], ...]:
-        """The programs in parts that no feed connects, each part and all of them in order."""
+        """The programs in parts that no feed connects; the parts and their programs are in order."""
         part_of = list(range(len(self.programs)))
         for feed in self.feeds:
             first, other = sorted((part_of[feed.source], part_of[feed.target]))
@@ -102,7 +102,7 @@ class Chains:
             for number, program in enumerate(self.programs[:target])
             if any(rule.name == stream.name for rule in program.rules)
         ]
-        if len(found) > 1:  # rule sets that were put together, with two rules of one name
+        if len(found) > 1:  # combined rule sets with two rules of the same name
             found = [at for at in found if rule_meaning(self.programs[at], stream.name) == stream.meaning]
         return found[0] if found else None
 

@@ -1,10 +1,10 @@
-"""The identity of a program: fingerprints, registers and states of its rules, each rule by itself.
+"""The identity of a program: fingerprints, registers and states of each of its rules.
 
 A rule's identity does not depend on the other rules of its program. Numbers that do depend on them (bits of
-predicate words, indices of columns, names of derived columns) are replaced by what they stand for.
+predicate words, indices of columns, names of derived columns) are replaced by what they represent.
 
-What is only said about a rule (title, severity, tags), which events are taken in (lateness, bounds of event
-time), the layout of CSV files, and columns that no rule reads are no part of it.
+It does not include descriptions of a rule (title, severity, tags), limits of accepted events (lateness,
+bounds of event time), the layout of CSV files, or columns that no rule reads.
 """
 
 from __future__ import annotations
@@ -89,20 +89,20 @@ _ARG2_IS_REGISTER = frozenset((Update.SQUARES_F,))
 
 
 def window_meanings(program: Program) -> dict[str, bytes]:
-    """Return what each windowed column of `program` means, in 16 bytes, by its name."""
+    """Return the meaning of each windowed column of `program`, in 16 bytes, by its name."""
     digests = _Expressions(program, ())
     return {window.name: digests.of_column(window.name)[:FINGERPRINT_BYTES] for window in program.windows}
 
 
 def rule_meaning(program: Program, name: str) -> bytes:
-    """Return what the matches of rule `name` of `program` mean to rules that read them, in 16 bytes."""
+    """Return the meaning of the matches of rule `name` of `program` for rules that read them, in 16 bytes."""
     identity = program.identity
     rule = next(rule for rule in identity.rules if rule.name == name)
     return _digest([identity.shared.fingerprint, rule.fingerprint])[:FINGERPRINT_BYTES]
 
 
 def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
-    """Return for each window rule of `program` what its windows are and of which events, in 16 bytes."""
+    """Return for each window rule of `program` the meaning of its windows and their events, in 16 bytes."""
     digests = _Expressions(program, ())
     found = [rule.windowed for rule in program.rules if rule.windowed is not None]
     return tuple(
@@ -114,7 +114,7 @@ def window_rule_meanings(program: Program) -> tuple[bytes, ...]:
 
 
 def identity_of(program: Program) -> ProgramIdentity:
-    """Return what the stored state of `program` means."""
+    """Return the meaning of the stored state of `program`."""
     digests = _Expressions(program, ())
     shared = SharedIdentity(
         fingerprint=_shared_fingerprint(program),
@@ -157,7 +157,7 @@ def _made_columns(program: Program) -> list[str]:
 
 
 def _shared_fingerprint(program: Program) -> bytes:
-    """Return what says of which streams, of which key and in which order the events are."""
+    """Return a description of the streams, the key and the order of the events."""
 
     def fields(stream: Stream, names: Iterable[str]) -> list[_Value]:
         return [field for field in stream.fields if field.name in set(names)]
@@ -178,7 +178,7 @@ def _shared_fingerprint(program: Program) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Update:
-    """One update of `RuleTables`: what taking an event as `variable` does to a register."""
+    """One update of `RuleTables`: the effect on a register of taking an event as `variable`."""
 
     variable: str
     op: Update
@@ -203,7 +203,7 @@ def _updates(rule: RuleProgram) -> Iterator[_Update]:
 
 
 class _RuleIdentifier:
-    """Says what one rule of a program is; with `names_tables` a table is its name, whatever it is."""
+    """Describes one rule of a program; with `names_tables` a table is only its name."""
 
     def __init__(self, program: Program, rule: RuleProgram, *, names_tables: bool = False) -> None:
         self.program = program
@@ -249,7 +249,7 @@ class _RuleIdentifier:
         )
 
     def _fields(self) -> Iterator[tuple[str, _Value]]:
-        """Yield the fields of the rule and of its tables that say by themselves what they mean."""
+        """Yield the fields of the rule and of its tables whose values have a meaning by themselves."""
         left_out = _ONLY_SAID | _FOLLOWS | _TOLD_BY_MEANING
         for field in dataclasses.fields(self.rule):
             if field.name not in left_out:
@@ -337,7 +337,7 @@ class _RuleIdentifier:
         )
 
     def _columns_read(self) -> set[str]:
-        """Return the columns that the rule reads, and those that they are made of."""
+        """Return the columns that the rule reads, and those from which they are computed."""
         tables, program = self.rule.tables, self.program
         names = {program.columns[update.column] for update in self.updates if update.column >= 0}
         names |= {
@@ -381,7 +381,7 @@ class _RuleIdentifier:
 
 
 def _state_names(rule: RuleProgram) -> Iterator[str]:
-    """Yield a name for each state: what it takes, or how it ends; a number after a repeated name."""
+    """Yield a name for each state: what it takes or how it ends, with a number after a repeated name."""
     tables = rule.tables
     known: dict[str, int] = {}
     for state, (first, end) in enumerate(pairwise(tables.take_ptr.tolist())):
@@ -413,7 +413,7 @@ class _Expressions:
         self.windows = {window.name: window for window in program.windows}
         self.joined = {column.name: column for column in program.joins.columns}
         self.versions = joined_meanings(program, names_tables=names_tables)
-        self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; kept alive by being in here
+        self.known: dict[int, tuple[Expression, bytes]] = {}  # by identity; this dictionary keeps them alive
 
     def of(self, expression: Expression) -> bytes:
         """Return the digest of `expression`."""
@@ -439,7 +439,7 @@ class _Expressions:
         return self.of(self.derived[name]) if name in self.derived else _digest(["column", name])
 
     def _of_window(self, column: WindowColumn) -> list[_Value]:
-        """Return what a windowed column is, without its place in the program."""
+        """Return the description of a windowed column, without its place in the program."""
         window = column.window
         return [
             [column.function.name, repr(column.parameter), str(column.type), str(column.argument_type)],
@@ -449,7 +449,7 @@ class _Expressions:
         ]
 
     def of_bit(self, place: tuple[int, int] | None) -> bytes:
-        """Return the digest of a predicate by its word and bit, with what windows add to it; None: always."""
+        """Return the digest of a predicate by its word and bit, with its windowed part; None: always TRUE."""
         if place is None:
             return b""
         word, bit = place
@@ -480,9 +480,9 @@ class _Expressions:
 
 
 def joined_meanings(program: Program, *, names_tables: bool = False) -> dict[str, bytes]:
-    """Return what each joined table means, by `table_name`, and each column of versions, in 16 bytes.
+    """Return the meaning of each joined table, by `table_name`, and of each column of versions, in 16 bytes.
 
-    They are numbered otherwise if rules are added. With `names_tables` a table is its name.
+    Their numbers change when rules are added. With `names_tables` a table is only its name.
     """
     found: dict[str, bytes] = {}
     for number, joined in enumerate(program.joins.tables):
@@ -501,7 +501,7 @@ def joined_meanings(program: Program, *, names_tables: bool = False) -> dict[str
 
 
 def _table_identity(joined: JoinedTable, columns: Iterable[str]) -> TableIdentity:
-    """Return how a table is declared, and those of its columns."""
+    """Return the declaration of a table, and of its columns."""
     table, settings = joined.table, joined.table.table
     assert settings is not None
     fields = {field.name: field for field in table.fields}
@@ -519,13 +519,13 @@ def _table_identity(joined: JoinedTable, columns: Iterable[str]) -> TableIdentit
 
 
 def _rests(program: Program, place: tuple[int, int]) -> list[Expression]:
-    """Return what a predicate says of windows and of tables."""
+    """Return what a predicate says about windows and tables."""
     refined = (*program.refined, *program.joins.refined)
     return [rest for *at, rest in refined if tuple(at) == place]
 
 
 def _told_window(window: Window) -> list[_Value]:
-    """Return what a window is."""
+    """Return the description of a window."""
     told: list[_Value] = [window.frame.name, window.length, window.previous, window.offset_us, window.zone]
     if window.step_us:
         told += ["by", window.step_us]
@@ -533,7 +533,7 @@ def _told_window(window: Window) -> list[_Value]:
 
 
 def _told_table(rule: WindowRule, meanings: Mapping[str, bytes]) -> list[_Value]:
-    """Return whose keys have windows without events; nothing: no key has."""
+    """Return the table whose keys have windows without events; nothing: none."""
     return [] if rule.table is None else [meanings[table_name(rule.table)]]
 
 

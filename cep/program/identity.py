@@ -1,4 +1,4 @@
-"""What gives stored state its meaning, in words that outlive the program: of each rule, and of all rules.
+"""The meaning of stored state, in terms that outlive the program: of each rule, and of all rules.
 
 `cep.program.fingerprint` computes the `ProgramIdentity` of a `Program`. Snapshots and checkpoints carry it,
 so stored state can be read and compared without the program that wrote it.
@@ -58,13 +58,14 @@ class TableIdentity:
 
 @dataclass(frozen=True)
 class RuleIdentity:
-    """What the stored state of one rule means. Two rules of one fingerprint can read each other's state.
+    """The meaning of the stored state of one rule. Two rules of one fingerprint can read each other's state.
 
-    `registers` and `parts` say where two rules differ. To them a table is its name; `tables` has the rest.
+    `registers` and `parts` show where two rules differ. They contain only the names of tables; `tables` has
+    the rest.
     """
 
     name: str
-    fingerprint: bytes  # of all `PARTS`, with all that `tables` says; the rule's name is no part of it
+    fingerprint: bytes  # of all `PARTS` and all of `tables`, without the rule's name
     registers: tuple[StoredRegister, ...]
     states: tuple[str, ...]  # names by number
     parts: tuple[tuple[str, str], ...]  # name of a part, 8 hex digits
@@ -83,7 +84,7 @@ class RuleIdentity:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> RuleIdentity:
-        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError for anything else."""
         return cls(
             str(found["name"]),
             _fingerprint(found["fingerprint"]),
@@ -123,7 +124,7 @@ class StreamOrder:
 
     @classmethod
     def of_list(cls, found: Sequence[Any]) -> StreamOrder:
-        """Return what `to_list` wrote; raises ValueError or TypeError where it did not."""
+        """Return what `to_list` wrote; raises ValueError or TypeError for anything else."""
         stream, time, ties, deduplicate, *meaning = found
         return cls(
             str(stream),
@@ -136,10 +137,10 @@ class StreamOrder:
 
 @dataclass(frozen=True)
 class SharedIdentity:
-    """What the stored state of all rules of a program has in common: key, order, columns of waiting events.
+    """The common meaning of the stored state of all rules: key, order, columns of waiting events.
 
-    `predicates` and `derived` say what the predicate words and the derived columns of waiting events mean.
-    They depend on the order of the rules and are no part of the fingerprint.
+    `predicates` and `derived` give the meaning of the predicate words and the derived columns of waiting
+    events. They depend on the order of the rules and are not part of the fingerprint.
     """
 
     fingerprint: bytes
@@ -162,7 +163,7 @@ class SharedIdentity:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> SharedIdentity:
-        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError for anything else."""
         return cls(
             _fingerprint(found["fingerprint"]),
             tuple((str(name), str(kind)) for name, kind in found["key"]),
@@ -180,14 +181,14 @@ class SharedIdentity:
 
 @dataclass(frozen=True)
 class ProgramIdentity:
-    """What the stored state of one program means."""
+    """The meaning of the stored state of one program."""
 
     shared: SharedIdentity
     rules: tuple[RuleIdentity, ...]
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Made of the shared fingerprint and of the rules' names and fingerprints, in whatever order."""
+        """Computed from the shared fingerprint and the rules' names and fingerprints, in any order."""
         digest = hashlib.sha256(self.shared.fingerprint)
         for rule in sorted(self.rules, key=lambda rule: rule.name):
             digest.update(hashlib.sha256(rule.name.encode()).digest() + rule.fingerprint)
@@ -199,7 +200,7 @@ class ProgramIdentity:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> ProgramIdentity:
-        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError where it did not."""
+        """Return what `to_json` wrote; raises ValueError, KeyError or TypeError for anything else."""
         return cls(SharedIdentity.of_json(found["shared"]), tuple(map(RuleIdentity.of_json, found["rules"])))
 
 
@@ -212,7 +213,7 @@ _MOST_JSON_BYTES = 1 << 26
 
 
 def packed_json_in(data: bytes | memoryview) -> Mapping[str, Any]:
-    """Return what `packed_json` wrote; raises ValueError where it did not."""
+    """Return what `packed_json` wrote; raises ValueError for anything else."""
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(data, _MOST_JSON_BYTES)
@@ -237,7 +238,7 @@ def _fingerprint(text: str) -> bytes:
 
 
 def differences(then: Sequence[ProgramIdentity], now: Sequence[ProgramIdentity]) -> str:
-    """Return in one line which rules differ and in what; empty: none does."""
+    """Return in one line which rules differ and how; empty: no rule differs."""
     told = list(_differences(_by_rule(then), _by_rule(now)))
     more = f"; {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     return "; ".join(told[:_MOST_TOLD]) + more
@@ -276,7 +277,7 @@ def _differences(then: _Rules, now: _Rules) -> Iterator[str]:
 
 
 def _shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[str]:
-    """Yield what differs in what all rules of a program share."""
+    """Yield the differences in what all rules of a program share."""
     if then.fingerprint == now.fingerprint:
         return
     streams = [tuple(order.stream for order in shared.orders) for shared in (then, now)]
@@ -299,7 +300,7 @@ def _shared_differences(then: SharedIdentity, now: SharedIdentity) -> Iterator[s
 
 
 def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:
-    """Yield what differs between two rules, in words."""
+    """Yield the differences between two rules, in words."""
     if then.fingerprint == now.fingerprint:
         return
     before, after = dict(then.parts), dict(now.parts)
@@ -318,7 +319,7 @@ def rule_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[str]:
 
 
 def _table_differences(then: RuleIdentity, now: RuleIdentity) -> Iterator[tuple[str, list[str]]]:
-    """Yield the tables that both rules read and that are declared in another way, with what is different."""
+    """Yield the tables that both rules read and whose declarations differ, with the differences."""
     before = {table.name: dict(table.parts) for table in then.tables}
     for table in now.tables:
         known = before.get(table.name, {})

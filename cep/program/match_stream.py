@@ -25,16 +25,16 @@ _DDL = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MatchStream(Stream):
-    """The matches of the rule `name`. No source has them: they are found in the same run.
+    """The matches of the rule `name`. No source delivers them: they are found in the same run.
 
     Parameters
     ----------
     key
         The key of the rule.
     held_us
-        A match may be found up to so many microseconds of event time after its end.
+        A match may be found up to this many microseconds of event time after its end.
     meaning
-        What stored state of the rule means (`cep.program.identity`): empty until the rule is compiled.
+        The meaning of the rule's stored state (`cep.program.identity`); empty until the rule is compiled.
     """
 
     key: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def match_stream(
 ) -> MatchStream:
     """Return the matches of rule `name` as a stream, with the columns that they have in the output.
 
-    Lists are no columns of it. Matches of equal end are in the order of the output: by start, key and id.
+    Lists are not columns of it. Matches of equal end are in the order of the output: by start, key and id.
     """
     key = tuple(key)
     fields = [Field("rule", "string")]

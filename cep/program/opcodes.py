@@ -9,7 +9,7 @@ from cep.expression import Call, Expression, Literal
 
 
 class Mode(IntEnum):
-    """How a waiting run treats an event it does not take (`ir.Contiguity`, as numbers)."""
+    """How a waiting run treats an event that it does not take (`ir.Contiguity`, as numbers)."""
 
     STRICT = 0
     NEXT = 1
@@ -43,7 +43,7 @@ class OverflowCode(IntEnum):
 
 
 class Update(IntEnum):
-    """What taking an event does to one register. Executed in order."""
+    """What taking an event does to one register, executed in order."""
 
     LAST = 0  # register = column
     FIRST = 1  # register = column, if register `arg` (a count) equals the offset in `arg2`
@@ -60,9 +60,7 @@ class Update(IntEnum):
     POSITION_FIRST = 12  # the same, if register `arg` (a count) is 0
     MEAN_F = 13  # Welford's running mean; register `arg` holds the count of values, this event included
     SQUARES_F = 14  # Welford's squares; `arg`: the count, `arg2`: the register of the mean before this event
-    DISTINCT = (
-        15  # register += 1 and the set after it grows, if the column is no value of it; `arg2`: of doubles
-    )
+    DISTINCT = 15  # register += 1 and the set after it grows, if the value is new; `arg2`: of doubles
 
 
 class Code(IntEnum):

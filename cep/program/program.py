@@ -1,8 +1,8 @@
 """The compiled rules: flat arrays and small frozen tables that the compiler writes and the engine reads.
 
-A `Program` holds all rules that share streams and a partition key, so that events are brought together
-once for all of them. It knows nothing of text, syntax trees or graphs, and its import loads neither
-pyparsing nor networkx, because it travels to executors.
+A `Program` contains all rules that share streams and a partition key, so events are grouped once for all of
+them. It knows nothing about text, syntax trees or graphs, and its import loads neither pyparsing nor
+networkx, because it is sent to executors.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class RuleProgram:
     title: str
     severity: str
     tags: tuple[str, ...]
-    word: int  # which predicate word of the program holds this rule's bits
+    word: int  # the predicate word of the program that holds this rule's bits
     event_mask: int  # bits that make an event relevant to the rule
     needs_every_event: bool  # a strict joint, or a variable without a local predicate: filter no event
     tables: RuleTables
     registers: tuple[Register, ...]
     measures: tuple[tuple[str, Expression], ...]
-    is_timed: bool  # runs carry clocks: more bounds in time than the window, bounds in events, or timeouts
+    is_timed: bool  # runs have clocks: more time limits than the window, limits in events, or timeouts
     span_us: int  # window, largest distance inside; -1: no window in time
     span_events: int  # window, number of events after the first; -1: no window in events
     close_us: int  # distance from first event to the stamp of an absence match (the window's length)
@@ -113,33 +113,30 @@ class RuleProgram:
     subsets: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name, and the variables it stands for
     node_register: int = -1  # holds the last of the events a run took (`kernels.event_nodes`); -1: none
     all_rows: bool = False  # a row for each event of a match
-    suppress_us: int = 0  # after a match, matches of the same key that end within this time are not reported
+    suppress_us: int = 0  # after a match, those of the same key that end within this time are not reported
     windowed: WindowRule | None = None  # of a window rule; its tables are those of a pattern of one event
-    is_view: bool = (
-        False  # each row replaces the one of its key; its tables are those of a pattern of one event
-    )
+    is_view: bool = False  # each row replaces that of its key; its tables are those of a pattern of one event
 
 
 @dataclass(frozen=True)
 class Program:
     """All rules over `streams` that are partitioned by `key`, in the same roles.
 
-    With one stream and one role, by columns that are called as the key is, the program `is_plain`: its
-    columns are those of the stream. Else the key has columns of its own (`key_columns`), a predicate may ask
-    for a role (`RoleTest`), and with several streams their columns are `cep.schema.stream.qualified`.
+    With one stream and one role, by columns with the names of the key, the program `is_plain`: its columns
+    are those of the stream. Otherwise the key has separate columns (`key_columns`), a predicate may test a
+    role (`RoleTest`), and with several streams their columns are `cep.schema.stream.qualified`.
 
-    `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE.
-    `derived` are named expressions over one event, computed before matching. `columns` are the
-    columns (of the stream or derived) that registers and bytecode read; strings among them are
-    given to the kernels as codes. `listed` are those that lists (ARRAY_AGG) are made of.
+    `predicates[w][b]` is the local predicate of bit b in word w; it counts only where it is TRUE. `derived`
+    are named expressions over one event, computed before matching. `columns` are the columns (of the stream
+    or derived) that registers and bytecode read; kernels receive strings among them as codes. `listed` are
+    those that lists (ARRAY_AGG) contain.
 
     `windows` are computed once events are in order, then `computed`, named expressions over an event and its
-    windows. A predicate that reads them is in `predicates` as far as it does not, and `refined` has its word,
-    its bit and the rest. `joins` are computed before windows. `context_columns` are what all this reads of a
-    prepared event.
+    windows. For a predicate that reads them, `predicates` has the part that does not, and `refined` its word,
+    its bit and the rest. `joins` are computed before windows. `context_columns` are the columns of a prepared
+    event that all this reads.
 
-    Either all rules are window rules (`has_window_rules`), or none is. Either all are views (`has_views`), or
-    none is.
+    All rules are window rules (`has_window_rules`), or none is. All are views (`has_views`), or none is.
     """
 
     streams: tuple[Stream, ...]
@@ -227,7 +224,7 @@ class Program:
 
     @cached_property
     def has_silent_windows(self) -> bool:
-        """Whether there are windows without events: it must know the time range of the input."""
+        """Whether there are windows without events, for which it must know the time range of the input."""
         return any(rule.windowed is not None and rule.windowed.table is not None for rule in self.rules)
 
     @cached_property
@@ -311,9 +308,9 @@ class Program:
         return self._sources[column][1].type
 
     def local_predicates(self, stream: Stream) -> tuple[tuple[Expression, ...], ...]:
-        """Return `predicates` as they are for events of `stream`: FALSE where they ask for another's role.
+        """Return `predicates` for events of `stream`: FALSE where they test the role of another stream.
 
-        To an event the columns of other streams are NULL: a value of DISTINCT BY has one of each stream.
+        For an event the columns of other streams are NULL: a value of DISTINCT BY has one of each stream.
         """
         if self.is_plain:
             return self.predicates
@@ -332,9 +329,9 @@ class Program:
         )
 
     def seen_by(self, expression: Expression, stream: Stream) -> Expression | None:
-        """Return `expression` for events of `stream`, to which columns of others are NULL.
+        """Return `expression` for events of `stream`, for which columns of others are NULL.
 
-        None: it has columns of other streams only.
+        None: it has only columns of other streams.
         """
         names = column_names(expression)
         if names and len(self._of_others(names, stream)) == len(names):
@@ -357,8 +354,8 @@ class Program:
 
         Words are int64 (the bits of a uint64: Spark has no unsigned type). Values have the Arrow type of
         their rule type: bool, int64, float64, string; timestamps are int64 microseconds. `STREAM_COLUMN` and
-        `COUNTED_COLUMN` come with them where they are needed. Of all columns only values are ever NULL (a row
-        without a key is not prepared).
+        `COUNTED_COLUMN` are added where they are needed. Only values are ever NULL (a row without a key is
+        not prepared).
         """
         fields = [pa.field(TIME_COLUMN, pa.int64(), nullable=False)]
         fields += [
@@ -416,17 +413,17 @@ class Program:
 
     @cached_property
     def identity(self) -> ProgramIdentity:
-        """What gives stored state its meaning, rule by rule."""
+        """The meaning of stored state, rule by rule."""
         return identity_of(self)
 
     @cached_property
     def window_meanings(self) -> dict[str, bytes]:
-        """What each windowed column means, in 16 bytes: columns are called otherwise if rules are added."""
+        """The meaning of each windowed column, in 16 bytes: names of columns change when rules are added."""
         return window_meanings(self)
 
     @cached_property
     def window_rule_meanings(self) -> tuple[bytes, ...]:
-        """What the windows of each window rule are, and of which events, in 16 bytes."""
+        """The meaning of the windows of each window rule and their events, in 16 bytes."""
         return window_rule_meanings(self)
 
     @property
@@ -453,9 +450,9 @@ def is_list(measure: Expression) -> bool:
 
 
 def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a column of matches in the type that it has beside the matches of other rules.
+    """Return a column of matches in the type that it has together with the matches of other rules.
 
-    BIGINT becomes the nearest DOUBLE, as SQL does it: Arrow refuses what a DOUBLE cannot hold exactly.
+    BIGINT becomes the nearest DOUBLE, as in SQL: Arrow refuses what a DOUBLE cannot represent exactly.
     """
     return values.cast(kind, safe=not (pa.types.is_int64(values.type) and pa.types.is_float64(kind)))
 
@@ -463,7 +460,7 @@ def widened(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array |
 def missing_column(item: pa.Field, n: int) -> pa.Array:
     """Return the values of a column for matches of other programs.
 
-    Beside timeouts they are matches, beside the rows of views (`RuleSet.has_kinds`) matches of revision 0.
+    With timeouts they are matches; with rows of views (`RuleSet.has_kinds`) they are matches of revision 0.
     Other columns are NULL.
     """
     if item.name == OUTCOME or (item.name == KIND and not item.nullable):
@@ -474,5 +471,5 @@ def missing_column(item: pa.Field, n: int) -> pa.Array:
 
 
 def name_hash(name: str) -> int:
-    """Return 64 bits that stand for a name in match ids; they must never change."""
+    """Return 64 bits that represent a name in match ids; they must never change."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")

@@ -1,15 +1,16 @@
-"""The records of a compiled rule, declared once: the columns of `RuleTables` and what their numbers refer to.
+"""The records of a compiled rule, declared once: the columns of `RuleTables` and the meaning of their
+numbers.
 
 A rule is an automaton and the code of its registers. Both are records of 64-bit fields: a state, a take, a
-variable, an exclusion. The compiler writes `RuleTables`, a column for each field of each kind of record. From
-the annotations of the columns follow `COLUMNS` and `RECORDS`, and from these
+variable, an exclusion. The compiler writes `RuleTables`, with a column for each field of each kind of record.
+`COLUMNS` and `RECORDS` follow from the annotations of the columns, and from these follow
 
 - the addresses that kernels use (`cep.engine.kernels.layout`): ``rule[place + at.STATE_MODE]``,
 - the one array that kernels read (`cep.engine.matching.packed_rule`), in which references are addresses,
 - the tables that ``cep explain --stages program`` prints.
 
-So a new field of a state is a line here, a line in `cep.compiler.lowering.lower`, and where a kernel reads
-it.
+So a new field of a state needs a line here, a line in `cep.compiler.lowering.lower`, and the kernel that
+reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ACCEPT = -1
 
 
 class Kind(Enum):
-    """What the numbers of a column refer to, and so what becomes of them in the packed rule."""
+    """What the numbers of a column refer to, and so what they become in the packed rule."""
 
     NUMBER = "a number, which stays as it is; states and groups are numbers, too"
     MASK = "bits of local predicates"
@@ -40,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """What a column of `RuleTables` has: field `name` of each record of kind `record`.
+    """The content of a column of `RuleTables`: field `name` of each record of kind `record`.
 
     `to` is the kind of records that a reference or a list refers to, `names` the meaning of a number.
     """
@@ -67,9 +68,9 @@ def _encoded(record: str, name: str, names: type[IntEnum] | None = None) -> Reco
 class RuleTables(NamedTuple):
     """The automaton and the register code of one rule, a column for each field.
 
-    A *state* says what a run can take next and what it may ignore. State 0 is the start, where a new run
-    starts. A *take* is an edge: the event becomes one of a variable, and the run continues in the states of
-    `after`. The fields of a record lie in the order of its columns here. Shapes are in brackets.
+    A *state* says what a run can take next and what it may ignore. New runs start in state 0. A *take* is an
+    edge: the event becomes one of a variable, and the run continues in the states of `after`. The fields of a
+    record are in the order of its columns here. Shapes are in brackets.
     """
 
     state_mode: Annotated[U8, RecordField("state", "mode", names=Mode)]  # (S,)
@@ -130,11 +131,11 @@ class RuleTables(NamedTuple):
     # Clocks: read only for a rule with `RuleProgram.is_timed`.
     state_low: Annotated[
         I64, RecordField("state", "low")
-    ]  # (S,) us since the event taken last, at least; 0: none
+    ]  # (S,) at least this many us since the event taken last; 0: none
     state_high: Annotated[I64, RecordField("state", "high")]  # (S,) at most; -1: none
-    # (S,) -1: none; else us after which the run continues by itself (a timed absence) ...
+    # (S,) -1: none; otherwise us after which the run continues by itself (a timed absence) ...
     state_absence: Annotated[I64, RecordField("state", "absence")]
-    # ... which count as so many us.
+    # ... which count as this many us.
     state_absence_length: Annotated[I64, RecordField("state", "absence_length")]
     # (S,) row of `after_ptr`
     state_absence_after: Annotated[I32, RecordField("state", "absence_afters", Kind.SHARED_LIST, "after")]
@@ -148,8 +149,8 @@ class RuleTables(NamedTuple):
     look_behind_ptr: Annotated[I32, _list("take", "look_behinds", "look_behind")]  # (T + 1,)
     # A run must not start after the event with this number in `last_variable` ...
     look_behind_last: Annotated[I32, RecordField("look_behind", "last")]
-    look_behind_us: Annotated[I64, RecordField("look_behind", "us")]  # ... if that is at most so old ...
-    # ... and at most so many events back.
+    look_behind_us: Annotated[I64, RecordField("look_behind", "us")]  # ... if it is at most this old ...
+    # ... and at most this many events back.
     look_behind_events: Annotated[I64, RecordField("look_behind", "events")]
     # (G,) from its first event to its last; -1: no limit in time
     group_us: Annotated[I64, RecordField("group", "us")]
@@ -178,9 +179,9 @@ SCALARS = (
     "has_exclusions",  # 1: there are exclusions
     "node_register",  # holds a run's last node; NONE: the rule does not report events
     "has_sets",  # 1: some variable's events belong to sets of values
-    "nodes_per_take",  # the most nodes that a take adds: for the event, and for each set
+    "nodes_per_take",  # the largest number of nodes that a take adds: for the event, and for each set
     "always_walks",  # 1: a run may wait in a state where every event must be examined
-    "zero",  # what registers start with
+    "zero",  # the initial value of registers
     "variables",  # address of the first variable
     "groups",  # address of the first group
     "last_variables",  # address of the first `last_variable`
@@ -217,7 +218,7 @@ def _records(columns: dict[str, RecordField]) -> dict[str, Record]:
             places[name] = width
             width += size
         # A state's number becomes its address by a shift, because runs hold numbers of states: addresses in
-        # snapshots would bind them to the layout.
+        # snapshots would tie them to the layout.
         records[kind] = Record(places, 1 << (width - 1).bit_length() if kind == "state" else width)
     return records
 

@@ -1,9 +1,9 @@
-"""Tables that the rules of a program join: whose versions it takes in, and which columns events get of them.
+"""Tables that the rules of a program join: whose versions it reads, and which columns events get from them.
 
-The compiler writes them, `cep.engine.windows` looks the versions up once events are in order.
+The compiler writes them; `cep.engine.windows` looks up the versions once events are in order.
 
-A version is a row of `Program.event_schema`, as an event is: `VERSION_COLUMN` distinguishes them. So versions
-are brought together by key, wait for the watermark, are late and are corrected as events are.
+A version is a row of `Program.event_schema`, like an event: `VERSION_COLUMN` distinguishes them. So versions
+are grouped by key, wait for the watermark, are late and are corrected like events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Only programs that take in versions have it (`Joins.takes_versions`).
 
 
 def table_name(number: int) -> str:
-    """Return the name under which the identity of a program says what table `number` is."""
+    """Return the name under which the identity of a program describes table `number`."""
     return f"_table{number}"
 
 
@@ -33,7 +33,7 @@ class JoinedTable:
     Parameters
     ----------
     table
-        How it is declared.
+        Its declaration.
     key
         Its key columns, in the order of `key_columns`.
     key_columns
@@ -41,7 +41,7 @@ class JoinedTable:
         are those of the program's key.
     values
         Columns of the table that rules read, or that order versions of one time, each with the column of a
-        prepared batch that holds it. To events they are NULL.
+        prepared batch that holds it. For events they are NULL.
     """
 
     table: Stream
@@ -51,11 +51,11 @@ class JoinedTable:
 
     @property
     def is_co_partitioned(self) -> bool:
-        """Whether its key is the key of the rules, so that versions are needed where their key is only."""
+        """Whether its key is the key of the rules, so versions are needed only where their key is."""
         return self.table.table is not None and self.table.table.kind is TableKind.CHANGELOG
 
     def own_columns(self) -> dict[str, Type]:
-        """Return the columns of a prepared batch that only its versions have, with their types."""
+        """Return the columns of a prepared batch that only versions of the table have, with their types."""
         columns = dict(self.values)
         if not self.is_co_partitioned:
             columns |= dict(zip(self.key, self.key_columns, strict=True))
@@ -70,14 +70,14 @@ class JoinedColumn:
     Parameters
     ----------
     name
-        What the column is called.
+        The name of the column.
     type
         Its type.
     table
         Index in `Joins.tables`.
     keys
         Columns of a prepared batch, or joined columns that precede this one: the key of the version, in
-        the order of `JoinedTable.key`. Where one of them is NULL, so is the column.
+        the order of `JoinedTable.key`. If one of them is NULL, so is the column.
     column
         The column of the table.
     is_before
@@ -94,12 +94,12 @@ class JoinedColumn:
 
 @dataclass(frozen=True)
 class Joins:
-    """What the rules of a program join.
+    """The joins of the rules of a program.
 
     `columns` are looked up once events are in order. Then come `derived`, named expressions over events and
-    their `columns`. A predicate that reads joined columns is in `Program.predicates` as far as it does not;
-    `refined` has its word, its bit and the rest, as far as the rest reads no windows. `unread` are tables
-    that rules join without reading a column: inputs that nothing is kept of.
+    their `columns`. For a predicate that reads joined columns, `Program.predicates` has the part that does
+    not; `refined` has its word, its bit and the rest, as far as this reads no windows. `unread` are tables
+    that rules join without reading a column: inputs of which nothing is kept.
     """
 
     tables: tuple[JoinedTable, ...] = ()
@@ -115,7 +115,7 @@ class Joins:
 
     @cached_property
     def takes_versions(self) -> bool:
-        """Whether versions come in the order of time: not all tables are static."""
+        """Whether versions arrive in order of time: not all tables are static."""
         return any(not joined.table.is_static for joined in self.tables)
 
     @cached_property

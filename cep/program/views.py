@@ -2,9 +2,9 @@
 
     VIEW name KEY k FROM accounts JOIN customers ON customer_id SELECT ...
 
-A view is a rule over changes. A version of a table becomes an event of each key whose row it may change, once
-for each instant (`cep.engine.tables.changes`). The event has the columns of the tables as they are at its
-time and as they were directly before (`JoinedColumn.is_before`). It is taken where the two differ.
+A view is a rule over changes. A version of a table becomes an event for each key whose row it may change,
+once for each instant (`cep.engine.tables.changes`). The event has the columns of the tables as they are at
+its time and as they were directly before (`JoinedColumn.is_before`). It is taken if these differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ A row replaces those of its `match_id` with a lower revision. Its kind says that
 
 @dataclass(frozen=True, slots=True)
 class ChangeStream(Stream):
-    """The changes of the tables of views, called as the table in FROM. No source has them."""
+    """The changes of the tables of views, named after the table in FROM. No source delivers them."""
 
 
 def change_stream(table: Stream, key: Iterable[str]) -> ChangeStream:

@@ -1,7 +1,7 @@
 """The functions of windows: one table entry each, read by the compiler, the engine and `cep explain`.
 
-A new function is a member of `Function`. Kernels compute the functions of a `Family`. So a function needs a
-branch of the kernel of its family, or a kernel beside it, and nothing else of the engine.
+A new function is a member of `Function`. Kernels compute the functions of a `Family`. So a function needs
+only a branch in the kernel of its family, or another kernel, in the engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANY_VALUE = (*ORDERED, Type.BOOLEAN, Type.STRING)
 
 
 class Family(Enum):
-    """Functions that the same kernels compute of the same of what is kept."""
+    """Functions that the same kernels compute from the same kept state."""
 
     SUMS = "sums"
     EXTREMES = "extremes"
@@ -29,15 +29,15 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """What a key keeps of a window.
+    """The state that a key keeps of a window.
 
     Parameters
     ----------
     family
-        Which kernels read it.
+        The family of the kernels that read it.
     of_whole
-        Words for what is kept of a window that ends as a whole or never; empty: all of its events. Then there
-        is no OVER ALL, and no BY.
+        Words for what is kept of a window that ends as a whole or never; empty: all of its events, and then
+        there is no OVER ALL or BY.
     in_steps
         Words for what is kept of a window that moves in steps: of its `panes`, for `function`, or of its last
         `n` values.
@@ -52,7 +52,7 @@ class KeptState:
 
 
 class Kept(Enum):
-    """The kinds of what a key keeps of a window."""
+    """The kinds of state that a key keeps of a window."""
 
     COUNTS = KeptState(Family.SUMS, "a few numbers", "the counts of at most {panes}, 16 bytes each")
     SUMS = KeptState(
@@ -78,7 +78,7 @@ class Kept(Enum):
 
 
 class Parameter(Enum):
-    """What the second argument of a function is, and an example."""
+    """The meaning of the second argument of a function, and an example."""
 
     EVENTS = ("a whole number of events from 1", "1")
     PART = ("a number from 0 to 1", "0.95")
@@ -86,26 +86,26 @@ class Parameter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
-    """What a function of windows is, but for its kernel.
+    """The definition of a window function, except for its kernel.
 
     Parameters
     ----------
     number
-        What kernels call it.
+        Its number in kernels.
     kept
-        What a key keeps for it. This also says which kernels compute it and which frames it has.
+        The state that a key keeps for it. This also determines its kernels and its frames.
     takes
         The types of its argument.
     gives
         Its type; None: that of its argument.
     parameter
-        What its second argument is; None: it has none.
+        Its second argument; None: it has none.
     default
         The second argument if none is written; None: one must be written.
     shorthands
-        Other names of it, each with the second argument that the name stands for.
+        Its other names, each with the second argument that the name implies.
     call
-        How it is written, where ``NAME(argument)`` is not it: `x` is the argument, `p` the second one.
+        How it is written, if not as ``NAME(argument)``: `x` is the argument, `p` the second one.
     of_nothing
         Its value over a window without events; None: NULL.
     """
@@ -122,7 +122,7 @@ class WindowFunction:
 
 
 class Function(Enum):
-    """What is computed of the events of a window. Stored state has the names of members: keep them."""
+    """What is computed from the events of a window. Stored state contains the names of members: keep them."""
 
     # Of rows, or of the values of an argument that are not NULL.
     COUNT = WindowFunction(0, Kept.COUNTS, (*ANY_VALUE, Type.OPAQUE), Type.BIGINT, of_nothing=0)
@@ -137,11 +137,11 @@ class Function(Enum):
     SEEN = WindowFunction(8, Kept.SETS, ANY_VALUE, Type.BOOLEAN)
     FIRST_VALUE = WindowFunction(9, Kept.FIRST, ANY_VALUE)
     LAST_VALUE = WindowFunction(10, Kept.LAST, ANY_VALUE)
-    # The value that many events before this one.
+    # The value this many events before this one.
     LAG = WindowFunction(
         11, Kept.LAST, ANY_VALUE, parameter=Parameter.EVENTS, default=1.0, call="LAG({x}, {p:g})"
     )
-    # Between two values on the line between them.
+    # Interpolated linearly between two values.
     PERCENTILE = WindowFunction(
         12,
         Kept.VALUES,
@@ -154,11 +154,11 @@ class Function(Enum):
 
     @property
     def kept(self) -> KeptState:
-        """What a key keeps for it."""
+        """The state that a key keeps for it."""
         return self.value.kept.value
 
     def shown(self, argument: str, parameter: float) -> str:
-        """Return the function as a rule has it, without its window."""
+        """Return the function as written in a rule, without its window."""
         return self.value.call.format(name=self.name, x=argument, p=parameter)
 
 

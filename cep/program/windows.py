@@ -1,6 +1,6 @@
 """Windowed aggregates of a program: columns that each event gets from the events of its key before it.
 
-The compiler writes them, `cep.engine.windows` computes them once events are in order.
+The compiler writes them; `cep.engine.windows` computes them once events are in order.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class WindowColumn:
     Parameters
     ----------
     name
-        What the column is called.
+        The name of the column.
     type
         Its type.
     function
-        What is computed.
+        The function.
     argument
         Column of a prepared batch; None: ``COUNT(*)``.
     argument_type
         The type of `argument`.
     parameter
-        Second argument of the function, of those that have one.
+        The second argument of the function, if it has one.
     window
-        Which events.
+        The window.
     within
         Word and bit of the predicate of the events that windows see; None: all events of the key. Only these
-        events make a session, or are counted by EVENTS.
+        events form a session or count for EVENTS.
     counts
         Word and bit of the predicate of those whose argument counts (FILTER); None: all of `within`.
     """
@@ -62,15 +62,15 @@ class WindowRule:
     Parameters
     ----------
     window
-        Its windows (`Window.is_whole`), as all columns have them that it reads.
+        Its windows (`Window.is_whole`), those of all columns that it reads.
     where
         Word and bit of the predicate of the events that count; None: all.
     having
-        Over windowed columns: of which windows there is a row; None: of all.
+        Over windowed columns: which windows have a row; None: all.
     columns
         The windowed column that each register holds.
     table
-        Index in `Joins.tables` of the table whose keys have windows without events, too; None: no key has.
+        Index in `Joins.tables` of the table whose keys also have windows without events; None: no table.
     """
 
     window: Window

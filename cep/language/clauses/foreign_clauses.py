@@ -10,7 +10,7 @@ from cep.language.grammar import Lexeme
 
 
 class Instead(NamedTuple):
-    """What to write instead of a clause, and the clause of a rule that is meant, if there is one."""
+    """What to write instead of a clause, and the clause of a rule that was intended, if any."""
 
     help: str
     meant: str = ""

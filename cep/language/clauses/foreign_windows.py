@@ -33,7 +33,7 @@ _MAX_READ = 60
 
 
 def refuse_kind(cursor: Cursor, forms: str, every_help: str) -> NoReturn:
-    """Refuse the kind of window at the cursor; `forms` are those that there are."""
+    """Refuse the kind of window at the cursor; `forms` are the existing kinds."""
     token = cursor.now
     kind = WINDOW_KIND_WORDS.get(token.word)
     if kind is not None:
@@ -53,7 +53,7 @@ def refuse_kind(cursor: Cursor, forms: str, every_help: str) -> NoReturn:
 
 
 def refuse_form(cursor: Cursor, first: Token, kind: str) -> NoReturn:
-    """Refuse a window of `kind` that is written as in another language, from `first` to what is next."""
+    """Refuse a window of `kind` in the form of another language, from `first` to the next token."""
     lengths = _durations(cursor)
     is_call = cursor.is_sign("(") or cursor.ahead().text == "("
     is_without_gap = first.word == "SESSION" and not is_call

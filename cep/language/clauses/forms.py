@@ -49,7 +49,7 @@ WINDOW_CLAUSES_SHOWN = (
 
 
 def clauses_shown(*, has_window: bool, has_pattern: bool) -> str:
-    """Return the clauses that a rule may have, for a help."""
+    """Return the clauses that a rule may have, for a help text."""
     if has_window:
         return WINDOW_CLAUSES_SHOWN
     if has_pattern:

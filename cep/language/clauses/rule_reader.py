@@ -1,6 +1,6 @@
 """The clauses of one rule, read one by one.
 
-A clause that has words of its own has a module beside this one.
+A clause with its own words has a module next to this one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RuleReader:
         self.joins = JoinClauses(parser)
         self.windowed = WindowClauses(parser)
         self.seen: dict[str, Span] = {}
-        self.meant: set[str] = set()  # clauses that were refused, and what to write in their place was said
+        self.meant: set[str] = set()  # refused clauses, for which a report said what to write
         self.last_places: dict[str, int] | None = None  # of clauses that a rule needs, before the next RULE
         self.clause = "RULE"  # the one read last
         self.may_follow = ""  # what, apart from a clause, could come after what was just read
@@ -210,7 +210,7 @@ class RuleReader:
         return f"clauses: {shown}"
 
     def _refuse_misspelled_clause(self) -> None:
-        """Refuse ``PATTERN a b DEFIN c AS ...`` at DEFIN, which was read as one more variable."""
+        """Refuse ``PATTERN a b DEFIN c AS ...`` at DEFIN, which was read as another variable."""
         parser = self.parser
         for place in range(max(parser.clause_at, parser.at - 2), parser.at):
             token = parser.tokens[place]
@@ -436,7 +436,7 @@ class RuleReader:
         self.skip = ast.Skip(target, variable, self.parser.span_from(start))
 
     def finish(self, span: Span, sound: bool) -> ast.Rule | None:
-        """Return the rule, or None; say which clauses are missing."""
+        """Return the rule, or None after reporting missing clauses."""
         problems = list(self.windowed.problems(self.seen))
         for problem in problems:
             self.parser.diagnostics.append(problem)

@@ -9,7 +9,7 @@ from cep.language.cursor import Cursor
 def read_sources(cursor: Cursor) -> tuple[tuple[ast.Name, ...], tuple[int, ...]]:
     """Read ``logins, MATCHES OF scan, ...`` after FROM.
 
-    MATCHES is a name, too: ``FROM matches`` reads a stream of this name.
+    MATCHES is also a name: ``FROM matches`` reads a stream of this name.
 
     Returns
     -------

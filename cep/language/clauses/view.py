@@ -23,7 +23,7 @@ _INSTEAD = {
 
 
 class ViewReader(RuleReader):
-    """Collects the clauses of one view; each but JOIN occurs at most once, in any order."""
+    """Collects the clauses of one view; each except JOIN occurs at most once, in any order."""
 
     def __init__(self, parser: PatternReader) -> None:
         super().__init__(parser)
@@ -68,7 +68,7 @@ class ViewReader(RuleReader):
         self.may_follow = "an operator"
 
     def _read_select(self) -> None:
-        """Read ``expression [AS name], ...``; a column alone is called as it is."""
+        """Read ``expression [AS name], ...``; a single column keeps its name."""
         parser = self.parser
         found = []
         while True:
@@ -86,7 +86,7 @@ class ViewReader(RuleReader):
         self.may_follow = "AS, `,`"
 
     def finish(self, span: Span, sound: bool) -> ast.Rule | None:
-        """Return the view, or None; say which clauses are missing."""
+        """Return the view, or None after reporting missing clauses."""
         if self.name is None:
             return None
         lacking = {

@@ -1,4 +1,4 @@
-"""The clauses of window rules: WINDOW, WHERE and HAVING, and which other clauses cannot be next to them."""
+"""The clauses of window rules: WINDOW, WHERE and HAVING, and the clauses that cannot occur with them."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _EVERY_HELP = (
 
 
 def find_window(tokens: list[Token], at: int) -> tuple[int | None, bool]:
-    """Return the place of the clause WINDOW in the rule whose tokens start at `at`, and if it has a PATTERN.
+    """Return the place of WINDOW in the rule whose tokens start at `at`, and whether it has a PATTERN.
 
-    In a rule without a PATTERN the word is the clause, whatever kind follows: a rule has one of the two.
+    In a rule without a PATTERN the word is always the clause: a rule has one of the two.
     """
     likely: int | None = None
     has_pattern = False
@@ -156,7 +156,7 @@ class WindowClauses:
         self.where = self.parser.condition()
 
     def read_having(self) -> None:
-        """Read of which windows there is a row."""
+        """Read which windows have a row."""
         self.having = self.parser.condition()
 
     def problems(self, seen: Mapping[str, Span]) -> Iterator[Diagnostic]:

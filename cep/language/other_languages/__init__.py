@@ -1,1 +1,1 @@
-"""Texts in other languages that are given as rules: which language, and which rule would say the same."""
+"""Texts in other languages that are given as rules: the language, and the equivalent rule."""

@@ -35,7 +35,7 @@ _LIKE = re.compile(r"\b(\w{1,100})\s{0,9}:\s{0,9}'([^'*?]{0,100})'")
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step: its variable, its stream, its condition; how it is written in the pattern."""
+    """A step: its variable, its stream, its condition, and its text in the pattern."""
 
     name: str
     stream: str
@@ -44,7 +44,7 @@ class _Step:
 
 
 def rule_of_esper(text: str) -> str | None:
-    """Return the rule that the pattern of an EPL statement would be."""
+    """Return the rule that is equivalent to the pattern of an EPL statement."""
     begin = _ESPER.search(text)
     end = end_of_bracket(text, begin.end() - 1) if begin is not None else None
     if begin is None or end is None:
@@ -63,7 +63,7 @@ def rule_of_esper(text: str) -> str | None:
 
 
 def rule_of_siddhi(text: str) -> str | None:
-    """Return the rule that the first pattern of a Siddhi app would be."""
+    """Return the rule that is equivalent to the first pattern of a Siddhi app."""
     begin = next((one for one in _SIDDHI.finditer(text) if "->" in text[one.end() : one.end() + 2000]), None)
     if begin is None:
         return None
@@ -83,7 +83,7 @@ def rule_of_siddhi(text: str) -> str | None:
 
 
 def _unwrapped(text: str) -> str:
-    """Return `text` without parentheses around all of it."""
+    """Return `text` without parentheses around the whole."""
     text = text.strip()
     while text.startswith("(") and end_of_bracket(text, 0) == len(text) - 1:
         text = text[1:-1].strip()
@@ -91,7 +91,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _steps(pieces: Sequence[str]) -> list[_Step] | None:
-    """Return the steps that pieces of a pattern are; None: one of them is more than a step."""
+    """Return the pieces of a pattern as steps; None: a piece is more than a step."""
     found: list[_Step] = []
     for piece in pieces:
         parts = re.split(r"\s+and\s+(?=not\b)", _unwrapped(piece), flags=re.IGNORECASE)
@@ -165,7 +165,7 @@ def _rule(steps: Sequence[_Step], within: str, *, is_each: bool, key: str = "") 
 
 
 def rule_of_eql(text: str) -> str | None:
-    """Return the rule that a sequence of EQL would be; ``process.name`` is the column process_name."""
+    """Return the rule equivalent to a sequence of EQL; ``process.name`` is the column process_name."""
     begin = text.find("sequence")
     head = _EQL_HEAD.match(text, begin) if begin >= 0 else None
     if head is None:
@@ -192,7 +192,7 @@ def rule_of_eql(text: str) -> str | None:
 
 
 def _columns(text: str) -> str:
-    """Return `text` with underscores for the dots of fields, and ``:`` as the comparison that it is."""
+    """Return `text` with underscores for the dots of fields, and ``:`` as a comparison."""
     pieces = text.split("'")  # every second one is a text
     pieces[::2] = [
         _DOTTED.sub(lambda name: name[0].replace(".", "_").replace("@", ""), one) for one in pieces[::2]

@@ -12,7 +12,7 @@ _FUNCTIONS = {"SUM", "AVG", "MIN", "MAX"}
 
 
 def rule_of_pipes(text: str) -> str | None:
-    """Return the window rule that ``T | where ... | summarize ... by key, bin(ts, 10m)`` would be."""
+    """Return the window rule for ``T | where ... | summarize ... by key, bin(ts, 10m)``."""
     table, *steps = split_outside(one_line(text), "|")
     conditions: list[str] = []
     windows: tuple[dict[str, str], list[str], str] | None = None
@@ -48,7 +48,7 @@ def rule_of_pipes(text: str) -> str | None:
 
 
 def _summary(text: str) -> tuple[dict[str, str], list[str], str] | None:
-    """Return the values of ``summarize``, the key, and how long a window is."""
+    """Return the values of ``summarize``, the key, and the length of a window."""
     written, by, of_windows = text.partition(" by ")
     values: dict[str, str] = {}
     for one in split_outside(written, ","):

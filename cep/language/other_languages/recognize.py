@@ -1,4 +1,4 @@
-"""Which other language a text is in, by its first words and its shape."""
+"""The other language of a text, recognized by its first words and its shape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_TRANSLATED = 4_000
 
 
 class OtherLanguage(NamedTuple):
-    """The language of a text: what is said of it, its first line, what to do, and the rule it would be."""
+    """The language of a text: the message, its first line, what to do, and the equivalent rule."""
 
     title: str
     span: Span
@@ -36,7 +36,7 @@ class OtherLanguage(NamedTuple):
 
 
 class _Language(NamedTuple):
-    """A language: what to say of a text in it, where it is explained, its signs, its translator."""
+    """A language: the message for a text in it, the page that explains it, its signs, its translator."""
 
     title: str
     page: str
@@ -45,7 +45,7 @@ class _Language(NamedTuple):
 
 
 def _pattern(text: str) -> Callable[[str, str], bool]:
-    """Return the test whether a text has this pattern; ``^`` is the start of a line."""
+    """Return a test of whether a text has this pattern; ``^`` is the start of a line."""
     form = re.compile(text, re.IGNORECASE | re.MULTILINE)
     return lambda _, whole: form.search(whole) is not None
 
@@ -161,7 +161,7 @@ _NAMED_RULE = re.compile(
 
 
 def other_language(text: str) -> OtherLanguage | None:
-    """Return the language of a text that does not start with RULE or VIEW; None: it is none of these.
+    """Return the language of a text that does not start with RULE or VIEW; None: none of these.
 
     A text in which a rule starts somewhere is not in another language.
     """

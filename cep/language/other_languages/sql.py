@@ -21,7 +21,7 @@ _NO_MEASURE = re.compile(r"\b(MATCH_ROWTIME|MATCH_PROCTIME|MATCH_NUMBER|CLASSIFI
 
 
 def rule_of_match_recognize(text: str) -> str | None:
-    """Return the rule that the clause MATCH_RECOGNIZE of `text` would be."""
+    """Return the rule that is equivalent to the clause MATCH_RECOGNIZE of `text`."""
     begin = MATCH_RECOGNIZE.search(text)
     end = end_of_bracket(text, begin.end() - 1) if begin is not None else None
     if begin is None or end is None:
@@ -91,7 +91,7 @@ def _skip(text: str) -> str:
 
 
 def rule_of_windows(text: str) -> str | None:
-    """Return the rule that a query over windows would be."""
+    """Return the rule that is equivalent to a query over windows."""
     call = WINDOW_CALL.search(text)
     end = end_of_bracket(text, call.end() - 1) if call is not None else None
     if call is None or end is None:

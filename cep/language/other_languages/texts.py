@@ -37,7 +37,7 @@ def end_of_bracket(text: str, at: int) -> int | None:
 
 
 def split_outside(text: str, sign: str) -> list[str]:
-    """Return the pieces of `text` between those `sign` that are in no brackets and no quotes."""
+    """Return the pieces of `text` between occurrences of `sign` outside brackets and quotes."""
     pieces, begin, depth, quote, place = [], 0, 0, "", 0
     while place < len(text):
         letter = text[place]
@@ -68,7 +68,7 @@ def durations(text: str) -> list[int]:
 
 
 def first_duration(text: str) -> str:
-    """Return the first duration in `text` as rules write it; empty: it has none."""
+    """Return the first duration in `text` in the form of rules; empty: none."""
     found = durations(text)
     return print_duration(found[0]) if found else ""
 
@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
 
 
 def condition_of(text: str) -> str:
-    """Return a condition as rules write it: texts in single quotes, AND, OR, =."""
+    """Return a condition in the form of rules: texts in single quotes, AND, OR, =."""
     text = _DOUBLE_QUOTED.sub(r"'\1'", one_line(text))
     text = text.replace("&&", "AND").replace("||", "OR").replace("==", "=")
     return re.sub(r"\b(?:and|or|not|in|like|is|null)\b", lambda word: word[0].upper(), text)
