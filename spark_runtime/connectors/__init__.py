@@ -1,1 +1,1 @@
-"""The systems that pipelines read and write: one folder each, with connection, settings, source and sink."""
+"""The systems that pipelines read and write. Each folder contains connection, settings, source and sink."""

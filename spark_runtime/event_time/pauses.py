@@ -33,7 +33,7 @@ class Pauses:
         self._until_s: dict[str, float] = {}  # by partition, the end of its last pause
 
     def is_needed(self, waiting: Waiting) -> bool:
-        """Return whether so many events wait that all partitions but the slowest must pause."""
+        """Return whether too many events wait, so that all partitions but the slowest must pause."""
         return not self.limit.goes_on and waiting.is_too_much(self.limit, self.n_tasks)
 
     def begin(self, only: str, waiting: Waiting, partitions: Iterable[str], now_s: float) -> None:

@@ -172,7 +172,7 @@ class MicroBatches:
             self.seconds.append(time.monotonic() - self._begun)
             self._begun = None
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ status
 
     def held_line(self) -> str:
         """Return what holds the watermark back, for the line of progress, without asking any source."""

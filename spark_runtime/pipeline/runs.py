@@ -434,7 +434,7 @@ class EndOfRun(Exception):  # noqa: N818 - nothing is wrong
 def _wait(query: StreamingQuery, ended: threading.Event) -> None:
     try:
         query.awaitTermination()
-    except Exception:  # noqa: BLE001, S110 - asked for again by whoever waits for `ended`
+    except Exception:  # noqa: BLE001, S110 - the thread that waits for `ended` gets it again
         pass
     finally:
         ended.set()
@@ -442,7 +442,7 @@ def _wait(query: StreamingQuery, ended: threading.Event) -> None:
 
 @contextmanager
 def _awaited_interrupt() -> Iterator[threading.Event]:
-    """Let Ctrl-C set an event; the second one interrupts as usual.
+    """Make Ctrl-C set an event; the second one interrupts as usual.
 
     An exception would interrupt a call to Java, and break that connection.
     """

@@ -5,8 +5,7 @@
         java.log    the output of Java
         ...         files of Java and Spark
 
-A process that is killed leaves its folder behind. The next start removes it: a lock that can be taken has no
-holder.
+A killed process does not remove its folder. The next start does: a lock that can be taken has no holder.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files of events as a source: what is new in a folder, and where event times begin and end in it."""
+"""Files as a source and a sink."""

@@ -1,7 +1,7 @@
-"""The list of what was read of a folder: a file in the checkpoint, one line for each part of a file.
+"""The list of what was read from a folder: a file in the checkpoint, with a line for each part of a file.
 
-The number of a line is the offset of the source: lines are only ever added, so a range of numbers always
-means the same bytes. A line that was being written when the process died has no end, and is not there.
+The number of a line is the offset of the source: lines are only added, so a range of numbers always means the
+same bytes. A line that was not completely written, because the process died, is ignored.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Entry:
     Parameters
     ----------
     name
-        The file, as seen from the source's folder. It says what a file is: a folder may move with its files.
+        The file, relative to the source's folder. It identifies the file: a folder may move with its files.
     start, end
         Bytes from `start` up to `end`; `end` was the size of the file, or the end of its last whole line.
     mtime_ns
-        When the file had last been changed.
+        When the file was last changed.
     mark
-        CRC-32 of the first and the last bytes before `end` (`folder.mark_of`): a file that has grown still
-        has them there.
+        CRC-32 of the first and the last bytes before `end` (`mark_of`), which a file that has grown still
+        contains there.
     """
 
     name: str
@@ -50,12 +50,12 @@ class FileLog:
 
     @classmethod
     def load(cls, path: Path) -> FileLog:
-        """Return the log at `path`; without a file it is empty.
+        """Return the log at `path`; it is empty if the file is missing.
 
         Raises
         ------
         StateError
-            A line of it is damaged.
+            A line is damaged.
         """
         log = cls(path)
         data = path.read_bytes() if path.exists() else b""
@@ -78,7 +78,7 @@ class FileLog:
         ).encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("r+b" if self.path.exists() else "wb") as file:
-            file.truncate(self.n_bytes)  # without a line that was not written to its end
+            file.truncate(self.n_bytes)  # removes an incomplete line
             file.seek(self.n_bytes)
             file.write(lines)
             file.flush()

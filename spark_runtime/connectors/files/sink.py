@@ -1,7 +1,7 @@
-"""A folder of files as a sink: each micro-batch has a folder of its own in it.
+"""A folder of files as a sink: each micro-batch has its own subfolder.
 
-The folder is named after stream and micro-batch, and takes the place of one of the same name. So a
-micro-batch that is run again after a crash replaces what it wrote the first time.
+The subfolder is named after stream and micro-batch, and replaces one of the same name. So a micro-batch that
+is repeated after a crash replaces its earlier output.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 def folder_of(path: str, batch: MicroBatch) -> str:
-    """Return where the files of a micro-batch are."""
+    """Return the folder of the files of a micro-batch."""
     return f"{path}/batch={batch.name}"
 
 
 _NOTE = ".continued-{}"
-"""The file in a folder that says of a run that another one has continued it."""
+"""The file that records that another run has continued a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Continued:
-    """After which micro-batch of a run another run has continued, and which one."""
+    """The micro-batch after which another run has continued a run, and the name of that run."""
 
     after: int
     by: str
@@ -46,7 +46,7 @@ class _Continued:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The micro-batches that a folder has. On the driver."""
+    """The micro-batches in a folder. On the driver."""
 
     path: str
     kind: str
@@ -69,7 +69,7 @@ class _Written:
             self.owner.require(self.path, self.kind, f"{self.path}/{name}", text)
 
     def mark(self, run: str, number: int) -> Mark:
-        """Return what tells a micro-batch."""
+        """Return the mark of a micro-batch."""
         text = self._files.read(f"batch={MicroBatch(run, number).name}/{WRITTEN_BY}")
         return Mark(f"folder `{self.path}`", number, plan_of(text))
 
@@ -81,7 +81,7 @@ class _Written:
         return self.mark(run, max(numbers)) if numbers else None
 
     def take_back(self, run: str, after: int, by: str) -> None:
-        """Remove the micro-batches of a stream after one, and all of runs that continued it before."""
+        """Remove the micro-batches of a stream after one, and those of runs that continued it earlier."""
         continued = self._continued(run)
         if continued is not None and after > continued.after:
             raise StateError(
@@ -90,16 +90,16 @@ class _Written:
                 "this stream: they were removed when an older copy of its checkpoint was accepted",
                 "put the latest copy back, or start a new stream: another checkpoint, another folder",
             )
-        if continued is not None:  # before its name is replaced: after a crash nothing else would lead to it
+        if continued is not None:  # before its name is replaced, which alone leads to it
             self.take_back(continued.by, after, by)
-        # The note before the removal: after a crash the checkpoint is refused again.
+        # The record comes before the removal: after a crash the checkpoint is refused again.
         self._files.write(_NOTE.format(run), json.dumps({"after": after, "by": by}))
         later = [number for number in self._numbers(run) if number > after]
         for number in sorted(later, reverse=True):  # a crash in between leaves no gap
             self._files.remove(f"batch={MicroBatch(run, number).name}")
 
     def _continued(self, run: str) -> _Continued | None:
-        """Return from where another run has continued a stream; None: no other has."""
+        """Return the point from which another run has continued a stream, or None."""
         text = self._files.read(_NOTE.format(run))
         try:
             return _Continued(**json.loads(text)) if text else None
@@ -116,7 +116,7 @@ class _Written:
         return [int(end) for end in ends if end.isdigit()]
 
     def write(self, batch: MicroBatch, folder: str = "") -> None:
-        """Say in the folder of a micro-batch who has written it; `folder`: its name until it is whole."""
+        """Record the owner in the folder of a micro-batch; `folder`: its name until it is complete."""
         text = text_of(batch, self.path, self.kind, self.owner)
         self._files.write(f"{folder or f'batch={batch.name}'}/{WRITTEN_BY}", text)
 
@@ -125,8 +125,8 @@ class _Written:
 class FolderSink:
     """A folder on a local disk, written in the workers; see `WorkerSink`.
 
-    Spark's own writer would make rows of matches first, four microseconds each. It takes a job for each sink,
-    and before them the output would have to be kept: half a second in each micro-batch.
+    Spark's own writer would first convert matches to rows, four microseconds each. It needs a job for each
+    sink, and the output would have to be kept before: half a second in each micro-batch.
     """
 
     output: Output
@@ -141,12 +141,12 @@ class FolderSink:
         return _Written(self.path, self.output.kind, self.owner)
 
     def check(self) -> None:
-        """Write a file and remove it."""
+        """Try to write a file, and remove it."""
         _check_folder(self.path)
         self._written.require_own()
 
     def last(self, run: str) -> Mark | None:
-        """Return the last micro-batch of a stream that has rows."""
+        """Return the last micro-batch of a stream with rows."""
         return self._written.last(run)
 
     def take_back(self, run: str, after: int, by: str) -> None:
@@ -155,7 +155,7 @@ class FolderSink:
             self._written.take_back(run, after, by)
 
     def begin(self, batch: MicroBatch) -> None:
-        """Remove what was left of the micro-batch."""
+        """Remove the remains of the micro-batch."""
         _require_same(self._written, batch)
         hidden = self._hidden(batch)
         if hidden.exists():
@@ -163,7 +163,7 @@ class FolderSink:
                 shutil.rmtree(hidden)
 
     def write_part(self, batch: MicroBatch, part: str, rows: Rows) -> None:
-        """Write a file, under its name once it is whole: no attempt of a task is in the way of another."""
+        """Write a file, and rename it when it is complete, so that attempts of a task do not interfere."""
         context = TaskContext.get()
         attempt = 0 if context is None else context.taskAttemptId()
         name = f"part-{part}.{self.writer.name}"
@@ -175,9 +175,9 @@ class FolderSink:
             unfinished.replace(folder / name)
 
     def commit(self, batch: MicroBatch) -> None:
-        """Let the folder of the micro-batch take the place of what was there.
+        """Move the folder of the micro-batch into its place.
 
-        Without rows there is none, but for the first micro-batch, so that the path exists.
+        Without rows there is no folder, except for the first micro-batch, so that the path exists.
         """
         with writing(self.path):
             self._show(batch)
@@ -186,12 +186,12 @@ class FolderSink:
         hidden, folder = self._hidden(batch), Path(folder_of(self.path, batch))
         if batch.number == 0 and not hidden.exists():
             hidden.mkdir(parents=True)
-            if self.writer.has_columns:  # else nobody could tell them
+            if self.writer.has_columns:  # an empty file would not show them otherwise
                 self.writer.write(hidden / f"part-0.{self.writer.name}", Rows(self.output, ()))
         if hidden.exists():
             (hidden / "_SUCCESS").touch()
             self._written.write(batch, hidden.name)
-            if folder.exists():  # of the same micro-batch, which a crash has made to be repeated
+            if folder.exists():  # of the same micro-batch, repeated after a crash
                 shutil.rmtree(folder)
             hidden.rename(folder)
 
@@ -199,7 +199,7 @@ class FolderSink:
         """Do nothing: each micro-batch is complete by itself."""
 
     def _hidden(self, batch: MicroBatch) -> Path:
-        """Return where the files of a micro-batch are until all are whole."""
+        """Return the folder of a micro-batch's files until all are complete."""
         return Path(self.path) / f".batch={batch.name}"
 
 
@@ -224,13 +224,13 @@ class FolderSinkOfSpark:
         return "://" not in self.path
 
     def check(self) -> None:
-        """Write a file and remove it, on a disk of this machine. Elsewhere only Spark can tell."""
+        """Try to write a file on a disk of this machine, and remove it. Only Spark can check other places."""
         if self._is_near:
             _check_folder(self.path)
         self._written.require_own()
 
     def last(self, run: str) -> Mark | None:
-        """Return the last micro-batch of a stream that has rows."""
+        """Return the last micro-batch of a stream with rows."""
         return self._written.last(run)
 
     def take_back(self, run: str, after: int, by: str) -> None:
@@ -238,19 +238,19 @@ class FolderSinkOfSpark:
         self._written.take_back(run, after, by)
 
     def begin(self, batch: MicroBatch) -> None:
-        """Look whether the micro-batch is there; Spark replaces the folder as it writes."""
+        """Check whether the micro-batch exists; Spark replaces the folder when it writes."""
         if self._is_near:
             _require_same(self._written, batch)
 
     def write_batch(self, batch: MicroBatch, rows: BatchRows) -> None:
-        """Let Spark write the rows; without rows only the first micro-batch, so that the path exists."""
+        """Write the rows by Spark; without rows, only the first micro-batch, so that the path exists."""
         if rows.n_rows or batch.number == 0:
             frame = self.writer.for_spark(rows.frame)
             writer = frame.write.mode("overwrite").format(self.writer.name)
             writer.options(**self.writer.spark_options).save(folder_of(self.path, batch))
 
     def commit(self, batch: MicroBatch) -> None:
-        """Say who has written the rows, which Spark has committed. Far away, a stream saves that time."""
+        """Record the owner of the rows, which Spark has committed. On remote storage, a stream skips this."""
         if (self._is_near and Path(folder_of(self.path, batch)).exists()) or self.owner is not None:
             self._written.write(batch)
 
@@ -259,13 +259,13 @@ class FolderSinkOfSpark:
 
 
 def _require_same(written: _Written, batch: MicroBatch) -> None:
-    """Raise StateError if the folder has another micro-batch of the same number."""
+    """Raise StateError if the folder contains another micro-batch with the same number."""
     if batch.run is not None:
         written.mark(batch.run, batch.number).is_of(batch)
 
 
 def _check_folder(path: str) -> None:
-    """Raise InputError if a folder cannot be written. It is made if it is missing."""
+    """Raise InputError if a folder cannot be written. Create it if it is missing."""
     with writing(path):
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files as a sink: settings, and who writes the files. On the driver only."""
+"""Files as a sink: the settings, and the choice of the writer. Only for the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_runtime.sinks.registry import ALL_KINDS, SinkContext
 
 @dataclass(frozen=True, slots=True)
 class FilesSpec:
-    """A folder, and what writes the files in it."""
+    """A folder, and the writer of its files."""
 
     path: str = declared.path()
     writer: FileWriter = field(default_factory=JsonWriter)
@@ -25,7 +25,7 @@ class FilesSpec:
         return (folder_place(self.path, output.folder),)
 
     def open(self, output: Output, context: SinkContext) -> WorkerSink | DriverSink:
-        """Return the sink: written in the workers where they reach the folder and can write the columns."""
+        """Return the sink: the workers write it if they can access the folder and write the columns."""
         from spark_runtime.connectors.files.sink import FolderSink, FolderSinkOfSpark
 
         path = f"{self.path}/{output.folder}" if output.folder else self.path

@@ -1,9 +1,9 @@
-"""Files of events as a source: a folder of them, or one.
+"""Files of events as a source: a folder of files, or one file.
 
-A micro-batch reads new files, and lines that were added to files of text. The age of a file says nothing: a
-file that was copied with its time of ten days ago is as new as any other.
-Where not all of them are read together, the files with the earliest events come first, then those that were
-changed first.
+A micro-batch reads new files, and lines that were added to text files. The age of a file does not matter: a
+copy that preserves a time of ten days ago is as new as any other file.
+If they are not all read together, the files with the earliest events come first, then those that were changed
+first.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -40,7 +40,7 @@ from spark_runtime.sources.protocol import Range
 from spark_runtime.storage.checkpoint_files import damaged
 
 MARKED_BYTES = 1024
-"""Bytes at both ends of what was read by which a file is known again."""
+"""Bytes at both ends of the input that was read, by which a file is recognized."""
 
 _TAIL_BYTES = 1 << 16
 
@@ -48,7 +48,7 @@ _READ_BYTES = 1 << 20
 
 
 class FileRange(NamedTuple):
-    """Bytes of a file, and when it had last been changed as they were planned."""
+    """Bytes of a file, and its time of change when they were planned."""
 
     path: str
     start: int
@@ -66,18 +66,18 @@ class FolderSource:
     path
         Absolute path of the folder or the file.
     log
-        The file in which a stream lists what it has read.
+        The file in which a stream lists the input that it has read.
     max_files
-        Files, or parts of files, of one micro-batch.
+        Maximum number of files, or parts of files, in a micro-batch.
     holds_open_lines
-        Whether a last line that does not end yet waits until it does: it may be being written. Without it
-        the last line counts as it is.
+        Whether an incomplete last line waits until it is complete, because it may still be written.
+        Otherwise it is read as it is.
     watermark_per
-        What has a watermark of its own: `PER_SOURCE`, `PER_FILE`, or the events with one value of a column.
+        What has its own watermark: `PER_SOURCE`, `PER_FILE`, or the events with one value of a column.
     by_time
-        Whether files with earlier events are read first. Else the order is that of their changes.
+        Whether files with earlier events are read first. Otherwise the order is that of their changes.
     has_begun
-        Whether the stream has done micro-batches: files that were read may be gone.
+        Whether the stream has completed micro-batches: files that were read may be gone.
     """
 
     stream: Stream
@@ -92,7 +92,7 @@ class FolderSource:
     has_begun: bool = False
 
     def check(self) -> None:
-        """Refuse a place without files, unless some may come later, or were read and may be gone."""
+        """Refuse a place without files, unless some may arrive later, or were read and may be gone."""
         grows = not isinstance(FORMATS.get(self.file_format), FileFormat)
         pattern = self.reading.pattern
         may_be_empty = pattern is not None or Path(self.path).is_dir()
@@ -101,17 +101,17 @@ class FolderSource:
         try:
             find_files(self.path, self.file_format)
         except InputError as error:
-            # Without its folder a pattern may be a disk that is not mounted.
+            # A pattern whose folder is missing may be on a disk that is not mounted.
             has_none = error.code == "E0603" or (pattern is not None and pattern.folder.is_dir())
             if not (self.has_begun and has_none):
                 raise
 
     def planner(self) -> FolderPlanner:
-        """Return what plans micro-batches."""
+        """Return the planner of micro-batches."""
         return FolderPlanner(self)
 
     def everything(self) -> list[tuple[int, FileRange]]:
-        """Return all files, as they are now; raises InputError if there are none."""
+        """Return ranges of all present files; raise InputError if there are none."""
         names, _ = find_files(self.path, self.file_format)
         parts = []
         for name in names:
@@ -127,17 +127,17 @@ class FolderSource:
         bounds = None if part.is_whole else (part.start, part.end)
         try:
             return first_received_us(part.path, self.stream, self.file_format, self.reading, bounds)
-        except InputError:  # whoever reads it says what is wrong
+        except InputError:  # its reader reports the problem
             return 0
 
     def partition(self, part: Range) -> str:
-        """Return the file or the part of its name that has a watermark of its own; "": all files together."""
+        """Return the file, or the part of its name, that has its own watermark; "": all files together."""
         path = FileRange(*part).path
         return partition_of_file(path, self.watermark_per, self.reading.pattern) or ""
 
     @property
     def splits_by_events(self) -> bool:
-        """Whether a column of the events tells their partition, not a name of the file."""
+        """Whether a column of the events names their partition, rather than the file's name."""
         return partition_of_file("", self.watermark_per, None) is None and not self._is_in_path
 
     @property
@@ -146,7 +146,7 @@ class FolderSource:
         return pattern is not None and self.watermark_per in pattern.names
 
     def latest(self, chunk: Chunk) -> Highest:
-        """Return by value of the column the latest event time of a chunk."""
+        """Return the latest event time of a chunk by value of the column."""
         return latest_by_value(chunk, self.stream, self.watermark_per)
 
     def position_text(self, source: str, position: int) -> str:
@@ -170,15 +170,15 @@ class FolderSource:
 
 @dataclass(slots=True)
 class FolderChanges:
-    """What a look at the folder gave."""
+    """The result of a scan of the folder."""
 
     new: list[Entry] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)  # since they were read
-    open_lines: list[str] = field(default_factory=list)  # files whose last line is held
+    changed: list[str] = field(default_factory=list)  # changed since they were read
+    open_lines: list[str] = field(default_factory=list)  # files whose last line waits
 
 
 class FolderPlanner:
-    """Plans what a stream reads of a folder."""
+    """Plans what a stream reads from a folder."""
 
     def __init__(self, source: FolderSource) -> None:
         self.source = source
@@ -189,21 +189,21 @@ class FolderPlanner:
             self.folder = source.reading.pattern.folder
         elif self.folder.is_file():
             self.folder, self.only = self.folder.parent, self.folder.name
-        self.waiting: list[Entry] | None = None  # None: the folder is looked at each time
-        self.unread: list[Entry] | None = None  # seen, and not in the list of what was read; None: not looked
-        self._spans: dict[tuple[str, int], TimeSpan] = {}  # of what is not read yet
-        self._received: dict[tuple[str, int], int] = {}  # the same for the first receipt
+        self.waiting: list[Entry] | None = None  # None: the folder is scanned each time
+        self.unread: list[Entry] | None = None  # seen and not yet read; None: no scan yet
+        self._spans: dict[tuple[str, int], TimeSpan] = {}  # of unread entries
+        self._received: dict[tuple[str, int], int] = {}  # first times of receipt of unread entries
 
     def start(self) -> int:
         """Return the offset before all files."""
         return 0
 
     def latest(self, start: int) -> int:
-        """Return where the micro-batch that starts at entry `start` ends."""
+        """Return the end of the micro-batch that starts at entry `start`."""
         return self._latest(start)
 
     def latest_of(self, start: int, partition: str) -> int:
-        """Return the same for a micro-batch that reads the files of one partition only."""
+        """Return the end of a micro-batch that reads only the files of one partition."""
         whole = partition_name(self.source.stream, "")
         return self._latest(start, None if partition == whole else partition)
 
@@ -223,7 +223,7 @@ class FolderPlanner:
             if self.source.stream.device_clock is not None:
                 waiting.sort(key=self._received_us)
             elif self.source.by_time and n_wanted is not None and len(waiting) > n_wanted:
-                # What is earliest comes first, so that the watermark goes on as soon as it can.
+                # The earliest comes first, so that the watermark advances as soon as possible.
                 waiting.sort(key=self._first_us)
             taken = waiting[:n_wanted]
             self.log.append(taken)
@@ -234,22 +234,22 @@ class FolderPlanner:
         return end if most is None else min(end, start + most)
 
     def stop_at_now(self) -> None:
-        """Look at the folder for the last time."""
+        """Scan the folder for the last time."""
         self.waiting = self.look().new
 
     def _first_us(self, entry: Entry) -> float:
         first_us = self._span(entry, AheadGuard(self.source.stream.max_ahead_us)).first_us
-        return float("-inf") if first_us is None else first_us  # what is not known is read first
+        return float("-inf") if first_us is None else first_us  # entries of unknown time come first
 
     def _received_us(self, entry: Entry) -> int:
-        """Return when the first records of an entry were received, looked at once."""
+        """Return when the first records of an entry were received; read it only once."""
         key = entry.name, entry.start
         if key not in self._received:
             self._received[key] = self.source.first_received_us(self._range(entry))
         return self._received[key]
 
     def _span(self, entry: Entry, ahead: AheadGuard) -> TimeSpan:
-        """Return the event times of an entry, looked at once as long as it is not read."""
+        """Return the event times of an entry; examine an unread entry only once."""
         key = entry.name, entry.start
         found = self._spans.get(key)
         if found is None:
@@ -262,14 +262,14 @@ class FolderPlanner:
         return found
 
     def _partition(self, entry: Entry) -> str:
-        """Return the partition of an entry; if only its events tell, the stream stands for all of them."""
+        """Return the partition of an entry; if only its events name it, the stream represents all of them."""
         source = self.source
         path = str(self.folder / entry.name)
         found = partition_of_file(path, source.watermark_per, source.reading.pattern)
         return partition_name(source.stream, found or "")
 
     def spans(self, start: int, end: int, ahead: AheadGuard) -> dict[str, TimeSpan]:
-        """Return by partition the event times between two offsets, as far as files tell unread."""
+        """Return, by partition, the event times between two offsets that are known before reading."""
         found: dict[str, TimeSpan] = {}
         for entry in self.log.entries[start:end]:
             if not self.source.splits_by_events:
@@ -280,8 +280,8 @@ class FolderPlanner:
         return found
 
     def unread_after(self, end: int, ahead: AheadGuard) -> dict[str, Unread]:
-        """Return by partition what is known behind an offset and not read."""
-        if self.unread is None:  # nothing was planned since the run began: it is paused
+        """Return, by partition, the known but unread input after an offset."""
+        if self.unread is None:  # no plan since the start of the run: it is paused
             self.unread = self.look().new if self.waiting is None else self.waiting
         found: dict[str, Unread] = {}
         for entry in (*self.log.entries[end:], *self.unread):
@@ -292,11 +292,11 @@ class FolderPlanner:
         return found
 
     def ranges(self, start: int, end: int) -> list[tuple[int, FileRange]]:
-        """Return what entries from `start` to `end` name, with sizes in bytes."""
+        """Return the ranges of the entries from `start` to `end`, with sizes in bytes."""
         return [(entry.end - entry.start, self._range(entry)) for entry in self.log.entries[start:end]]
 
     def commit(self, end: int) -> None:
-        """Do nothing: the list of files in the checkpoint says what was read."""
+        """Do nothing: the list of files in the checkpoint records what was read."""
 
     def close(self, counts: Counts) -> None:
         """Count the files that have changed since they were read."""
@@ -308,7 +308,7 @@ class FolderPlanner:
         return FileRange(str(self.folder / entry.name), entry.start, entry.end, entry.mtime_ns, is_whole)
 
     def look(self) -> FolderChanges:
-        """Look at the folder for new and changed files."""
+        """Scan the folder for new and changed files."""
         found = FolderChanges()
         for name, status in sorted(self._files(), key=lambda item: (item[1].st_mtime_ns, item[0])):
             known = self.log.last.get(name)
@@ -325,19 +325,19 @@ class FolderPlanner:
         return found
 
     def _begins_as(self, known: Entry, status: os.stat_result) -> bool:
-        """Say whether a file still has what was read of it, as far as its size, time and mark tell."""
+        """Return whether a file still contains what was read from it, judging by its size, time and mark."""
         if (status.st_size, status.st_mtime_ns) == (known.end, known.mtime_ns):
             return True
-        # A file that was only touched, or copied to another place, is not another file.
+        # A file that was only touched, or copied elsewhere, is the same file.
         return status.st_size >= known.end and mark_of(self.folder / known.name, known.end) == known.mark
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the names and states of the files that are looked at."""
+        """Yield the names and states of the files that belong to the source."""
         pattern = self.source.reading.pattern
         for path in _visible(self.folder, self.only) if pattern is None else pattern.files():
             try:
                 status = path.stat()
-            except FileNotFoundError:  # it has gone since the folder was listed
+            except FileNotFoundError:  # removed since the folder was listed
                 continue
             if stat.S_ISREG(status.st_mode):
                 yield str(path.relative_to(self.folder)), status
@@ -379,12 +379,12 @@ def mark_of(path: Path, end: int) -> int:
             first = file.read(n)
             file.seek(end - n)
             return zlib.crc32(file.read(n), zlib.crc32(first))
-    except OSError:  # whoever reads the file says what is wrong
+    except OSError:  # its reader reports the problem
         return 0
 
 
 def _visible(folder: Path, only: str) -> Iterator[Path]:
-    """Yield the files and folders in a folder that are not hidden; with `only` the one of this name."""
+    """Yield the visible files and folders in a folder; with `only`, the one with this name."""
     try:
         with os.scandir(folder) as listing:
             yield from (
@@ -397,10 +397,10 @@ def _visible(folder: Path, only: str) -> Iterator[Path]:
 
 
 def end_of_last_record(path: Path, start: int, end: int, quote: bytes) -> int:
-    """Return where the last CSV record between `start` and `end` ends, if a quoted field is open at `end`.
+    """Return the end of the last CSV record between `start` and `end`, if a quoted field is open at `end`.
 
-    Whether a quote is open is told from the number of quotes. A record has `MAX_RECORD_LINES` lines at most:
-    if none of so many lines opens it, a quote is misplaced, and nothing waits for another.
+    The number of quotes shows whether a quote is open. A record has at most `MAX_RECORD_LINES` lines: if none
+    of that many lines opens it, a quote is misplaced, and nothing waits for another.
     """
     try:
         with path.open("rb") as file:
@@ -409,7 +409,7 @@ def end_of_last_record(path: Path, start: int, end: int, quote: bytes) -> int:
             while n_left > 0 and (data := file.read(min(n_left, _READ_BYTES))):
                 n_quotes += data.count(quote)
                 n_left -= len(data)
-    except OSError:  # whoever reads the file says what is wrong
+    except OSError:  # its reader reports the problem
         return end
     stop = end
     for _ in range(MAX_RECORD_LINES):
@@ -426,7 +426,7 @@ def end_of_last_record(path: Path, start: int, end: int, quote: bytes) -> int:
 
 
 def end_of_last_line(path: Path, start: int, end: int) -> int:
-    """Return where the last line that ends between `start` and `end` does; `start` if none does."""
+    """Return the end of the last line that ends between `start` and `end`; `start` if none does."""
     try:
         with path.open("rb") as file:
             stop = end

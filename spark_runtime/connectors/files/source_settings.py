@@ -1,4 +1,4 @@
-"""Files of events as a source: its settings, and who reads the files. On the driver only."""
+"""Files of events as a source: the settings, and the choice of the reader. Only for the driver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Files:
         return self.path
 
     def open(self, context: SourceContext) -> Source | SparkSource:
-        """Return the folder; Spark reads what is on other file systems."""
+        """Return the source; Spark reads files on other file systems."""
         from spark_runtime.connectors.files.source import FolderSource
         from spark_runtime.dataflow.by_spark import FilesOfSpark
 
@@ -40,7 +40,7 @@ class Files:
             check_names(pattern, stream)
         check_watermark_per(self.watermark_per, stream)
         reading = Reading(context.keys, self.on_bad_file, in_worker=True, pattern=pattern)
-        # The list of what was read of a folder stands in the checkpoint, on a disk that Python can reach.
+        # The checkpoint contains the list of files that were read, so Python must be able to access its disk.
         if "://" in self.path or (context.is_stream and not context.log):
             if self.watermark_per != PER_SOURCE:
                 raise InputError(
@@ -64,5 +64,5 @@ class Files:
 
 
 def files_type(file_format: str) -> SourceType:
-    """Return files of a format, as a source."""
+    """Return the source type for files of a format."""
     return Declared(Files, given={"file_format": file_format})

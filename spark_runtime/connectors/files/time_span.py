@@ -1,7 +1,7 @@
-"""Where the event times of a file begin and end, told from a few of its events.
+"""Where the event times of a file start and end, judging by a few of its events.
 
-The driver asks before it plans: what has not been read yet holds the watermark back by its first event, and
-what a micro-batch reads lets the watermark go on at least as far as its last events are.
+The driver needs this to plan: unread input holds the watermark back at its first event, and the input of a
+micro-batch advances the watermark at least to its last events.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cep.schema.stream import Stream
 from spark_runtime.event_time.partitions import NO_SPAN, TimeSpan
 
 PEEK_BYTES = 32 << 10
-"""Bytes of a file of text that are looked at, at either end."""
+"""Bytes of a text file that are read at either end."""
 
 PEEK_EVENTS = 64
-"""Events at either end that tell where the times begin and end."""
+"""How many events at either end determine where the times start and end."""
 
 PEEK_PIECES = 16
-"""Pieces of a file that is read as a whole: of a longer one the end is not known."""
+"""Most pieces that are read of a file without random access; the end of a longer one is unknown."""
 
 
 def time_span(
@@ -43,10 +43,10 @@ def time_span(
     *,
     is_plain: bool,
 ) -> TimeSpan:
-    """Return the time span of bytes `bounds` of a file; `is_plain`: it is text that is not packed.
+    """Return the time span of bytes `bounds` of a file; `is_plain`: it is uncompressed text.
 
-    A file that cannot be read has none: whoever reads it says what is wrong. Where event times are estimated
-    the end is not known: the records before tell it.
+    A file that cannot be read has none: its reader reports the problem. If event times are estimated, the end
+    is unknown, because it depends on earlier records.
     """
     try:
         found = FORMATS.get(file_format)
@@ -73,7 +73,7 @@ def _of_text(
     start, end = bounds
     name = reader.name
     head = _lines(name, reader.encoding, (0, min(end, PEEK_BYTES)) if is_plain else None)
-    # Without the last line, which may be cut.
+    # Without the last line, which may be incomplete.
     pieces = reader.read(head[:-1] if not is_plain or end > PEEK_BYTES else head)
     if start > 0:
         lines = _lines(name, reader.encoding, (start, min(end, start + PEEK_BYTES)))
@@ -103,7 +103,7 @@ def _of_file(
     reading: Reading,
     ahead: AheadGuard,
 ) -> TimeSpan:
-    """Return the span of a file that is read as a whole; only event times are read, and only so many."""
+    """Return the span of a file without random access; only event times, of a limited number, are read."""
     names = {stream.event_time, *(() if stream.device_clock is None else stream.device_clock.columns)}
     only = replace(
         stream, fields=tuple(f for f in stream.fields if f.name in names), tie_break=(), table=None
@@ -125,7 +125,7 @@ def _earliest(times_us: I64) -> int | None:
 
 
 def _times(pieces: Iterable[Piece], stream: Stream, reading: Reading, ahead: AheadGuard) -> I64:
-    """Return the times of the events in `pieces`, int64[n] in microseconds since 1970, in their order."""
+    """Return the times of the events in `pieces`, int64[n] in microseconds since 1970, in order."""
     guard = ahead.copy()
     found = [
         checked(piece, stream, reading.keys, guard).events.column(stream.event_time).to_numpy()

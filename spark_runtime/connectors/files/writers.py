@@ -24,39 +24,39 @@ _TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"  # to the microsecond
 
 
 class FileWriter(Protocol):
-    """Writes files of one format; it travels to the workers."""
+    """Writes files of one format; it is sent to the workers."""
 
     @property
     def name(self) -> str:
-        """Ending of the files, without the dot; also what Spark calls the format."""
+        """The extension of the files, without the dot; also Spark's name of the format."""
         ...
 
     @property
     def spark_options(self) -> Mapping[str, str]:
-        """How Spark writes the format, where it does."""
+        """The options for writing the format by Spark."""
         ...
 
     @property
     def has_columns(self) -> bool:
-        """Whether a file without rows says which columns there are."""
+        """Whether a file without rows contains the names of the columns."""
         ...
 
     def can_write(self, output: Output) -> bool:
-        """Say whether `write` knows the columns of an output; if not, Spark writes it."""
+        """Return whether `write` supports the columns of an output; otherwise Spark writes it."""
         ...
 
     def for_spark(self, frame: DataFrame) -> DataFrame:
-        """Return rows as Spark can write them. On the driver."""
+        """Return rows in a form that Spark can write. On the driver."""
         ...
 
     def write(self, file: Path, rows: Rows) -> None:
-        """Write a file, whole. Raises OSError."""
+        """Write a complete file; raise OSError on failure."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JsonWriter:
-    """An object on each line; what is NULL is left out. Spark writes matches."""
+    """An object on each line, without NULLs. Spark writes matches."""
 
     name: str = "json"
     spark_options: Mapping[str, str] = field(
@@ -72,7 +72,7 @@ class JsonWriter:
         return frame
 
     def can_write(self, output: Output) -> bool:
-        """Return whether these are late events or dead letters, which come as JSON."""
+        """Return whether the output is late events or dead letters, which are already JSON."""
         return output.kind != MATCH
 
     def write(self, file: Path, rows: Rows) -> None:
@@ -83,7 +83,7 @@ class JsonWriter:
 
 @dataclass(frozen=True, slots=True)
 class ParquetWriter:
-    """The columns with their types. Spark writes matches with lists and events."""
+    """Columns with their types. Spark writes matches that contain lists and events."""
 
     name: str = "parquet"
     spark_options: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class ParquetWriter:
         return frame
 
     def can_write(self, output: Output) -> bool:
-        """Return whether these are late events, dead letters, or matches without nested columns."""
+        """Return whether the output is late events, dead letters, or matches without nested columns."""
         return output.kind != MATCH or _is_flat(output.schema)
 
     def write(self, file: Path, rows: Rows) -> None:
@@ -102,14 +102,14 @@ class ParquetWriter:
         import pyarrow.parquet as pq
 
         schema = rows.output.schema
-        # By default Arrow looks for repeated values in numbers and identifiers, too, and compresses
-        # identifiers, which are random: three times the time for a file smaller by a twelfth.
+        # By default, Arrow also searches numbers and identifiers for repeated values, and compresses
+        # identifiers, which are random: three times the time for a file that is a twelfth smaller.
         texts = [item.name for item in schema if pa.types.is_string(item.type)]
         compression = {name: "none" if name == "match_id" else "snappy" for name in schema.names}
         others = [name for name in schema.names if name != "match_id"]
         repeating = [name for name in texts if name != "match_id"]
         options: dict[str, Any] = {}
-        if _is_flat(schema):  # the columns inside others have names of their own
+        if _is_flat(schema):  # nested columns have other names
             options = {"use_dictionary": repeating, "compression": compression, "write_statistics": others}
         with pq.ParquetWriter(file, schema, **options) as writer:
             for table in rows.tables():
@@ -118,9 +118,9 @@ class ParquetWriter:
 
 @dataclass(frozen=True, slots=True)
 class CsvWriter:
-    """A line of names, and a line for each row, as RFC 4180 has them; lists and events are texts of JSON.
+    """A line of names, and a line for each row, as in RFC 4180; lists and events are JSON texts.
 
-    NULL is an empty field, an empty text is two quotes.
+    NULL is an empty field; an empty text is two quotes.
     """
 
     name: str = "csv"
@@ -129,7 +129,7 @@ class CsvWriter:
             "header": "true",
             "escape": '"',
             "timestampFormat": _TIMES,
-            # By default Spark takes blanks away.
+            # By default, Spark strips blanks.
             "ignoreLeadingWhiteSpace": "false",
             "ignoreTrailingWhiteSpace": "false",
         }
@@ -147,7 +147,7 @@ class CsvWriter:
         return frame.withColumns({name: F.to_json(frame[name], options) for name in names})
 
     def can_write(self, output: Output) -> bool:
-        """Return that it can."""
+        """Return True: it supports all columns."""
         return True
 
     def write(self, file: Path, rows: Rows) -> None:
@@ -161,10 +161,10 @@ class CsvWriter:
 
 
 _CSV_ROWS = 10_000
-"""Rows that become texts at a time."""
+"""Number of rows that are formatted at a time."""
 
 _QUOTED = r'[",\r\n]|^\s|\s$|^$'
-"""Fields that quotes are put around: some must have them, and with the others readers differ."""
+"""Fields that are quoted: some must be, and readers treat the others differently."""
 
 
 def _csv_lines(table: pa.Table) -> list[str]:
@@ -177,7 +177,7 @@ def _csv_lines(table: pa.Table) -> list[str]:
 
 
 def _csv_fields(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts as fields of a line, NULL where they are."""
+    """Return texts as fields of a line; NULLs remain NULL."""
     doubled = pc.replace_substring(texts, '"', '""')
     quoted = pc.binary_join_element_wise('"', doubled, '"', "")
     return pc.if_else(pc.match_substring_regex(texts, _QUOTED), quoted, texts)

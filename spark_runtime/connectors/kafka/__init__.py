@@ -1,1 +1,1 @@
-"""Topics of Kafka as a source: the driver plans offsets, workers read ranges of them."""
+"""Kafka topics as a source and a sink. The driver plans ranges of offsets; workers read them."""

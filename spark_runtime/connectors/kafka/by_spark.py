@@ -1,7 +1,7 @@
-"""Topics of Kafka that Spark's own connector reads, ``via: spark``. On the driver only.
+"""Kafka topics that Spark's own connector reads, ``via: spark``. Only for the driver.
 
-Spark reads messages, the workers decode them with the reader of all sources of messages. What a stream has
-read stands in Spark's own log.
+Spark reads messages, and the workers decode them with the common reader of message sources. Spark's own log
+records what a stream has read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JARS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-"""What the connector needs, as it was tried with PySpark 4.3.0; there is no connector of that version."""
+"""The needed versions of the connector, tested with PySpark 4.3.0, for which none was released."""
 
 _COLUMN = "_of_message_"
 
@@ -52,8 +52,8 @@ class KafkaOfSpark:
     stream: Stream
     spec: KafkaOfSparkSpec
     value_format: RecordFormat
-    columns: Mapping[str, str]  # what a message has, by the name of the column of the stream
-    log: str = ""  # the file in which a stream notes the identifiers of its topics
+    columns: Mapping[str, str]  # the message's part, by the name of the stream's column
+    log: str = ""  # the file in which a stream records the identifiers of its topics
 
     def check_settings(self, spark: Mapping[str, str]) -> None:
         """Raise InputError if no setting names the jars; `spark` are the settings of the session."""
@@ -101,7 +101,7 @@ class KafkaOfSpark:
         )
 
     def _require_same(self, found: Mapping[str, str]) -> None:
-        """Raise StateError if a topic was made again: Spark would go on at the offsets of the old one."""
+        """Raise StateError if a topic was recreated: Spark would continue at the offsets of the old one."""
         file = Path(self.log)
         known = (
             {log: text for log, (text, _) in identities(read_start(file)).items()} if file.exists() else {}
@@ -124,7 +124,7 @@ class KafkaOfSpark:
         Raises
         ------
         InputError
-            A variable of the environment is missing (E0853).
+            An environment variable is missing (E0853).
         """
         spec, more = self.spec, self.spec.read
         found = spec.connection.replaced_options()
@@ -148,7 +148,7 @@ class KafkaOfSpark:
         if begin in (EARLIEST, LATEST):
             return {"startingOffsets": str(begin)}
         if isinstance(begin, int):
-            # A partition without a message of that time or later begins at its end.
+            # A partition without a message of that time or later starts at its end.
             return {
                 "startingTimestamp": str(-(-begin // 1000)),
                 "startingOffsetsByTimestampStrategy": LATEST,
@@ -161,7 +161,7 @@ class KafkaOfSpark:
         return {"startingOffsets": json.dumps(offsets)}
 
     def _with_columns(self, rows: DataFrame) -> tuple[DataFrame, dict[str, str]]:
-        """Return messages with a column for each column of the stream that is not in the value, and names."""
+        """Return messages with the stream's columns that are not in the value, and their names."""
         made = {f"{_COLUMN}{number}": name for number, name in enumerate(self.columns)}
         columns = {column: _column(self.columns[name]) for column, name in made.items()}
         return rows.select("value", "topic", "partition", "offset", *_named(columns)), made
@@ -175,19 +175,19 @@ def _named(columns: Mapping[str, SparkColumn]) -> Iterator[SparkColumn]:
 def _column(what: str) -> SparkColumn:
     if what.startswith(HEADER):
         name = what.removeprefix(HEADER)
-        # Kafka lets a message have several headers of a name: the last one counts.
+        # A message may have several headers with the same name: the last one counts.
         own = F.filter("headers", lambda header: header["key"] == F.lit(name))
         return F.try_element_at(own, F.lit(-1))["value"].cast("string")
     return F.col(what) if what == "timestamp" else F.col(what).cast("string")
 
 
 def _require_broker(brokers: str) -> None:
-    """Raise InputError if no broker takes a connection: Java's client would try for minutes."""
+    """Raise InputError if no broker accepts a connection: Java's client would try for minutes."""
     error: OSError | None = None
     for broker in brokers.split(","):
         host, _, port = broker.strip().rpartition(":")
         if not port.isdecimal():
-            return  # Java's client says what is wrong with it
+            return  # Java's client reports the problem
         try:
             with socket.create_connection((host.rpartition("//")[2].strip("[]"), int(port)), WAIT_SECONDS):
                 return
@@ -201,7 +201,7 @@ def _require_broker(brokers: str) -> None:
 
 
 def _missing_jars(spark: Mapping[str, str]) -> Iterator[str]:
-    """Yield the jars that neither a setting nor the folder of PySpark has."""
+    """Yield the jars that neither a setting nor PySpark's folder contains."""
     files = [name.strip() for name in spark.get("spark.jars", "").split(",") if name.strip()]
     places = [
         Path(name.removeprefix("file://")) for name in files if "://" not in name.removeprefix("file://")
@@ -210,7 +210,7 @@ def _missing_jars(spark: Mapping[str, str]) -> Iterator[str]:
     named += [name.rpartition("/")[2] for name in files if "://" in name.removeprefix("file://")]
     named += [path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*kafka*.jar")]
     packages = spark.get("spark.jars.packages", "")
-    if "spark-sql-kafka" in packages:  # Ivy brings what it needs
+    if "spark-sql-kafka" in packages:  # Ivy loads its dependencies
         return
     for jar in JARS:
         artifact = jar.split(":")[1]

@@ -1,9 +1,9 @@
-"""The connection to Kafka that source and sink share: settings, secrets, and what its errors mean.
+"""The connection to Kafka that source and sink share: settings, secrets, and errors.
 
-A connection holds names of secrets, `${NAME}`. They are looked up in the environment where a client is made,
-so neither the checkpoint nor a task that Spark writes down has them.
+A connection holds names of secrets, `${NAME}`. They are looked up in the environment where a client is
+created, so neither the checkpoint nor a task that Spark stores contains them.
 
-Executors read this: it imports nothing of the compiler, and librdkafka only when a client is made.
+Executors import this module: it imports nothing of the compiler, and librdkafka only to create a client.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from spark_runtime.sources.secrets import all_replaced, without_secrets
 _T = TypeVar("_T")
 
 WAIT_SECONDS = 5.0
-"""How long a broker may take to answer before anything runs."""
+"""How many seconds a broker may take to answer before anything runs."""
 
 MOVING_SECONDS = 20.0
-"""How long a cluster may take to put another broker in the place of one that has died."""
+"""How many seconds a cluster may take to replace a dead broker."""
 
 _RETRY_SECONDS = 0.2
 
 _TRANSPORT, _RESOLVE, _TLS, _FATAL = -195, -193, -181, -150
-# Codes of the protocol, and below 0 of librdkafka: written out, so that nothing is imported for them.
-# Transport, resolve, all down, timed out; the handle of a broker is gone, and its connection.
+# Codes of the protocol, and below 0 those of librdkafka, as numbers so that nothing is imported.
+# Transport, resolve, all down, timed out; the handle of a broker is gone, or its connection.
 _UNREACHABLE = frozenset((_TRANSPORT, _RESOLVE, -187, -185, -192, -197, -137))
 _REFUSED = frozenset(
     (-181, -169, 29, 30, 31, 33, 34, 53, 58)
-)  # TLS, authentication, authorization of whatever
+)  # TLS, authentication, authorization of any kind
 _NO_TOPIC = frozenset((-190, -188, 3))
 _MOVING = frozenset((-137, -197, _TRANSPORT))  # the connection to a broker is gone, or its handle
 _FENCED = frozenset((-144, 47, 90))  # fenced, invalid epoch of the producer
@@ -40,14 +40,14 @@ _FENCED = frozenset((-144, 47, 90))  # fenced, invalid epoch of the producer
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a cluster is, and how to get in.
+    """The address of a cluster, and the credentials.
 
     Parameters
     ----------
     brokers
-        Host and port of some brokers, with commas between them.
+        Host and port of some brokers, separated by commas.
     options
-        Settings of librdkafka by name. In values `${NAME}` stands for a variable of the environment.
+        Settings of librdkafka by name. In values, `${NAME}` is an environment variable.
     """
 
     brokers: str
@@ -59,9 +59,9 @@ class Connection:
         Parameters
         ----------
         ours
-            What the client is made for.
+            The settings of the specific client.
         noted
-            Gets the errors that librdkafka tells by the way.
+            Called with the errors that librdkafka reports asynchronously.
 
         Raises
         ------
@@ -69,47 +69,47 @@ class Connection:
             A variable of the environment is missing (E0853).
         """
         given = self.replaced_options()
-        # Its log would come between the lines of the summary; `noted` has what matters. What is fatal has
-        # level 0: it stays in a queue that nobody reads. Who asks for more (`debug`) reads it on stderr.
+        # Its log would interrupt the summary; `noted` gets what matters. Fatal errors have level 0: they stay
+        # in a queue that is never read. With `debug`, the log goes to stderr.
         quiet = {"log_level": 0, "log.queue": "debug" not in given, "error_cb": noted}
         return {"bootstrap.servers": self.brokers, **quiet, **ours, **given}
 
     def replaced_options(self) -> dict[str, str]:
-        """Return `options` with the variables of the environment; raises InputError (E0853)."""
+        """Return `options` with environment variables replaced; raises InputError (E0853)."""
         return all_replaced(self.options)
 
     def shown(self, error: object) -> str:
-        """Return what an error of librdkafka says, without secrets."""
+        """Return the message of a librdkafka error, without secrets."""
         return without_secrets(error.str() if hasattr(error, "str") else error, named=self.options)
 
 
 class Noted:
-    """The errors that librdkafka tells by the way: the last one of each kind."""
+    """The errors that librdkafka reports asynchronously: the last one of each kind."""
 
     def __init__(self) -> None:
         self.errors: dict[int, Any] = {}
 
     def __call__(self, error: Any) -> None:
-        """Note an error."""
+        """Record an error."""
         self.errors[error.code()] = error
 
 
 class Client:
-    """A consumer or a producer, and what it has noted.
+    """A consumer or a producer, and its recorded errors.
 
     Parameters
     ----------
     kind
         `confluent_kafka.Consumer` or `Producer`.
     connection
-        Where the cluster is.
+        The cluster.
     ours
         Settings of librdkafka.
 
     Raises
     ------
     InputError
-        A variable of the environment or an option is wrong (E0853).
+        An environment variable or an option is wrong (E0853).
     """
 
     def __init__(self, kind: Any, connection: Connection, ours: Mapping[str, Any]) -> None:
@@ -128,10 +128,10 @@ class Client:
             ) from error
 
     def error(self, cause: Any, doing: str) -> InputError:
-        """Return what an error of librdkafka means to a user; `doing` is what it was in the way of."""
+        """Return the error that a user sees for an error of librdkafka; `doing` names the failed action."""
         error = cause.args[0] if isinstance(cause, Exception) and cause.args else cause
         code = error.code() if hasattr(error, "code") else None
-        if code == _FATAL:  # it says no more than that
+        if code == _FATAL:  # the code contains no reason
             error = self._reason() or error
             code = error.code()
         elif code is not None and error.fatal():
@@ -170,7 +170,7 @@ class Client:
         return InputError("E0856", f"Kafka failed at {doing}: {self.connection.shown(error)}")
 
     def _reason(self) -> Any:
-        """Return why a client can do no more, None: it does not say. It says it once."""
+        """Return the fatal error of a client, or None. The client reports it only once."""
         from confluent_kafka import KafkaException
 
         try:
@@ -183,7 +183,7 @@ class Client:
         return next((error for code, error in self.noted.errors.items() if code in _REFUSED), None)
 
     def metadata(self, topic: str | None = None, doing: str = "its topics") -> Any:
-        """Return the topics of the cluster by name, or the one topic; it takes `WAIT_SECONDS` at most.
+        """Return the topics of the cluster by name, or the one topic, within `WAIT_SECONDS`.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class Client:
             try:
                 return self.client.list_topics(*([] if topic is None else [topic]), timeout=1.0).topics
             except KafkaException as error:
-                self.client.poll(0)  # only now it tells why
+                self.client.poll(0)  # reports the reason
                 if self._refusal() is not None or time.monotonic() > deadline:
                     raise self.error(error, doing) from error
 
@@ -207,7 +207,7 @@ class Client:
         Raises
         ------
         InputError
-            As `metadata`; or there is no such topic.
+            As `metadata`; or the topic does not exist.
         """
         found = self.metadata(topic, f"topic `{topic}`")[topic]
         if found.error is not None:
@@ -216,15 +216,15 @@ class Client:
 
 
 def is_moving(error: BaseException | None) -> bool:
-    """Say whether an error of librdkafka is that of a broker that has just died: another one takes over."""
+    """Return whether an error of librdkafka is that of a dead broker, which another one replaces."""
     said = error.args[0] if error is not None and error.args else None
     return said is not None and hasattr(said, "code") and said.code() in _MOVING
 
 
 def patiently(step: Callable[[], _T], seconds: float = MOVING_SECONDS) -> _T:
-    """Return what a step gives; it is taken again for some seconds while its error says `is_moving`.
+    """Return the result of a step, which is repeated for some seconds while its error `is_moving`.
 
-    A step may raise an InputError that comes of the error.
+    A step may raise an InputError whose cause is the error.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -238,7 +238,7 @@ def patiently(step: Callable[[], _T], seconds: float = MOVING_SECONDS) -> _T:
 
 
 def no_topic(what: str, brokers: str) -> InputError:
-    """Return the error for a topic that is not there."""
+    """Return the error for a topic that does not exist."""
     return InputError(
         "E0851",
         f"there is no {what} at `{brokers}`",

@@ -1,4 +1,4 @@
-"""The settings that source and sink of format `kafka` share. On the driver only."""
+"""The settings that source and sink of format `kafka` share. Only for the driver."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ OURS = frozenset(
         "transactional.id",
     )
 )
-"""Settings of librdkafka that a pipeline decides about."""
+"""Settings of librdkafka that a pipeline sets itself."""

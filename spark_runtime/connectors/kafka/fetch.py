@@ -1,6 +1,6 @@
-"""What is asked of Kafka: where partitions begin and end, and their messages.
+"""Reads the bounds of partitions and their messages from Kafka.
 
-Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
+Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from spark_runtime.connectors.message_logs.log import MessageRange, Place, Remov
 from spark_runtime.event_time.partitions import place_text
 
 MOST_MESSAGES = 50_000
-"""Messages that are decoded together, at most."""
+"""Most messages that are decoded together."""
 
 MOST_BYTES = 8 << 20
-"""Bytes of values that are decoded together, about."""
+"""Approximate bytes of values that are decoded together."""
 
 TAKEN = 10_000
-"""Messages that are taken from librdkafka in one call, at most."""
+"""Most messages that one call takes from librdkafka."""
 
 _TAKE_SECONDS = 0.05
 _PEEK_TAKE_SECONDS = 0.002
 _SILENT_SECONDS = 60.0
-"""A broker that gives nothing of what it has for so long has failed."""
+"""Seconds after which a broker that returns no messages, though it has some, has failed."""
 
 _BEHIND_SECONDS = 2.0
-"""So long a broker may say that a partition ends before messages that another one, or itself, has told of:
-the leader of a partition that is new, or has moved, learns a little later what all have."""
+"""Seconds for which a broker may report that a partition ends before messages that it or another broker has
+reported: the leader of a new or moved partition learns a little later what all brokers have."""
 
 _CALL_SECONDS = 30.0
 NO_ID = "A" * 22
-"""The identifier of a topic for brokers that have none: 16 bytes of 0."""
+"""The identifier of a topic on brokers without identifiers: 16 zero bytes."""
 
 _BEGIN, _END = -2, -1  # in place of a time
 _EOF, _NO_OFFSET, _NO_GROUP = -191, -140, 30
 _TIMED_OUT = -185
 _PASSING = frozenset((-190, -188, 3, 5, 6, 74, 75, 78))
-"""Unknown partition or topic, no leader, another epoch of it, offset not available: of a partition that is
-new, or is moving."""
+"""Unknown partition or topic, no leader, another leader epoch, offset not available: the errors of a new or
+moving partition."""
 
 _PASSING_SECONDS = 10.0
 _RETRY_SECONDS = 0.1
@@ -57,12 +57,12 @@ def begins(client: Client, places: Sequence[Place]) -> dict[Place, int]:
 
 
 def ends(client: Client, places: Sequence[Place]) -> dict[Place, int]:
-    """Return the offset behind each partition, as this reader may see it: before open transactions."""
+    """Return the end offset of each partition that this reader may see: before open transactions."""
     return first_offsets(client, dict.fromkeys(places, _END))
 
 
 def first_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, int]:
-    """Return by partition the first offset of a time or later, -1: there is none.
+    """Return, by partition, the first offset at a time or later; -1 if there is none.
 
     One call for each broker. `times_ms`: milliseconds since 1970.
 
@@ -98,7 +98,7 @@ def _told_offsets(client: Client, times_ms: Mapping[Place, int]) -> dict[Place, 
 
 
 def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
-    """Return by topic the identifier that the cluster has given it, empty: it gives none.
+    """Return, by topic, its identifier in the cluster; empty if the cluster has none.
 
     Raises
     ------
@@ -118,14 +118,14 @@ def topic_ids(admin: Client, topics: Sequence[str]) -> dict[str, str]:
 
 
 def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[list[T]]:
-    """Yield the messages of a range, some at a time, each time as what was taken one after the other.
+    """Yield portions of the messages of a range, each as a list of the parts taken from librdkafka.
 
-    `taker` takes them; `client` learns of partitions, and knows what errors mean.
+    `taker` takes them; `client` learns of partitions and translates errors.
 
     Raises
     ------
     RemovedError
-        A message is not there any more. What was before it has come.
+        A message no longer exists. All messages before it have been yielded.
     InputError
         A broker does not answer, refuses access, or has fewer messages than it had.
     """
@@ -133,7 +133,7 @@ def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[li
     pending: list[T] = []
     n, n_bytes, position, is_done = 0, 0, part.start, False
     heard = time.monotonic()
-    ends: int | None = None  # where the partition ends, as a broker says that may be behind the others
+    ends: int | None = None  # end of the partition; its broker may lag
     taker.begin(part)
     try:
         while not is_done:
@@ -175,7 +175,7 @@ def portions(client: Client, taker: Taker[T], part: MessageRange) -> Iterator[li
 
 
 def _end(client: Client, failed: Sequence[Failed], part: MessageRange) -> int | None:
-    """Return where the partition ends, None if that was not said; raises what else has failed."""
+    """Return the reported end of the partition, or None; raise an error for any other failure."""
     found = None
     for error, offset in failed:
         code = error.code()
@@ -191,7 +191,7 @@ def _end(client: Client, failed: Sequence[Failed], part: MessageRange) -> int | 
 
 
 def _learn_partitions(client: Client, topic: str) -> None:
-    """Let a client ask again which partitions a topic has: one may be newer than what it knows."""
+    """Refresh a client's list of a topic's partitions: one may be newer than the list."""
     from confluent_kafka import KafkaException
 
     with suppress(KafkaException):
@@ -203,7 +203,7 @@ def first_messages(
 ) -> dict[Place, list[Any] | None]:
     """Return the first messages between two offsets of each partition, `most` or fewer.
 
-    None: they did not come within `seconds`, or are gone. Raises InputError if access is refused.
+    None: they did not arrive within `seconds`, or are gone. Raises InputError if access is refused.
     """
     from confluent_kafka import TopicPartition
 
@@ -237,8 +237,8 @@ def first_messages(
                 open_places.discard(place)
             done = before - open_places
             if done and open_places:
-                # A broker answers with a whole batch of a producer, but of one partition only if batches are
-                # larger than what is asked for. A partition that is fetched on would be in the way of others.
+                # A broker returns whole batches of a producer, and of only one partition if they exceed the
+                # requested size. A partition that is fetched further would delay the others.
                 client.client.incremental_unassign([TopicPartition(name, int(n)) for name, n in done])
     finally:
         client.client.unassign()
@@ -249,7 +249,7 @@ def first_messages(
 
 
 def require_right(client: Client, topic: str, partition: int) -> None:
-    """Fetch from the end of a partition: the answer is its end, or that access is refused (InputError)."""
+    """Fetch from the end of a partition; raise InputError if access is refused."""
     at = ends(client, [(topic, partition)])[topic, partition]
     first_messages(client, {(topic, partition): (at, at + 1)}, 1, 5)
 

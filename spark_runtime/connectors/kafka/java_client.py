@@ -1,6 +1,6 @@
-"""Asks a cluster with Java's client, before Spark's connector reads of it. On the driver only.
+"""Checks a cluster with Java's client before Spark's connector reads it. Only for the driver.
 
-The connector itself tries for minutes, in a query that has begun, and shows a page of Java when it gives up.
+The connector itself tries for minutes, in a running query, and prints a page of Java errors when it gives up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PREFIX = "kafka."
 _OF_ALL_CLIENTS = ("bootstrap.", "client.", "sasl.", "security.", "ssl.")
 
 _WAIT_MS = 9000
-"""How long a broker may take to answer. Java needs more time than librdkafka where cores are busy."""
+"""Seconds that a broker may take to answer. Java needs more time than librdkafka on busy cores."""
 
 _REFUSED = ("Authentication", "Authorization")
 """Parts of the names of Java's exceptions."""
@@ -32,22 +32,22 @@ def require_topics(
     topics: Sequence[str],
     pattern: str = "",
 ) -> dict[str, str]:
-    """Return the identifiers of topics. It takes some 10 seconds at most.
+    """Return the identifiers of topics, within about 10 seconds.
 
     Parameters
     ----------
     options
-        Those of the connector, with secrets in their places.
+        The options of the connector, with secrets filled in.
     topics
-        Names.
+        The names of the topics.
     pattern
-        A regular expression of names, instead of them.
+        A regular expression of names, in place of `topics`.
 
     Raises
     ------
     InputError
-        No broker answers (E0850), there is no such topic (E0851), access is refused (E0852), or Java's client
-        does not take its settings (E0853).
+        No broker answers (E0850), a topic does not exist (E0851), access is refused (E0852), or Java's client
+        does not accept its settings (E0853).
     """
     java: Any = spark._jvm
     settings = java.java.util.HashMap()

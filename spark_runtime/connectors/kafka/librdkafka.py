@@ -1,12 +1,11 @@
-"""Messages of Kafka as columns: librdkafka's own interface, by ctypes.
+"""Reads Kafka messages as columns, through librdkafka's own interface and ctypes.
 
-confluent_kafka makes an object of each message. That, the garbage collector that looks at the objects, and
-taking them apart costs 1.3 microseconds a message, more than decoding it. librdkafka itself gives an array of
-addresses, from which numpy reads lengths and offsets. What is used here of librdkafka is its public interface
-(`rdkafka.h`), from the library that confluent_kafka has loaded. Where that fails, or is off (`SWITCH`),
-messages come as objects.
+confluent_kafka creates an object for each message. This, garbage collection and taking the objects apart cost
+1.3 microseconds a message, more than decoding it. librdkafka itself returns an array of addresses, from which
+numpy reads lengths and offsets. This module uses the public interface (`rdkafka.h`) of the library that
+confluent_kafka has loaded. If that fails, or is off (`SWITCH`), messages are read as objects.
 
-Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
+Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from spark_runtime.connectors.kafka.taking import Failed
 from spark_runtime.connectors.message_logs.log import MessageRange
 
 SWITCH = "CEP_KAFKA_COLUMNS"
-"""Variable of the environment of a worker: with `off`, messages come as objects."""
+"""Environment variable of a worker: with `off`, messages are read as objects."""
 
 _CONSUMER, _NO_CLOSE = 1, 8
 _ERROR_BYTES = 512
@@ -38,14 +37,14 @@ _ERROR_BYTES = 512
 _ERROR, _VALUE, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET, _WORDS = 0, 3, 4, 5, 6, 7, 9
 
 _NEAR = 256
-"""Values with fewer bytes between them are copied together, with these bytes. It is less than a page of
-memory: so both lie in memory that is there, and so does what is between."""
+"""Values with fewer bytes between them are copied together, including these bytes. It is less than a page of
+memory, so the bytes between two readable values are readable, too."""
 
 _ErrorCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class _Library:
-    """The functions that are used, with their types."""
+    """The library's functions that are used, with their types."""
 
     def __init__(self, file: str) -> None:
         library = ctypes.CDLL(file)
@@ -82,14 +81,14 @@ class _Library:
 
 @cache
 def _library() -> _Library | None:
-    """Return the library that confluent_kafka has loaded; None: it cannot be used so."""
+    """Return the library that confluent_kafka has loaded; None if it cannot be used like this."""
     import confluent_kafka
     from confluent_kafka import cimpl
 
     if sys.maxsize < 1 << 32 or sys.byteorder != "little":
         return None
     try:
-        found = _Library(str(cimpl.__file__))  # what it depends on is looked through, too
+        found = _Library(str(cimpl.__file__))  # also finds symbols of its dependencies
     except (OSError, AttributeError):
         return None
     return found if found.version().decode() == confluent_kafka.libversion()[0] else None
@@ -104,11 +103,11 @@ class Columns:
     offsets
         int64[n].
     values
-        The n values; one that is none is empty.
+        The n values; a missing value is empty.
     is_none
-        bool[n].
+        bool[n]: which values are missing.
     keys
-        The n keys, if they were asked for.
+        The n keys, if requested.
     """
 
     offsets: I64
@@ -121,31 +120,31 @@ class Columns:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their values, and of what is between them."""
+        """Number of bytes of the values, and of the gaps between them."""
         return len(self.values.data)
 
     @property
     def last(self) -> int:
-        """The offset of the last one."""
+        """The offset of the last message."""
         return int(self.offsets[-1])
 
     def before(self, offset: int) -> Columns:
-        """Return those before an offset."""
+        """Return the messages before an offset."""
         n = int(np.searchsorted(self.offsets, offset))
         return Columns(self.offsets[:n], self.values[:n], self.is_none[:n], self.keys[:n])
 
 
 class ColumnTaker:
-    """Takes messages as columns; see `Taker`. It is a consumer of its own.
+    """Takes messages as columns; see `Taker`. It is a separate consumer.
 
     Parameters
     ----------
     settings
-        Those of librdkafka, as `Connection.config` has them.
+        The settings of librdkafka, as returned by `Connection.config`.
     noted
-        Gets the errors that librdkafka tells by the way.
+        Called with the errors that librdkafka reports asynchronously.
     most
-        Messages that are taken at a time, at most.
+        Maximum number of messages that are taken at a time.
     """
 
     def __init__(self, library: _Library, settings: Mapping[str, Any], noted: Noted, most: int) -> None:
@@ -172,7 +171,7 @@ class ColumnTaker:
         self._queue = library.get_queue(self._client)
 
     def begin(self, part: MessageRange) -> None:
-        """Fetch from the start of a range on."""
+        """Start fetching at the start of a range."""
         wanted = self._library.list_new(1)
         place = part.log.encode(), int(part.partition)
         self._library.list_add(wanted, *place)
@@ -181,7 +180,7 @@ class ColumnTaker:
         self._library.list_destroy(wanted)
 
     def take(self, most: int, seconds: float) -> tuple[Columns, Sequence[Failed]]:
-        """Return what has come."""
+        """Return the messages that have arrived."""
         most = min(most, len(self._pointers))
         n = self._library.consume(self._queue, int(seconds * 1000), self._pointers.ctypes.data, most)
         found = self._pointers[: max(n, 0)]
@@ -191,11 +190,11 @@ class ColumnTaker:
             call_each(self._library.message_destroy, found)
 
     def end(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._library.assign(self._client, None)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._client:
             self._library.queue_destroy(self._queue)
             self._library.destroy(self._client, _NO_CLOSE)
@@ -230,18 +229,18 @@ class ColumnTaker:
 def column_taker(
     connection: Connection, settings: Mapping[str, Any], noted: Noted, most: int
 ) -> ColumnTaker | None:
-    """Return what takes messages as columns; None: they come as objects. Raises InputError (E0853)."""
+    """Return a `ColumnTaker`, or None if messages must be read as objects. Raises InputError (E0853)."""
     library = None if os.environ.get(SWITCH) == "off" else _library()
     if library is None:
         return None
     try:
         return ColumnTaker(library, connection.config(settings, noted), noted, most)
-    except ValueError:  # confluent_kafka knows more settings than librdkafka, and tells what is wrong
+    except ValueError:  # confluent_kafka accepts more settings than librdkafka, and reports what is wrong
         return None
 
 
 def together(parts: Sequence[Columns]) -> Columns:
-    """Return columns that follow each other as one."""
+    """Return consecutive columns as one."""
     if len(parts) == 1:
         return parts[0]
     begins = np.cumsum([0, *(len(part.values.data) for part in parts)]).tolist()
@@ -260,12 +259,12 @@ def together(parts: Sequence[Columns]) -> Columns:
 
 
 def _copied(addresses: I64, lengths: I64, is_none: Mask) -> Lines:
-    """Return values as a block, in their order. Where a value is none, there is an empty one.
+    """Return values as a block, in order. A missing value becomes an empty one.
 
-    librdkafka has the values of a fetch one behind the other, so they are copied many at a time.
+    librdkafka stores the values of a fetch one after another, so many are copied at a time.
     """
     if is_none.any():
-        # As if it lay behind the value before it.
+        # As if it came directly after the previous value.
         behind = np.maximum.accumulate(np.where(is_none, -1, np.arange(len(addresses))))
         known = np.maximum(behind, 0)
         addresses = np.where(is_none, np.where(behind < 0, 0, addresses[known] + lengths[known]), addresses)

@@ -1,6 +1,6 @@
-"""Topics of Kafka as a log of messages.
+"""Kafka topics as a log of messages.
 
-Executors read this: it imports nothing of the compiler, and librdkafka only when a client is made.
+Executors import this module: it imports nothing of the compiler, and librdkafka only to create a client.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from spark_runtime.connectors.message_logs.log import (
 from spark_runtime.event_time.partitions import place_text
 
 METADATA = ("key", "headers", "topic", "partition", "offset", "timestamp")
-"""What may be a column besides the value; also `HEADER` and the name of a header."""
+"""What may be a column in addition to the value; also `HEADER` and the name of a header."""
 
 OF_COLUMNS = frozenset(("key", "topic", "partition", "offset"))
-"""What of it does not need an object for each message."""
+"""The part of `METADATA` that needs no object for each message."""
 
 _PEEK_SECONDS = 5.0
 _PEEK_BYTES = 64 << 10
@@ -56,7 +56,7 @@ class KafkaLog:
     Parameters
     ----------
     topics
-        The topics; with `pattern` those whose names match it as a whole.
+        The topics; with `pattern`, those whose whole names match it.
     isolation
         librdkafka's ``isolation.level``.
     """
@@ -68,17 +68,17 @@ class KafkaLog:
 
     @property
     def connected_to(self) -> Hashable:
-        """The cluster. A client serves any topics."""
+        """The cluster. A client can read all of its topics."""
         return self.connection, self.isolation
 
     @property
     def words(self) -> LogWords:
-        """How errors speak of topics."""
+        """The words for topics in errors."""
         return LogWords("topic", self.connection.brokers, unknown="E0851", lost="E0854")
 
     @property
     def reads_ahead(self) -> bool:
-        """Offsets count messages."""
+        """False: offsets count messages."""
         return False
 
     def open(self) -> KafkaClient:
@@ -96,7 +96,7 @@ class KafkaLog:
         return Client(Consumer, self.connection, {**self.consumer_settings(), **more})
 
     def admin(self) -> Client:
-        """Return what describes topics; raises InputError."""
+        """Return a client that describes topics; raises InputError."""
         from confluent_kafka.admin import AdminClient
 
         return Client(AdminClient, self.connection, {})
@@ -104,17 +104,17 @@ class KafkaLog:
     def consumer_settings(self) -> dict[str, Any]:
         """Return librdkafka's settings of a consumer."""
         return {
-            "group.id": "cep",  # librdkafka wants a name; nothing is stored under it
+            "group.id": "cep",  # librdkafka requires a name; nothing is stored under it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": self.isolation,
             "enable.partition.eof": True,
-            # What is asked for is there: a fetch does not wait for more.
+            # The requested messages exist: a fetch must not wait for more.
             "fetch.wait.max.ms": 10,
             # By default it fetches 100,000 messages ahead, mostly beyond the end of the range.
             "queued.min.messages": 5 * TAKEN,
-            # By default it pauses for a second when it has fetched enough, though it is taken at once.
+            # By default it pauses for a second after fetching enough, although everything is taken at once.
             "fetch.queue.backoff.ms": 2,
         }
 
@@ -125,9 +125,9 @@ class KafkaClient:
     def __init__(self, log: KafkaLog) -> None:
         self._log = log
         self._consumer = log.consumer()
-        self._peeking: Client | None = None  # fetches a little of each partition
-        self._admin: Client | None = None  # tells topics apart
-        self._taker: ColumnTaker | None = None  # a consumer of its own
+        self._peeking: Client | None = None  # reads a few messages of each partition
+        self._admin: Client | None = None  # reads the identifiers of topics
+        self._taker: ColumnTaker | None = None  # a separate consumer
         self._has_looked = False
 
     def require_right(self) -> None:
@@ -136,7 +136,7 @@ class KafkaClient:
             require_right(self._consumer, topic, self._consumer.partitions(topic)[0])
 
     def _topics(self) -> tuple[str, ...]:
-        """Return the topics that are there now; raises InputError if there are none."""
+        """Return the existing topics; raise InputError if there are none."""
         if not self._log.pattern:
             return self._log.topics
         form = re.compile(self._log.pattern)
@@ -154,7 +154,7 @@ class KafkaClient:
         return patiently(lambda: begins(self._consumer, list(places)))
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the offset behind each partition, as this reader may see it: before open transactions."""
+        """Return the end offset of each partition that this reader may see: before open transactions."""
         return patiently(lambda: ends(self._consumer, list(places)))
 
     def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
@@ -168,7 +168,7 @@ class KafkaClient:
         return {topic: Incarnation.of(found[topic], text) for topic, text in known.items()}
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
-        """Return the first offset of a time or later."""
+        """Return the first offset at a time or later."""
         behind = self.ends(places)
         at_ms = -(-time_us // 1000)
         of_time = patiently(lambda: first_offsets(self._consumer, dict.fromkeys(places, at_ms)))
@@ -186,7 +186,7 @@ class KafkaClient:
             yield _portion_of_columns(together(found), part, columns)
 
     def _column_taker(self) -> ColumnTaker | None:
-        """Return what takes messages as columns; None: it cannot be done here."""
+        """Return a `ColumnTaker`, or None if messages must be read as objects."""
         if not self._has_looked:
             self._has_looked = True
             ours = self._log.consumer_settings()
@@ -207,7 +207,7 @@ class KafkaClient:
         }
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._consumer.client.close()
         if self._peeking is not None:
             self._peeking.client.close()
@@ -216,7 +216,7 @@ class KafkaClient:
 
 
 def _portion(messages: Sequence[Any], columns: Sequence[str]) -> Portion:
-    """Return messages of librdkafka."""
+    """Return a portion of messages that were read as objects."""
     from confluent_kafka import Message
 
     values = list(map(Message.value, messages))
@@ -225,7 +225,7 @@ def _portion(messages: Sequence[Any], columns: Sequence[str]) -> Portion:
 
 
 def _portion_of_columns(found: Columns, part: MessageRange, columns: Sequence[str]) -> Portion:
-    """Return messages that came as columns."""
+    """Return a portion of messages that were read as columns."""
     n = len(found)
     more: dict[str, pa.Array] = {}
     for what in columns:
@@ -242,7 +242,7 @@ def _portion_of_columns(found: Columns, part: MessageRange, columns: Sequence[st
 
 
 def _column(what: str, messages: Sequence[Any], offsets: np.ndarray[Any, Any]) -> pa.Array:
-    """Return something of messages besides their values: texts, or times in microseconds since 1970."""
+    """Return metadata of messages: texts, or times in microseconds since 1970."""
     match what:
         case "key":
             return pa.array([_text(message.key()) for message in messages], pa.string())
@@ -268,7 +268,7 @@ def _text(value: bytes | str | None) -> str | None:
 
 
 def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> str | None:
-    """Return the last header of a name: Kafka lets a message have several."""
+    """Return the last header with a name: a message may have several."""
     return next((_text(value) for found, value in reversed(headers or ()) if found == name), None)
 
 

@@ -1,9 +1,8 @@
-"""Writes a topic of Kafka: each micro-batch is one transaction. On the driver only.
+"""Writes a Kafka topic: each micro-batch is one transaction. Only for the driver.
 
-The transaction also stores the number of the micro-batch, as the offset of a group of consumers that has the
-name of the stream; the text beside the offset tells its plan. So a micro-batch that comes again after a crash
-finds its number and is passed over, or does not find it because its transaction was not committed. Nothing of
-ours has to remember it.
+The transaction also stores the number of the micro-batch, as the offset of a consumer group with the name of
+the stream; the metadata of the offset contains its plan. So a micro-batch that is repeated after a crash is
+skipped if its number is stored. Otherwise its transaction was not committed. Nothing else needs to be stored.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from spark_runtime.sinks.json_rows import json_rows, value_texts
 from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 
 _SECONDS = 60.0
-"""How long Kafka may take for a step of a transaction."""
+"""How many seconds Kafka may take for a step of a transaction."""
 
 _RETRY_SECONDS = 0.1
 
@@ -37,13 +36,13 @@ class TopicSink:
     Parameters
     ----------
     output
-        What it gets.
+        The output that it gets.
     connection
-        Where the cluster is.
+        The cluster.
     topic
         The topic.
     key
-        The columns that are the key of a message. Several are an array of JSON.
+        The columns that form the key of a message. Several are a JSON array.
     has_tombstones
         Whether a row that withdraws another one is a message without a value.
     """
@@ -53,7 +52,7 @@ class TopicSink:
     topic: str
     key: tuple[str, ...] = ()
     has_tombstones: bool = False
-    _name: str = ""  # the producer's; one stream has one
+    _name: str = ""  # of the producer; a stream has one
     _producer: Client | None = None
     _numbers: Client | None = field(default=None)  # reads and stores the numbers of micro-batches
     _is_begun: bool = False  # whether a transaction is open
@@ -62,7 +61,7 @@ class TopicSink:
     guarantee = Guarantee.EXACTLY_ONCE
 
     def check(self) -> None:
-        """Ask a broker for the topic, and for the right to write it; raises InputError."""
+        """Check that the topic exists and can be written; raise InputError if not."""
         from confluent_kafka import Consumer, KafkaException, TopicCollection
         from confluent_kafka.admin import AdminClient
 
@@ -89,12 +88,12 @@ class TopicSink:
             )
 
     def last(self, run: str) -> Mark | None:
-        """Return the number that the last transaction stored, once no transaction is open any more."""
+        """Return the number that the last transaction stored, after any open transaction has ended."""
         self._open(self._name_for(MicroBatch(run, 0)))
         return self._stored()
 
     def begin(self, batch: MicroBatch) -> None:
-        """Give up what an interrupted micro-batch left; find out whether this one was written."""
+        """Abort an interrupted micro-batch; find out whether this one was written."""
         from confluent_kafka import KafkaException
 
         name = self._name_for(batch)
@@ -129,7 +128,7 @@ class TopicSink:
         return Mark(f"topic `{self.topic}`", stored.offset - 1, stored.metadata or "")
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Send the rows in a transaction; without rows there is none."""
+        """Send the rows in a transaction; without rows, open none."""
         if self._is_written or not rows.n_rows:
             return
         from confluent_kafka import KafkaException
@@ -143,7 +142,7 @@ class TopicSink:
             for key, value in self._messages(rows):
                 try:
                     produce(topic, value, key)
-                except BufferError:  # the messages before are on their way
+                except BufferError:  # earlier messages are still being sent
                     self._send_again(key, value)
         except KafkaException as error:
             raise self._error(self._producer, error) from error
@@ -164,11 +163,11 @@ class TopicSink:
                 return
 
     def _messages(self, rows: Collected) -> Iterator[tuple[str | None, str | None]]:
-        """Yield key and value of each message."""
+        """Yield the key and value of each message."""
         if not self.has_tombstones:
             yield from zip(self._keys(rows), rows.lines(), strict=True)
             return
-        # A match may be withdrawn and found again in one micro-batch: what comes last holds.
+        # A match may be withdrawn and found again in one micro-batch: the last row counts.
         table = pa.concat_tables(rows.tables()).sort_by(REVISION)
         columns = (table.column(KIND).to_pylist(), json_rows(table))
         for key, kind, value in zip(self._keys_of(table), *columns, strict=True):
@@ -209,13 +208,13 @@ class TopicSink:
         self._is_begun = False
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._numbers is not None:
             self._numbers.client.close()
         self._producer = self._numbers = None
 
     def _repeated(self, step: Any) -> None:
-        """Take a step of a transaction, again while Kafka asks for it."""
+        """Perform a step of a transaction; repeat it while Kafka requests a retry."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + _SECONDS
@@ -232,13 +231,13 @@ class TopicSink:
 
     def _name_for(self, batch: MicroBatch) -> str:
         """Return the name of the producer and of its group: the same for all runs of a stream."""
-        if batch.run is None:  # a batch has no run before it
+        if batch.run is None:  # a batch never continues an earlier run
             return self._name or f"cep-batch-{uuid.uuid4()}"
         kind = "-".join(self.output.kind.replace(":", " ").split())
         return f"cep-{batch.run}-{kind}-{self.topic}"
 
     def _open(self, name: str) -> None:
-        """Take over from whoever has written under this name: its open transaction is aborted."""
+        """Replace any earlier producer with this name; its open transaction is aborted."""
         from confluent_kafka import Consumer, KafkaException, Producer
 
         self.close()
@@ -260,5 +259,5 @@ class TopicSink:
 
 
 def _array(texts: tuple[str | None, ...]) -> str:
-    """Return the key of a message that has several columns."""
+    """Return the key of a message that consists of several columns."""
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))

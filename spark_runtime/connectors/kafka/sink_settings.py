@@ -1,4 +1,4 @@
-"""A topic of Kafka as a sink: its settings. On the driver only; librdkafka is not needed to read them."""
+"""The settings of a Kafka topic as a sink. Only for the driver; reading them does not need librdkafka."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class TopicSpec:
     Parameters
     ----------
     key
-        What is the key of a message: ``match_id``, or ``key``: the key by which the rules partition events.
-        Empty: the identifier of a match; of other rows nothing.
+        The key of a message: ``match_id``, or ``key`` for the key by which the rules partition events. Empty:
+        the identifier of a match; no key for other rows.
     has_tombstones
-        Whether a match that is withdrawn is a message without a value. Else it is a row of its own kind.
+        Whether a withdrawn match is a message without a value. Otherwise it is a row of its own kind.
     """
 
     connection: Connection
@@ -54,7 +54,7 @@ class TopicSpec:
     has_tombstones: bool = False
 
     def places(self, output: Output) -> Sequence[Place]:
-        """Return the topic, at each broker that is named."""
+        """Return the topic, at each named broker."""
         shown = f"topic `{self.topic}`"
         brokers = (broker.strip().rpartition("://")[2] for broker in self.connection.brokers.split(","))
         hosts = (
@@ -63,7 +63,7 @@ class TopicSpec:
         return [server_place(shown, "kafka", host, port, self.topic) for host, _, port in hosts]
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
-        """Return the sink; raises InputError if the rows have no such key."""
+        """Return the sink; raise InputError if the rows lack the key."""
         from spark_runtime.connectors.kafka.sink import TopicSink
 
         columns = self._columns(output, context)
@@ -72,7 +72,7 @@ class TopicSpec:
         return TopicSink(output, self.connection, self.topic, columns, self.has_tombstones)
 
     def _require_corrections(self, output: Output, columns: tuple[str, ...], context: SinkContext) -> None:
-        """Raise InputError unless rows withdraw others and both have a key that only they have."""
+        """Raise InputError unless rows withdraw others, and both share a unique key."""
         rules = [rule for program in context.rules.programs for rule in program.rules]
         is_one_view = output.kind == MATCH and len(rules) == 1 and rules[0].is_view
         if columns != (_MATCH_ID,) and not is_one_view:
@@ -90,7 +90,7 @@ class TopicSpec:
             )
 
     def _columns(self, output: Output, context: SinkContext) -> tuple[str, ...]:
-        """Return the columns of the rows that are the key of a message."""
+        """Return the columns of the rows that form the key of a message."""
         if self.key in ("", _MATCH_ID):
             if output.kind == MATCH:
                 return (_MATCH_ID,)

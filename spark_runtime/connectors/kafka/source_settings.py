@@ -1,4 +1,4 @@
-"""The settings of a source of format `kafka`. On the driver only; librdkafka is not needed to read them."""
+"""The settings of a source of format `kafka`. Only for the driver; reading them does not need librdkafka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spark_runtime.connectors.kafka.by_spark import KafkaOfSpark
 
 METADATA_OF_SPARK = ("key", "topic", "partition", "offset", "timestamp")
-"""What may be a column besides the value, with the connector; also single headers."""
+"""What may be a column in addition to the value, with the connector; also single headers."""
 
 OPTIONS_OF_SPARK = frozenset(
     (
@@ -44,17 +44,17 @@ OPTIONS_OF_SPARK = frozenset(
         "subscribePattern",
     )
 )
-"""Options of the connector that a pipeline decides about."""
+"""Options of the connector that a pipeline sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOfSparkSpec:
-    """Topics, and how Spark and we read them; see `SourceSpec`.
+    """Topics that Spark reads, and their settings; see `SourceSpec`.
 
     Parameters
     ----------
     read
-        What the source has in common with other sources of messages.
+        The settings that all sources of messages share.
     """
 
     connection: Connection
@@ -65,7 +65,7 @@ class KafkaOfSparkSpec:
 
     @property
     def place(self) -> str:
-        """The topics; the connector counts in a log of its own."""
+        """The topics; the connector has a log of its own."""
         return f"{self.read.place} via spark"
 
     def open(self, context: SourceContext) -> KafkaOfSpark:
@@ -112,7 +112,7 @@ class _Settings(MessageSettings):
         topics = () if self.pattern else self.topics
         read = self.message_spec(
             settings,
-            self.pattern or ",".join(topics),  # the brokers of a cluster may change
+            self.pattern or ",".join(topics),  # without brokers, which may change in a cluster
             KafkaLog(connection, topics, self.pattern, self.isolation),
             METADATA_OF_SPARK if self.is_of_spark else METADATA,
             numbered(topics, "topic"),

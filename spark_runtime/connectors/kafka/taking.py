@@ -1,6 +1,6 @@
-"""What is taken from librdkafka at a time: messages as objects of confluent_kafka, or as columns.
+"""Takes messages from librdkafka, as objects of confluent_kafka or as columns.
 
-Executors read this: it imports nothing of the compiler, and librdkafka only when it is used.
+Executors import this module: it imports nothing of the compiler, and librdkafka only when it is used.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from spark_runtime.connectors.message_logs.log import MessageRange
 
 
 class Taken(Protocol):
-    """Some messages of one partition, in their order."""
+    """Some messages of one partition, in order."""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their values."""
+        """Number of bytes of the values."""
         ...
 
     @property
     def last(self) -> int:
-        """The offset of the last one; there is one."""
+        """The offset of the last message; there is at least one."""
         ...
 
     def before(self, offset: int) -> Self:
-        """Return those before an offset."""
+        """Return the messages before an offset."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class Failed(NamedTuple):
-    """What came in place of a message: an error of librdkafka, and the offset it speaks of."""
+    """An error of librdkafka in place of a message, and the offset that it concerns."""
 
     error: Any
     offset: int
@@ -48,15 +48,15 @@ class Taker(Protocol[T]):
     """Takes the messages of a partition."""
 
     def begin(self, part: MessageRange) -> None:
-        """Fetch from the start of a range on."""
+        """Start fetching at the start of a range."""
         ...
 
     def take(self, most: int, seconds: float) -> tuple[T, Sequence[Failed]]:
-        """Return what has come, `most` or fewer; it waits for so long if there is nothing."""
+        """Return at most `most` messages that have arrived; wait up to `seconds` if there are none."""
         ...
 
     def end(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         ...
 
 
@@ -65,17 +65,17 @@ class Objects(list[Any]):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their values."""
+        """Number of bytes of the values."""
         return sum(map(len, self))
 
     @property
     def last(self) -> int:
-        """The offset of the last one."""
+        """The offset of the last message."""
         offset: int = self[-1].offset()
         return offset
 
     def before(self, offset: int) -> Objects:
-        """Return those before an offset."""
+        """Return the messages before an offset."""
         return Objects(message for message in self if message.offset() < offset)
 
 
@@ -86,18 +86,18 @@ class ObjectTaker:
         self._consumer = client.client
 
     def begin(self, part: MessageRange) -> None:
-        """Fetch from the start of a range on."""
+        """Start fetching at the start of a range."""
         from confluent_kafka import TopicPartition
 
         self._consumer.assign([TopicPartition(part.log, int(part.partition), part.start)])
 
     def take(self, most: int, seconds: float) -> tuple[Objects, Sequence[Failed]]:
-        """Return what has come."""
+        """Return the messages that have arrived."""
         from confluent_kafka import Message
 
         found = self._consumer.consume(most, seconds)
-        # `map` over the methods themselves: Python code for each message costs as much as all else here.
-        # By identity: an error that is compared with None raises.
+        # `map` over the methods: Python code for each message would cost as much as everything else here.
+        # By identity: comparing an error with None raises.
         if all(map(is_, map(Message.error, found), repeat(None))):
             return Objects(found), ()
         errors = [message for message in found if message.error() is not None]
@@ -105,5 +105,5 @@ class ObjectTaker:
         return Objects(message for message in found if message.error() is None), failed
 
     def end(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._consumer.unassign()

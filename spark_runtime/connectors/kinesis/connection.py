@@ -1,8 +1,8 @@
-"""The connection to Amazon Kinesis: calls, with patience when it is throttled, and what its errors mean.
+"""The connection to Amazon Kinesis: calls, which are repeated if they are throttled, and errors.
 
-Credentials are those that boto3 finds: variables of the environment, its files, the role of the machine.
+boto3 finds the credentials: environment variables, its files, the role of the machine.
 
-Executors read this: it imports nothing of the compiler, and boto3 only when a client is made.
+Executors import this module: it imports nothing of the compiler, and boto3 only to create a client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cep.errors import InputError
 _CONNECT_SECONDS, _READ_SECONDS = 3, 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 PATIENCE_SECONDS = 60.0
-"""How long a call is tried again that is throttled."""
+"""Seconds for which a throttled call is repeated."""
 
 _THROTTLED = frozenset(
     ("ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException")
@@ -42,14 +42,14 @@ class ExpiredIteratorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KinesisConnection:
-    """Where streams are.
+    """The place of streams.
 
     Parameters
     ----------
     region
         The region; empty: the one that boto3 finds.
     endpoint_url
-        The address of a service in the place of Amazon's; empty: Amazon's.
+        The address of another service; empty: Amazon's.
     """
 
     region: str = ""
@@ -62,7 +62,7 @@ class KinesisConnection:
 
 
 class Calls:
-    """Calls of a service; raises InputError.
+    """Calls of a service.
 
     Parameters
     ----------
@@ -94,14 +94,14 @@ class Calls:
             ) from error
 
     def __call__(self, method: str, doing: str, **arguments: Any) -> Any:
-        """Return the answer of a method; `doing` is what it is for.
+        """Return the response to a method; `doing` names the action.
 
         Raises
         ------
         ExpiredIteratorError
             `ShardIterator` is too old.
         InputError
-            The service does not answer, refuses access, has no such stream, or has failed.
+            The service does not answer, refuses access, lacks the stream, or has failed.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -122,7 +122,7 @@ class Calls:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._client.close()
 
     def _error(self, cause: Exception, code: str, doing: str) -> InputError:

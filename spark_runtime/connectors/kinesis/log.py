@@ -1,11 +1,11 @@
 """Streams of Amazon Kinesis as a log of messages: their shards are the partitions.
 
-Sequence numbers have gaps, and nobody says where a shard ends. So the driver reads ahead, and remembers the
-sequence numbers that it has seen; a worker reads from one that is known to another one.
+Sequence numbers have gaps, and Kinesis does not report where a shard ends. So the driver reads ahead and
+remembers the sequence numbers that it has seen; a worker reads from one known number to another.
 
-A position is the sequence number of the last message that was read. Below 0 it is a time, or the beginning.
+A position is the sequence number of the last message that was read. Below 0 it is a time, or the start.
 
-Executors read this: it imports nothing of the compiler, and boto3 only when a client is made.
+Executors import this module: it imports nothing of the compiler, and boto3 only to create a client.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from spark_runtime.connectors.message_logs.log import (
 from spark_runtime.event_time.partitions import place_text
 
 METADATA = ("key", "shard", "sequence", "timestamp")
-"""What may be a column besides the value."""
+"""What may be a column in addition to the value."""
 
 BEGINNING = -(10**18)
 """The position before all messages of a shard. Between it and 0 a position is a time: minus microseconds."""
 
 AHEAD_MESSAGES, AHEAD_BYTES = 50_000, 16 << 20
-"""What is read ahead of a shard, at most. It is the most that a micro-batch reads of it."""
+"""Most messages that are read ahead in a shard, and thus by a micro-batch."""
 
 PAGE = 10_000
-"""Messages of one call, at most; Kinesis allows no more."""
+"""Most messages of a call that Kinesis allows."""
 
 _AGGREGATED = b"\xf3\x89\x9a\xc2"
 _CALLS_AT_ONCE = 8
@@ -61,17 +61,17 @@ class KinesisLog:
 
     @property
     def connected_to(self) -> Hashable:
-        """The service. A client serves any streams."""
+        """The service. A client can read all of its streams."""
         return self.connection
 
     @property
     def words(self) -> LogWords:
-        """How errors speak of streams."""
+        """The words for streams in errors."""
         return LogWords("stream", self.connection.where, unknown="E0881", lost="E0884")
 
     @property
     def reads_ahead(self) -> bool:
-        """Sequence numbers do not count messages."""
+        """True: sequence numbers do not count messages."""
         return True
 
     def open(self) -> KinesisClient:
@@ -85,7 +85,7 @@ class KinesisLog:
 
 @dataclass(slots=True)
 class _Shard:
-    """What Kinesis says of a shard, and what was read ahead of it, behind position `start`."""
+    """A shard, and the messages that were read ahead after position `start`."""
 
     parents: tuple[str, ...]
     is_closed: bool
@@ -94,16 +94,16 @@ class _Shard:
     records: list[Any] = field(default_factory=list)
     n_bytes: int = 0
     iterator: str | None = None
-    is_at_end: bool = False  # it is closed, and nothing is behind what was read
+    is_at_end: bool = False  # it is closed, and has no further messages
 
     @property
     def last(self) -> int:
-        """The position behind all that was read ahead."""
+        """The position after all messages that were read ahead."""
         assert self.start is not None
         return self.sequences[-1] if self.sequences else self.start
 
     def index(self, position: int) -> int:
-        """Return how many of the messages are not behind a position."""
+        """Return the number of messages up to a position."""
         return bisect_right(self.sequences, position)
 
     def forget(self, position: int) -> None:
@@ -122,11 +122,11 @@ class KinesisClient:
         self._log = log
         self._calls = calls or Calls(log.connection)
         self._shards: dict[Place, _Shard] = {}
-        self._stop_us: int | None = None  # what is stored later is not looked at
+        self._stop_us: int | None = None  # later messages are ignored
         self._ended: set[Place] = set()
         self.gaps: dict[str, int] = {}
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ the present input
 
     def require_right(self) -> None:
         """Read a message of each stream."""
@@ -136,7 +136,7 @@ class KinesisClient:
             self._page((stream, shards[0]["ShardId"]), iterator, 1)
 
     def places(self) -> list[Place]:
-        """Return the shards. Those that are closed are among them as long as they are kept."""
+        """Return the shards, including closed ones as long as they are kept."""
         found: dict[Place, _Shard] = {}
         for stream in self._log.streams:
             for shard in self._listed(stream)[0]:
@@ -164,16 +164,16 @@ class KinesisClient:
             more = {"NextToken": answer["NextToken"]}
 
     def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the position before all messages. Nobody tells the first one that is left."""
+        """Return the position before all messages. Kinesis does not report the first remaining one."""
         return dict.fromkeys(places, BEGINNING)
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return this second as a position."""
+        """Return the current second as a position."""
         now_us = min(self._listed(stream)[1] for stream in self._log.streams) - 1_000_000
         return dict.fromkeys(places, -now_us)
 
     def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
-        """Return when each stream was created; nothing without the right to ask for it."""
+        """Return when each stream was created; nothing without the permission to read it."""
         return {stream: Incarnation.of(self._created(stream), text) for stream, text in known.items()}
 
     def _created(self, stream: str) -> str:
@@ -189,20 +189,20 @@ class KinesisClient:
         """Return a time as a position."""
         return dict.fromkeys(places, -time_us)
 
-    # ------------------------------------------------------------ ahead, on the driver
+    # ------------------------------------------------------------ reading ahead, on the driver
 
     def stop_at_now(self) -> None:
-        """Find nothing that is stored after this second."""
+        """Ignore messages that are stored after the current second."""
         self._stop_us = max(self._listed(stream)[1] for stream in self._log.streams)
 
     def ends_behind(self, positions: Mapping[Place, int]) -> Mapping[Place, int]:
-        """Return how far each shard can be read; one that came of a split or a merge, after its parents."""
+        """Return how far each shard can be read. A shard made by a split or merge follows its parents."""
         mine = [place for place in positions if place in self._shards]
         first = [place for place in mine if not self._has_parents(place)]
         later = [place for place in mine if self._has_parents(place)]
         with ThreadPoolExecutor(_CALLS_AT_ONCE) as pool:
             list(pool.map(lambda place: self._ahead(place, positions[place]), first))
-            # A shard may be the parent of another one: the eldest come first.
+            # A shard may be the parent of another one: the oldest come first.
             while later:
                 ready = [place for place in later if self._is_free(place, positions)]
                 if not ready:
@@ -220,7 +220,7 @@ class KinesisClient:
         return bool(self._parents(place))
 
     def _is_free(self, place: Place, positions: Mapping[Place, int]) -> bool:
-        """Return whether nothing of the parents of a shard is unread."""
+        """Return whether the parents of a shard are read completely."""
         return all(self._is_read(parent, positions) for parent in self._parents(place))
 
     def _is_read(self, place: Place, positions: Mapping[Place, int]) -> bool:
@@ -246,7 +246,7 @@ class KinesisClient:
             shard.records += kept
             shard.sequences += [int(record["SequenceNumber"]) for record in kept]
             shard.n_bytes += sum(len(record["Data"]) for record in kept)
-            if len(kept) < len(records):  # they are asked for again
+            if len(kept) < len(records):  # the others are requested again
                 shard.iterator, shard.is_at_end = None, False
                 return
             if is_last:
@@ -274,12 +274,12 @@ class KinesisClient:
         return records, is_last and not (shard.is_closed and records)
 
     def _behind_known(self, place: Place, position: int) -> tuple[str, Any | None]:
-        """Return an iterator behind a position, or the first answer behind a message that was read.
+        """Return an iterator after a position, or the first response after a message that was read.
 
         Raises
         ------
         InputError
-            The message that was read last is gone, so others behind it may be gone, too.
+            The last message that was read is gone, so later ones may be gone, too.
         """
         if position < 0:
             return self._iterator(place, position), None
@@ -306,7 +306,7 @@ class KinesisClient:
         return self._stop_us is not None and _us(record["ApproximateArrivalTimestamp"]) > self._stop_us
 
     def _require_plain(self, place: Place, records: Sequence[Any]) -> None:
-        """Raise InputError if a record has several messages in it: they would be one dead letter."""
+        """Raise InputError if a record contains several messages: they would be one dead letter."""
         for record in records:
             if record["Data"].startswith(_AGGREGATED):
                 raise InputError(
@@ -317,17 +317,17 @@ class KinesisClient:
                 )
 
     def count(self, place: Place, start: int, end: int) -> int:
-        """Return how many messages lie between two positions."""
+        """Return the number of messages between two positions."""
         shard = self._shards[place]
         return shard.index(end) - shard.index(start)
 
     def behind(self, place: Place, start: int, n: int) -> int:
-        """Return the position behind `n` messages more."""
+        """Return the position after `n` more messages."""
         shard = self._shards[place]
         return shard.sequences[shard.index(start) + n - 1] if n else start
 
     def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
-        """Return the first message behind `start`, and what lies behind the last one up to `end`."""
+        """Return the first message after `start`, and the position after the last one up to `end`."""
         shard = self._shards.get(place)
         if shard is not None and shard.start is not None and shard.start <= start:
             at = shard.index(start)
@@ -339,22 +339,22 @@ class KinesisClient:
             if answer["Records"]:
                 return int(answer["Records"][0]["SequenceNumber"]), end + 1
             iterator = answer.get("NextShardIterator") if answer.get("MillisBehindLatest") else None
-        return end, end + 1  # it is gone; who reads it finds out
+        return end, end + 1  # it is gone; its reader reports it
 
     def forget(self, positions: Mapping[Place, int]) -> None:
-        """Forget what was seen up to these positions."""
+        """Forget messages up to these positions."""
         for place, position in positions.items():
             if place in self._shards and self._shards[place].start is not None:
                 self._shards[place].forget(position)
 
     def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:
-        """Return the shards that are closed and read to their end, those that came of them being known."""
+        """Return the shards that are closed, read to their end, and whose child shards are known."""
         return [place for place in positions if place in self._ended or place not in self._shards]
 
     def peek(
         self, ranges: Mapping[Place, tuple[int, int]], columns: Sequence[str]
     ) -> Mapping[Place, Portion | None]:
-        """Return the first messages between two positions of each shard, of what was read ahead."""
+        """Return the first messages between two positions of each shard, from those read ahead."""
         found: dict[Place, Portion | None] = {}
         for place, (start, end) in ranges.items():
             shard = self._shards.get(place)
@@ -369,10 +369,10 @@ class KinesisClient:
     # ------------------------------------------------------------ in a worker
 
     def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
-        """Yield the messages from one sequence number, which is there, to another one."""
+        """Yield the messages from one sequence number, which exists, to another."""
         place = part.place
         iterator: str | None = self._iterator(place, part.start, "AT_SEQUENCE_NUMBER")
-        at = part.start  # what is known to come next, then: what has come
+        at = part.start  # first the next known number, then the last one read
         is_first = True
         while iterator is not None:
             try:
@@ -418,7 +418,7 @@ class KinesisClient:
         return self._calls("get_records", f"shard `{place_text(*place)}`", ShardIterator=iterator, Limit=most)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._calls.close()
 
 
@@ -427,7 +427,7 @@ def _us(at: datetime) -> int:
 
 
 def _portion(place: Place, records: Sequence[Any], columns: Sequence[str]) -> Portion:
-    """Return records; their positions are their times of arrival, in milliseconds since 1970."""
+    """Return a portion of records. Positions are their times of arrival, milliseconds since 1970."""
     times_us = [_us(record["ApproximateArrivalTimestamp"]) for record in records]
     return Portion(
         [record["Data"] for record in records],
@@ -437,7 +437,7 @@ def _portion(place: Place, records: Sequence[Any], columns: Sequence[str]) -> Po
 
 
 def _column(what: str, place: Place, records: Sequence[Any], times_us: Sequence[int]) -> pa.Array:
-    """Return something of records besides their values: texts, or times in microseconds since 1970."""
+    """Return metadata of records: texts, or times in microseconds since 1970."""
     match what:
         case "key":
             return pa.array([record["PartitionKey"] for record in records], pa.string())

@@ -1,4 +1,4 @@
-"""The settings of a source of format `kinesis`. On the driver only; boto3 is not needed to read them."""
+"""The settings of a source of format `kinesis`. Only for the driver; reading them does not need boto3."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Logs of messages as sources: what Kafka, NATS JetStream, Kinesis and streams of RabbitMQ share."""
+"""Logs of messages as sources: the common part of Kafka, NATS JetStream, Kinesis and RabbitMQ streams."""

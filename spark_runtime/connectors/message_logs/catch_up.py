@@ -1,7 +1,7 @@
-"""How much of each partition a micro-batch reads, when it cannot read all: they advance together in time.
+"""How much of each partition a micro-batch reads if it cannot read everything: they advance together in time.
 
-Partitions of unlike density hold the same stretch of event time in unlike numbers of messages. A share of
-each by number would take one months ahead of the other, and what is ahead waits in the state. So the shares
+The same span of event time has different numbers of messages in partitions of different density. Shares by
+number would read one partition months ahead of another, and its events would wait in the state. So the shares
 end at about the same event time.
 """
 
@@ -16,9 +16,9 @@ _HALVINGS = 60
 
 
 class Backlog(NamedTuple):
-    """What is not read of a partition: `n` messages, from one event time to another.
+    """The unread part of a partition: `n` messages, from one event time to another.
 
-    The times are microseconds since 1970. `first_us` None: it is not known. `last_us` None: the same.
+    The times are microseconds since 1970; None if unknown.
     """
 
     n: int
@@ -30,10 +30,10 @@ P = TypeVar("P", bound=Hashable)
 
 
 def shares_by_time(backlogs: Mapping[P, Backlog], most: int) -> dict[P, int]:
-    """Return how many messages to read of each partition, `most` in all or all that there are.
+    """Return how many messages to read of each partition, at most `most` in all.
 
-    Between the first and the last message of a partition, times are taken to rise evenly. What has no known
-    beginning comes first, because nobody knows how far behind it is.
+    Between the first and the last message of a partition, times are assumed to rise evenly. A partition
+    without a known first time comes first, because it may lag by any time.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def shares_by_time(backlogs: Mapping[P, Backlog], most: int) -> dict[P, int]:
             low = middle
     numbers = np.floor(_n_before(low, sizes, first, length)).astype(np.int64)
     rest = left - int(numbers.sum())
-    for at in np.argsort(first, kind="stable").tolist():  # what rounding has left, to who is furthest behind
+    for at in np.argsort(first, kind="stable").tolist():  # the remainder of rounding, to those that lag most
         more = min(rest, int(sizes[at]) - int(numbers[at]))
         numbers[at] += more
         rest -= more
@@ -82,5 +82,5 @@ def _n_before(
     first_us: np.ndarray[tuple[int], np.dtype[np.float64]],
     length_us: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return how many messages of each partition, float64[n], lie before a time."""
+    """Return how many messages of each partition are before a time, float64[n]."""
     return sizes * np.clip((time_us - first_us) / length_us, 0.0, 1.0)

@@ -1,6 +1,6 @@
-"""An event loop of its own thread, for clients that are written for asyncio.
+"""An event loop in its own thread, for clients that are written for asyncio.
 
-It runs all the time, so a connection that nobody uses for a while still answers its server.
+It runs all the time, so an unused connection still answers its server.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -28,12 +28,12 @@ class EventLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Return what a coroutine returns.
+        """Return the result of a coroutine.
 
         Raises
         ------
         TimeoutError
-            It takes longer than that; it is cancelled.
+            It takes longer than `seconds`; it is cancelled.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -43,7 +43,7 @@ class EventLoop:
             raise
 
     def close(self) -> None:
-        """End the loop, and what still runs in it."""
+        """End the loop, and all tasks that still run in it."""
         if self._loop.is_closed():
             return
         with suppress(FutureTimeoutError):
@@ -55,7 +55,7 @@ class EventLoop:
 
 
 def keep_quiet(package: str) -> None:
-    """Let a package write no log of its own to standard error; who sets up logging still gets it."""
+    """Keep a package's log from standard error; a program that sets up logging still gets it."""
     logger = logging.getLogger(package)
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -69,4 +69,4 @@ async def _end_others() -> None:
 
 
 def _pass_over(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Let a failure of a task that nobody waits for be: who waits for its result runs into it."""
+    """Ignore the failure of a task: the caller that waits for its result gets it."""

@@ -1,8 +1,8 @@
-"""What a log of messages is: partitions, positions in them, and messages that can be read again.
+"""The protocol of a log of messages: partitions, positions in them, and messages that can be read again.
 
-A log has two forms. A `MessageLog` says where it is; it travels to the workers. A `LogClient` is connected.
-Planning, decoding, tombstones and what is lost are the same for all logs (`planner`, `source`), so a new log
-is a `MessageLog`, a `LogClient` and its settings.
+A log has two forms. A `MessageLog` says where it is, and is sent to the workers. A `LogClient` is connected.
+Planning, decoding, tombstones and lost messages are the same for all logs (`planner`, `source`), so a new log
+needs a `MessageLog`, a `LogClient` and its settings.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -19,17 +19,17 @@ from cep.arrays import I64, Mask
 from cep.errors import InputError, StateError
 
 PEEK_MESSAGES = 64
-"""Messages that tell where event times begin, or end."""
+"""How many messages determine where event times start or end."""
 
 HEADER = "header."
-"""Before the name of a header, where something of a message becomes a column."""
+"""The prefix of the name of a header that becomes a column."""
 
 Place = tuple[str, str | int]
-"""The name of a topic or stream, and which of its partitions."""
+"""The name of a topic or stream, and one of its partitions."""
 
 
 class MessageRange(NamedTuple):
-    """The messages of a partition from position `start` up to `end`. It stands in checkpoints, as JSON."""
+    """The messages of a partition from position `start` up to `end`. Checkpoints contain it, as JSON."""
 
     log: str
     partition: str | int
@@ -44,19 +44,19 @@ class MessageRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Some messages of one partition, in their order.
+    """Some messages of one partition, in order.
 
     Parameters
     ----------
     values
-        The value of each message; None: it has none. They may be `Lines`, which have an empty one instead.
+        The value of each message; None if it is missing. In `Lines`, a missing value is empty.
     positions
-        int64[n]: what a dead letter has as its position.
+        int64[n]: the positions that dead letters name.
     columns
-        What was asked for besides the values, by its name in the log: texts, or times as int64 in
-        microseconds since 1970; n values each.
+        The requested metadata, by its name in the log: texts, or times as int64 in microseconds since 1970;
+        n values each.
     is_none
-        bool[n]: with `Lines`, which messages have no value; None: none of them.
+        bool[n]: with `Lines`, which messages have no value; None if all have one.
     """
 
     values: Sequence[bytes | None]
@@ -66,14 +66,14 @@ class Portion:
 
 
 class RemovedError(Exception):
-    """A message is not there any more that was asked for. What was before it has come.
+    """A requested message no longer exists. All messages before it were returned.
 
     Parameters
     ----------
     position
-        The message, or the first one of those that are gone.
+        The message, or the first one of those that were removed.
     first
-        Where messages begin now; None: `LogClient.begins` says it.
+        The first remaining position; None: `LogClient.begins` returns it.
     """
 
     def __init__(self, position: int, first: int | None = None) -> None:
@@ -83,14 +83,14 @@ class RemovedError(Exception):
 
 
 class Incarnation(NamedTuple):
-    """What tells a log from one of the same name that was deleted.
+    """The identity of a log, which distinguishes it from a deleted log with the same name.
 
     Parameters
     ----------
     text
-        What a checkpoint keeps of it, such as an identifier; empty: the server does not tell it.
+        The text that a checkpoint stores, such as an identifier; empty if the server has none.
     is_same
-        Whether it is the one that the checkpoint knows.
+        Whether it is the log that the checkpoint knows.
     """
 
     text: str
@@ -98,13 +98,13 @@ class Incarnation(NamedTuple):
 
     @classmethod
     def of(cls, text: str, known: str) -> Incarnation:
-        """Return what a server says of a log, compared with what is known; both may be empty."""
+        """Return the identity of a log from the server's text and the known one; both may be empty."""
         return cls(text or known, not text or not known or text == known)
 
 
 @dataclass(frozen=True, slots=True)
 class LogWords:
-    """How messages to a user speak of a log.
+    """The words for a log in messages to a user.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class LogWords:
     where
         The server.
     unknown, lost
-        The codes of the errors for a partition that is not there, and for messages that were removed.
+        The codes of the errors for a missing partition, and for removed messages.
     """
 
     noun: str
@@ -123,18 +123,18 @@ class LogWords:
 
 
 class LogClient(Protocol):
-    """A connection to a log. The driver has one, and so has each worker.
+    """A connection to a log. The driver has one, and each worker has one.
 
-    A position is a whole number that says how far a partition is read. Positions of one partition grow.
+    A position is an integer that says how far a partition is read. The positions of a partition increase.
     Each method may raise InputError: the server does not answer, refuses access, or has failed.
     """
 
     def require_right(self) -> None:
-        """Raise InputError if nothing can be read. It takes ten seconds at most."""
+        """Raise InputError if the log cannot be read. It takes at most ten seconds."""
         ...
 
     def places(self) -> Sequence[Place]:
-        """Return the partitions that there are now."""
+        """Return the existing partitions."""
         ...
 
     def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
@@ -142,30 +142,30 @@ class LogClient(Protocol):
         ...
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the position behind each partition."""
+        """Return the position after the end of each partition."""
         ...
 
     def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
-        """Return what tells each log from one of the same name that was deleted.
+        """Return the identity of each log.
 
-        `known`: by log, what the checkpoint knows; an empty text: nothing.
+        `known`: by log, the text in the checkpoint; empty if it is unknown.
         """
         ...
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
-        """Return the position of the first message of a time or later; the end if there is none.
+        """Return the position of the first message at a time or later; the end if there is none.
 
         `time_us`: when the message was stored, microseconds since 1970.
         """
         ...
 
     def read(self, part: MessageRange, columns: Sequence[str]) -> Iterator[Portion]:
-        """Yield the messages of a range, some at a time; a range that is read again gives the same.
+        """Yield portions of the messages of a range; reading a range again yields the same.
 
         Raises
         ------
         RemovedError
-            A message is not there any more.
+            A message no longer exists.
         """
         ...
 
@@ -174,47 +174,47 @@ class LogClient(Protocol):
     ) -> Mapping[Place, Portion | None]:
         """Return the first messages between two positions of each partition, `PEEK_MESSAGES` or fewer.
 
-        None: they did not come soon, or are gone.
+        None: they did not arrive soon, or are gone.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 @runtime_checkable
 class AheadReader(Protocol):
-    """A client of a log that has to be read to know where it ends: its positions do not count messages.
+    """A client of a log whose positions do not count messages: it must be read to find its end.
 
-    Its `ends` say where `latest` begins; `ends_behind` reads ahead, and remembers what it has seen.
+    Its `ends` returns where `latest` starts; `ends_behind` reads ahead, and remembers what it has seen.
     """
 
     gaps: Mapping[str, int]
-    """By origin, how often messages were missing that may have been removed before they were read."""
+    """By origin, how often messages were missing, perhaps because they were removed before they were read."""
 
     def ends_behind(self, positions: Mapping[Place, int]) -> Mapping[Place, int]:
-        """Return how far each partition can be read from a position on; the position itself: not further."""
+        """Return how far each partition can be read from a position; the position itself if not further."""
         ...
 
     def stop_at_now(self) -> None:
-        """Find nothing that is stored later."""
+        """Ignore messages that are stored later."""
         ...
 
     def count(self, place: Place, start: int, end: int) -> int:
-        """Return how many messages lie between two positions that `ends_behind` has been at."""
+        """Return the number of messages between two positions that `ends_behind` has passed."""
         ...
 
     def behind(self, place: Place, start: int, n: int) -> int:
-        """Return the position behind `n` messages more."""
+        """Return the position after `n` more messages."""
         ...
 
     def bounds(self, place: Place, start: int, end: int) -> tuple[int, int]:
-        """Return what stands in a range for two positions, `start` before `end`; the same at each time."""
+        """Return the two numbers that represent `start` and `end` in a range; they are always the same."""
         ...
 
     def forget(self, positions: Mapping[Place, int]) -> None:
-        """Forget what was seen before these positions."""
+        """Forget messages before these positions."""
         ...
 
     def ended(self, positions: Mapping[Place, int]) -> Collection[Place]:
@@ -223,16 +223,16 @@ class AheadReader(Protocol):
 
 
 class MessageLog(Protocol):
-    """Where a log is. It holds no connection and no secret; it can be compared and hashed."""
+    """The place of a log. It holds no connection and no secret; it can be compared and hashed."""
 
     @property
     def connected_to(self) -> Hashable:
-        """What a connection depends on: logs that agree in it can share one in a worker."""
+        """The key of a connection: logs with equal keys share a connection in a worker."""
         ...
 
     @property
     def words(self) -> LogWords:
-        """How messages to a user speak of it."""
+        """The words for the log in messages to a user."""
         ...
 
     @property
@@ -245,12 +245,12 @@ class MessageLog(Protocol):
         ...
 
     def origin(self, place: Place) -> str:
-        """Return a partition as text: ``orders[3]``. It names a source partition, too."""
+        """Return a partition as text, ``orders[3]``, which is also the name of a source partition."""
         ...
 
 
 def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -> InputError:
-    """Return the error for `n` messages that were removed before they were read; None: who knows how many."""
+    """Return the error for `n` messages that were removed before they were read; None: unknown number."""
     noun, origin = log.words.noun, log.origin(place)
     gone = "messages" if n is None else f"{n:,} messages"
     begins = f"`{origin}` begins at offset {first:,} now" if n is not None else f"`{origin}` begins later now"
@@ -262,7 +262,7 @@ def lost(log: MessageLog, place: Place, start: int, first: int, n: int | None) -
 
 
 def another(log: MessageLog, name: str, now: str, known: str) -> StateError:
-    """Return the error for a log that was deleted and made again."""
+    """Return the error for a log that was deleted and recreated."""
     noun = log.words.noun
     return StateError(
         log.words.lost,

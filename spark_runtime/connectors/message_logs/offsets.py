@@ -1,10 +1,9 @@
-"""Offsets of a source of messages: as JSON, and in the file that says where a stream began.
+"""Offsets of a source of messages: as JSON, and in the file that records where a stream started.
 
-An offset says for each partition where reading it began and where it goes on:
-``{"orders": {"0": [0, 981]}}``. A partition that is not in it is read from its beginning, once there is one.
-With an empty name it says which log this is: ``{"orders": {"": ["THHhIprKSoW", 0], "0": [0, 981]}}``. The
-number counts how often reading has begun anew, because the log was deleted and made again. It stands in
-checkpoints.
+For each partition, an offset contains where reading started and where it continues:
+``{"orders": {"0": [0, 981]}}``. Other partitions are read from their start when they appear. An empty name
+identifies the log: ``{"orders": {"": ["THHhIprKSoW", 0], "0": [0, 981]}}``. The number counts how often
+reading has restarted because the log was deleted and recreated. Checkpoints contain offsets.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from spark_runtime.connectors.message_logs.log import Place
 from spark_runtime.storage.checkpoint_files import damaged
 
 Position = tuple[int, int]
-"""Where reading a partition began, and where it goes on."""
+"""Where reading a partition started, and where it continues."""
 
 
 Identity = tuple[str, int]
-"""What tells a log from others of its name (`Incarnation.text`), and how often reading it has begun anew."""
+"""The identity of a log (`Incarnation.text`), and how often reading it has restarted."""
 
 NOBODY: Identity = ("", 0)
-"""Of a log whose server does not tell it from others."""
+"""The identity of a log whose server has no identities."""
 
 _IDENTITY = ""
 
 
 def of_json(offset: Mapping[str, Any]) -> dict[Place, Position]:
-    """Return the positions of an offset. Partitions that are numbers in their log are numbers."""
+    """Return the positions of an offset. Numbered partitions are returned as numbers."""
     return {
         (log, int(name) if name.isdecimal() else name): (first, at)
         for log, partitions in offset.items()
@@ -41,7 +40,7 @@ def of_json(offset: Mapping[str, Any]) -> dict[Place, Position]:
 
 
 def identities(offset: Mapping[str, Any]) -> dict[str, Identity]:
-    """Return which logs an offset speaks of; an earlier version did not say it."""
+    """Return the identities of logs in an offset; earlier versions did not store them."""
     found = {}
     for log, partitions in offset.items():
         text, n_begun = partitions.get(_IDENTITY, NOBODY)
@@ -50,7 +49,7 @@ def identities(offset: Mapping[str, Any]) -> dict[str, Identity]:
 
 
 def between(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[Place, Position]:
-    """Return for each partition what lies between two offsets: from where, up to where."""
+    """Return, for each partition, the start and end of the range between two offsets."""
     before, logs, later = of_json(start), identities(start), identities(end)
     found = {}
     for place, (first, stop) in of_json(end).items():
@@ -62,7 +61,7 @@ def between(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[Place, Pos
 def to_json(
     positions: Mapping[Place, Position], logs: Mapping[str, Identity] | None = None
 ) -> dict[str, Any]:
-    """Return positions as an offset; `logs` says which logs these are, as far as that is known."""
+    """Return positions as an offset; `logs` contains the known identities of the logs."""
     found: dict[str, Any] = {
         log: {_IDENTITY: list(identity)}
         for log, identity in sorted((logs or {}).items())
@@ -74,7 +73,7 @@ def to_json(
 
 
 def read_start(file: Path) -> dict[str, Any]:
-    """Return the offset that a stream began with.
+    """Return the offset with which a stream started.
 
     Raises
     ------
@@ -91,7 +90,7 @@ def read_start(file: Path) -> dict[str, Any]:
 
 
 def write_start(file: Path, start: Mapping[str, Any]) -> None:
-    """Write down where a stream begins."""
+    """Record where a stream starts."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.tmp")
     unfinished.write_text(json.dumps(start))

@@ -14,28 +14,28 @@ from spark_runtime.sources.secrets import replaced, without_secrets
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options by name, as the pipeline file has them.
+    """Options by name, as written in the pipeline file.
 
     Parameters
     ----------
     given
-        Name and text. In the text `${NAME}` stands for a variable of the environment.
+        Name and text. In the text, `${NAME}` is an environment variable.
     """
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def value(self, name: str) -> str | None:
-        """Return the value of an option, None if it is not given.
+        """Return the value of an option, or None if it is not set.
 
         Raises
         ------
         InputError
-            A variable of the environment is missing (E0853).
+            An environment variable is missing (E0853).
         """
         return next((replaced(name, text) for found, text in self.given if found == name), None)
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the context of TLS that `tls_ca`, `tls_cert` and `tls_key` make; None: without TLS.
+        """Return the TLS context for `tls_ca`, `tls_cert` and `tls_key`; None without TLS.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Options:
             context = ssl.create_default_context(cafile=ca)
             if cert is not None:
                 context.load_cert_chain(cert, key)
-        except OSError as error:  # of files and of what is in them
+        except OSError as error:  # of files and their contents
             raise InputError(
                 "E0883",
                 f"the files of TLS cannot be read: {self.shown(error)}",
@@ -58,5 +58,5 @@ class Options:
         return context
 
     def shown(self, error: object) -> str:
-        """Return what an error says, on one line and without secrets."""
+        """Return the message of an error, on one line and without secrets."""
         return without_secrets(str(error) or type(error).__name__, named=self.given)

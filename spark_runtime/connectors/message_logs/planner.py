@@ -1,4 +1,4 @@
-"""Plans what a stream reads of a log of messages. On the driver. Its offsets: `offsets`."""
+"""Plans what a stream reads from a log of messages. On the driver. For its offsets see `offsets`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from spark_runtime.connectors.message_logs.reading import EARLIEST, LATEST, Mess
 from spark_runtime.event_time.partitions import NO_SPAN, TimeSpan, Unread
 
 NEW_PARTITIONS_SECONDS = 3.0
-"""Logs are asked for new partitions so often, and whether they are the logs that they were."""
+"""Seconds between checks for new partitions and for recreated logs."""
 
 RANGE_MESSAGES = 200_000
-"""Messages of one range, at most: a partition with more is read by several tasks side by side."""
+"""Most messages of a range: a partition with more is read by several tasks in parallel."""
 
-_MESSAGE_BYTES = 256  # a guess: only the sizes of ranges among each other count
+_MESSAGE_BYTES = 256  # a guess: only the relative sizes of ranges matter
 
 
 class MessagePlanner:
@@ -51,9 +51,9 @@ class MessagePlanner:
     Parameters
     ----------
     reading
-        How the log is read.
+        The settings for reading the log.
     clock
-        Seconds, from anywhere on.
+        Returns seconds since a fixed moment.
     """
 
     def __init__(self, reading: MessageReading, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,22 +63,22 @@ class MessagePlanner:
         self._open: LogClient | None = None
         self._places: list[Place] = []
         self._places_until = float("-inf")
-        self._ends: dict[Place, int] = {}  # at the last look
-        self._begins: dict[Place, int] = {}  # of the partitions that something is read of
+        self._ends: dict[Place, int] = {}  # at the last check
+        self._begins: dict[Place, int] = {}  # of the partitions that are read
         self._has_looked = self._is_fixed = False
         self._start: dict[str, Any] | None = None
         self._first_us: dict[tuple[Place, int], int | None] = {}  # of the messages from a position on
         self._last: dict[tuple[Place, int], TimeSpan] = {}  # of the last messages before a position
-        self._empty: set[tuple[Place, int]] = set()  # no messages are behind this position, only marks
-        self._new: dict[str, Identity] = {}  # logs that no offset speaks of yet
-        self._same_until = float("-inf")  # the logs were seen to be those of the checkpoint
-        self._same_ends: dict[Place, int] = {}  # where they ended when they were seen so
-        self._lost: dict[str, int] = {}  # by origin, messages that went with a log that was deleted
+        self._empty: set[tuple[Place, int]] = set()  # after this position are only markers, no messages
+        self._new: dict[str, Identity] = {}  # logs that are in no offset yet
+        self._same_until = float("-inf")  # until then the logs count as those of the checkpoint
+        self._same_ends: dict[Place, int] = {}  # their ends at that check
+        self._lost: dict[str, int] = {}  # by origin, messages lost with a deleted log
 
     # ------------------------------------------------------------ offsets
 
     def start(self) -> dict[str, Any]:
-        """Return where the stream begins; after its first start the file in the checkpoint says it."""
+        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
         if self._start is None:
             file = Path(self.reading.start_file) if self.reading.start_file else None
             if file is not None and file.exists():
@@ -90,7 +90,7 @@ class MessagePlanner:
         return self._start
 
     def _first(self) -> dict[str, Any]:
-        """Return where a new stream begins."""
+        """Return where a new stream starts."""
         if self.reading.begin == EARLIEST:
             return {}
         known = dict.fromkeys((place[0] for place in self._known_places()), "")
@@ -119,15 +119,15 @@ class MessagePlanner:
         return {place: (position, position) for place, position in found.items()}
 
     def latest(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return where the micro-batch that starts at `start` ends.
+        """Return the end of the micro-batch that starts at `start`.
 
         Raises
         ------
         StateError
-            A log was deleted and made again.
+            A log was deleted and recreated.
         """
         is_due = self.clock() >= self._same_until
-        if self.reading.log.reads_ahead and is_due:  # what it reads depends on where it begins
+        if self.reading.log.reads_ahead and is_due:  # the input that it reads depends on its start
             start = self._same(start)
         if not self._is_fixed:
             try:
@@ -138,8 +138,8 @@ class MessagePlanner:
                 self._places_until = float("-inf")
                 if (same := self._same(start)) == start:
                     raise
-                start = same  # a log that was made again may have fewer partitions
-        # Behind where the partitions end: these are the ends of the logs that are the same.
+                start = same  # a recreated log may have fewer partitions
+        # After reading the ends of partitions, so that they belong to the checked logs.
         if not self.reading.log.reads_ahead and (is_due or self._has_more(start)):
             start = self._same(start)
         return self._after(start, self.reading.max_events)
@@ -148,12 +148,12 @@ class MessagePlanner:
         positions = of_json(start)
         return any(place not in positions or positions[place][1] != end for place, end in self._ends.items())
 
-    # ------------------------------------------------------------ which logs these are
+    # ------------------------------------------------------------ identities of logs
 
     def _same(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an offset that says which logs it speaks of.
+        """Return an offset with the identities of its logs.
 
-        A log that was deleted and made again is read from its beginning, or refused.
+        A log that was deleted and recreated is read from its start, or refused.
         """
         positions, known = of_json(start), identities(start)
         there = {place[0] for place in self._known_places()}
@@ -175,15 +175,15 @@ class MessagePlanner:
         if not self.reading.log.reads_ahead:
             if not all(is_same for _, is_same in told.values()):
                 self._places_until = float("-inf")
-                self._look(found)  # where they ended before does not count
+                self._look(found)  # their earlier ends are invalid
             self._same_ends = self._ends
         return found
 
     def _anew(self, log: str, positions: Mapping[Place, Position]) -> dict[Place, Position]:
-        """Return positions without those of a log that is read anew; count what was not read of it."""
+        """Return positions without those of a log that is read again; count its unread messages."""
         for place, (_, at) in positions.items():
             if place[0] == log:
-                # Nobody knows what came after the last look, or between two runs: then it counts as one.
+                # Messages after the last check, or between two runs, are unknown: they count as one.
                 origin, n = self.reading.log.origin(place), self._same_ends.get(place, at) - at
                 self._lost[origin] = self._lost.get(origin, 0) + max(n, 1)
         self._first_us = {key: us for key, us in self._first_us.items() if key[0][0] != log}
@@ -195,7 +195,7 @@ class MessagePlanner:
     # ------------------------------------------------------------ ranges
 
     def stop_at_now(self) -> None:
-        """Look at the ends of partitions for the last time."""
+        """Ignore everything after the present ends of the partitions."""
         ahead = self._ahead()
         if ahead is not None:
             ahead.stop_at_now()
@@ -204,7 +204,7 @@ class MessagePlanner:
             self._is_fixed = True
 
     def everything(self) -> list[tuple[int, MessageRange]]:
-        """Return all that is there now."""
+        """Return all present input."""
         if not self.reading.log.reads_ahead:
             self._look(self.start())
             return self.ranges(self.start(), self._after(self.start(), None))
@@ -217,7 +217,7 @@ class MessagePlanner:
         return found
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[tuple[int, MessageRange]]:
-        """Return what lies between two offsets of the source, with sizes in bytes."""
+        """Return the ranges between two offsets of the source, with sizes in bytes."""
         ahead, found = self._ahead(), []
         for place, (begin, stop) in sorted(between(start, end).items()):
             if ahead is not None:
@@ -231,15 +231,15 @@ class MessagePlanner:
         return found
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Forget what was looked at before `end`; the offsets stand in the checkpoint.
+        """Forget what was examined before `end`, whose offsets are in the checkpoint.
 
         Raises
         ------
         StateError
-            A run goes on from `end`, and a log was deleted and made again.
+            A run continues from `end`, and a log was deleted and recreated.
         """
         if self._same_until == float("-inf") and not self.reading.goes_on_without:
-            self._same(end)  # what was planned is read again without being planned
+            self._same(end)  # the last plan is repeated without planning
             self._same_until = float("-inf")
         positions = of_json(end)
         self._first_us = {key: us for key, us in self._first_us.items() if _is_from(key, positions)}
@@ -250,7 +250,7 @@ class MessagePlanner:
             ahead.forget({place: at for place, (_, at) in positions.items()})
 
     def close(self, counts: Counts) -> None:
-        """Let go of connections; count what is missing."""
+        """Close the connections; count missing messages."""
         if self._open is not None:
             ahead = self._ahead()
             for gaps in (self._lost, {} if ahead is None else ahead.gaps):
@@ -259,7 +259,7 @@ class MessagePlanner:
             self._open.close()
             self._open = None
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ the present input
 
     def _client(self) -> LogClient:
         if self._open is None:
@@ -267,7 +267,7 @@ class MessagePlanner:
         return self._open
 
     def _ahead(self) -> AheadReader | None:
-        """Return the client of a log that has to be read to know where it ends."""
+        """Return the client of a log that must be read to find its end."""
         if not self.reading.log.reads_ahead:
             return None
         client = self._client()
@@ -290,7 +290,7 @@ class MessagePlanner:
         self._has_looked = True
 
     def _positions(self, offset: Mapping[str, Any], places: Collection[Place]) -> dict[Place, Position]:
-        """Return an offset with the partitions that are not in it, at their beginnings."""
+        """Return an offset completed by the missing partitions, at their starts."""
         found = of_json(offset)
         new = [place for place in places if place not in found]
         unknown = [place for place in new if place not in self._begins]
@@ -299,7 +299,7 @@ class MessagePlanner:
         return found | {place: (self._begins[place], self._begins[place]) for place in new}
 
     def _after(self, start: Mapping[str, Any], most: int | None) -> dict[str, Any]:
-        """Return the offset behind `most` messages more; `start` itself if there are none."""
+        """Return the offset after `most` more messages; `start` itself if there are none."""
         positions = self._positions(start, self._ends)
         has_more = [place for place, end in self._ends.items() if positions[place][1] != end]
         if not has_more:
@@ -364,9 +364,9 @@ class MessagePlanner:
     def spans(
         self, start: Mapping[str, Any], end: Mapping[str, Any], ahead: AheadGuard
     ) -> dict[str, TimeSpan]:
-        """Return by partition where the event times between two offsets end."""
+        """Return, by partition, the end of the event times between two offsets."""
         if self.reading.stream.device_clock is not None:
-            return {}  # the messages before tell the time of a message
+            return {}  # earlier messages determine the time of a message
         read = {place: (at, stop) for place, (at, stop) in between(start, end).items() if stop > at}
         self._peek_lasts(read, ahead)
         return {
@@ -375,7 +375,7 @@ class MessagePlanner:
         }
 
     def unread_after(self, end: Mapping[str, Any], ahead: AheadGuard) -> dict[str, Unread]:
-        """Return by partition what is known behind an offset and not read."""
+        """Return, by partition, the known but unread input after an offset."""
         if not self._has_looked:
             self._look(end)
         positions = self._positions(end, self._ends)
@@ -401,7 +401,7 @@ class MessagePlanner:
         return partition_name(self.reading.stream, self.reading.log.origin(place))
 
     def _peek_firsts(self, at: Mapping[Place, int], ahead: AheadGuard) -> None:
-        """Look at the first messages from positions on, once."""
+        """Read the first messages from positions on, once for each position."""
         wanted = {
             place: (start, self._ends[place])
             for place, start in at.items()
@@ -414,7 +414,7 @@ class MessagePlanner:
             self._first_us[place, start] = self._times(place, portion, ahead).first_us
 
     def _peek_lasts(self, bounds: Mapping[Place, tuple[int, int]], ahead: AheadGuard) -> None:
-        """Look at the last messages between positions, once for each end."""
+        """Read the last messages between positions, once for each end."""
         reader = self._ahead()
         wanted = {}
         for place, (start, stop) in bounds.items():

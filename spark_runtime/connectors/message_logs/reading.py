@@ -21,7 +21,7 @@ from spark_runtime.connectors.message_logs.log import MessageLog, Place, Portion
 EARLIEST, LATEST = "earliest", "latest"
 
 Begin = str | int | Mapping[str, int]
-"""Where a stream begins: `EARLIEST`, `LATEST`, microseconds since 1970, or positions by partition, such as
+"""Where a stream starts: `EARLIEST`, `LATEST`, microseconds since 1970, or positions by partition, such as
 ``{"orders[0]": 17}``."""
 
 
@@ -32,25 +32,25 @@ class MessageReading:
     Parameters
     ----------
     log
-        Where the messages are.
+        The log of the messages.
     begin
-        Where a stream begins.
+        Where a stream starts.
     value_format
         The format of the values.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns
-        What is a column besides the value, by the name of the column.
+        The metadata that is a column, by the name of the column.
     max_events
-        Messages of one micro-batch.
+        Maximum number of messages in a micro-batch.
     goes_on_without
-        Whether messages that were removed before they were read are counted and passed over.
+        Whether messages that were removed before they were read are counted and skipped.
     has_dead_tombstones
-        Whether a message without a value is a dead letter. Else it is only counted.
+        Whether a message without a value is a dead letter. Otherwise it is only counted.
     deletes
         Whether a message without a value deletes a row of the table.
     start_file
-        The file in which a stream writes down where it began.
+        The file in which a stream records where it started.
     """
 
     stream: Stream
@@ -67,15 +67,15 @@ class MessageReading:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """What a client is asked for besides the values (`Portion.columns`)."""
+        """The metadata that is requested from a client (`Portion.columns`)."""
         return tuple(dict.fromkeys(self.columns.values()))
 
     def message_reader(self) -> MessageReader:
-        """Return what decodes values."""
+        """Return the reader that decodes values."""
         return MessageReader(self.stream, self.value_format, self.keys, tuple(self.columns))
 
     def as_messages(self, place: Place, portion: Portion) -> tuple[Messages, Messages | None]:
-        """Return the messages that have a value, and the others; None: there are none."""
+        """Return the messages with a value, and the others; None if there are none."""
         origin, values, positions = self.log.origin(place), portion.values, portion.positions
         columns = {name: portion.columns[what] for name, what in self.columns.items()}
         full: Sequence[bytes]

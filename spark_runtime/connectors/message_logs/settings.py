@@ -1,4 +1,4 @@
-"""The settings that all logs of messages share. On the driver only."""
+"""The settings that all logs of messages share. Only for the driver."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _NOUN = "a message"
 _TIMES = {"timestamp": "timestamp", "commit_time": "commit time"}
 
 PASS_OVER, DEAD_LETTER, DELETE = "pass_over", "dead_letter", "delete"
-"""What messages without a value are."""
+"""How messages without a value are handled."""
 
 TOMBSTONES = (PASS_OVER, DEAD_LETTER, DELETE)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
-    """A log, and how it is read; see `SourceSpec` and `MessageReading`.
+    """A log, and the settings for reading it; see `SourceSpec` and `MessageReading`.
 
     Parameters
     ----------
     place
-        What a checkpoint belongs to: the log, without the addresses of its servers.
+        The place to which a checkpoint belongs: the log, without the addresses of its servers.
     """
 
     place: str
@@ -53,12 +53,12 @@ class MessageSpec:
     deletes: bool = False
 
     def formatted(self, stream: Stream) -> tuple[RecordFormat, dict[str, str]]:
-        """Return the format of the values, with the columns that it has a word for, and the other columns.
+        """Return the format of the values, with the columns that it provides itself, and the other columns.
 
         Raises
         ------
         InputError
-            The stream does not have the columns, or not in types that they can be of.
+            The stream lacks the columns, or their types do not fit.
         """
         require_columns(self.columns, stream, _NOUN, _TIMES)
         if not isinstance(self.value_format, FormatWithColumns):
@@ -110,20 +110,20 @@ class MessageSettings:
         has_headers: bool = False,
         tombstones: str = PASS_OVER,
     ) -> MessageSpec:
-        """Return the spec of a log; problems are noted in `settings`.
+        """Return the spec of a log; report problems in `settings`.
 
         Parameters
         ----------
         place, log
             See `MessageSpec`.
         metadata
-            What may be a column besides the value. With ``headers``, so may be each header.
+            What may be a column in addition to the value. With ``headers``, each header may be one, too.
         names
             How `from` names partitions; None: positions cannot be given.
         has_headers
-            Whether each header may be a column also without ``headers``.
+            Whether each header may be a column even without ``headers``.
         tombstones
-            What messages without a value are.
+            How messages without a value are handled.
         """
         with_columns = self.value if isinstance(self.value, FormatWithColumns) else None
         words = _words(metadata, with_columns, has_headers=has_headers or "headers" in metadata)
@@ -147,11 +147,11 @@ class PositionNames:
     Parameters
     ----------
     example
-        What to write: ``offsets: {0: 100, 1: 250}``.
+        An example of correct input: ``offsets: {0: 100, 1: 250}``.
     origin
-        The partition that a name means, as the log names it; None: it is unclear, or none.
+        Returns the log's name of the partition that a name means; None if it is unclear or unknown.
     problem
-        What is unclear, and what to write.
+        The text of the error, and the help.
     """
 
     example: str
@@ -160,12 +160,12 @@ class PositionNames:
 
 
 def options_of(known: Sequence[str]) -> Callable[[Settings, str], Options]:
-    """Return what reads the options of a client, some of those that are `known`."""
+    """Return a function that reads the options of a client, which must be among `known`."""
     return lambda settings, name: Options(tuple(sorted(declared.read_texts(settings, name, known=known))))
 
 
 def _begin(settings: Settings, node: yaml.Node, names: PositionNames | None) -> Begin:
-    """Return where a stream begins."""
+    """Return where a stream starts."""
     if isinstance(node, yaml.MappingNode) and names is not None:
         return _positions(settings, node, names)
     text = settings.document.text(node, "`from`")
@@ -204,7 +204,7 @@ def _positions(settings: Settings, node: yaml.MappingNode, names: PositionNames)
 
 
 def numbered(logs: Sequence[str], noun: str) -> PositionNames:
-    """Return how `from` names numbered partitions: by number if there is one log, else ``orders[0]``."""
+    """Return how `from` names numbered partitions: by number for one log, as ``orders[0]`` for several."""
 
     def origin(name: str) -> str | None:
         if name.isdecimal() and len(logs) == 1:
@@ -216,7 +216,7 @@ def numbered(logs: Sequence[str], noun: str) -> PositionNames:
 
 
 def _words(metadata: Sequence[str], value: FormatWithColumns | None, *, has_headers: bool) -> ColumnWords:
-    """Return what may be a column besides the value; the format of the value may have more."""
+    """Return what may be a column in addition to the value; the format of the value may add more."""
     return ColumnWords(
         _NOUN,
         metadata,
@@ -228,7 +228,7 @@ def _words(metadata: Sequence[str], value: FormatWithColumns | None, *, has_head
 
 
 def _require_key(columns: dict[str, str], stream: Stream) -> None:
-    """Raise InputError unless messages without a value say which row of a table they delete, and when."""
+    """Raise InputError unless messages without a value identify the row that they delete, and the time."""
     if stream.table is None or stream.table.op is None:
         raise InputError(
             "E0843",

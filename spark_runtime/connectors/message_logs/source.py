@@ -1,6 +1,6 @@
 """A log of messages as a source of events: ranges of positions, read in the workers.
 
-Executors read this: it imports nothing of the compiler, and the client of a log only when it reads.
+Executors import this module: it imports nothing of the compiler, and a log's client only when it reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_runtime.connectors.message_logs.reading import MessageReading
 from spark_runtime.sources.protocol import Range
 
 KEPT_CLIENTS = 4
-"""Connections that a worker keeps, at most."""
+"""Most connections that a worker keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class MessageSource:
 
     @property
     def stream(self) -> Stream:
-        """The stream whose events these are."""
+        """The stream of its events."""
         return self.reading.stream
 
     def check(self) -> None:
-        """Ask the server for the log, for the right to read it, and for the schema; raises InputError."""
+        """Check that the log exists and can be read, and its schema; raise InputError if not."""
         self.reading.message_reader().check()
         client = self.reading.log.open()
         try:
@@ -50,11 +50,11 @@ class MessageSource:
             client.close()
 
     def planner(self) -> MessagePlanner:
-        """Return what plans micro-batches."""
+        """Return the planner of micro-batches."""
         return MessagePlanner(self.reading)
 
     def everything(self) -> list[tuple[int, MessageRange]]:
-        """Return all messages, as they are now."""
+        """Return ranges of all present messages."""
         planner = self.planner()
         try:
             return planner.everything()
@@ -83,7 +83,7 @@ class MessageSource:
                     for portion in client.read(left, self.reading.wanted):
                         yield from self._chunks(reader, left, portion, ahead, counts)
                 return
-            except RemovedError as removed:  # while it was read
+            except RemovedError as removed:  # messages were removed while they were read
                 left = left._replace(start=removed.position)
                 if removed.first is not None:
                     left = self._behind_lost(left, removed.first, None, counts)
@@ -106,7 +106,7 @@ class MessageSource:
             yield reader.chunk(messages, ahead)
 
     def _behind_lost(self, part: MessageRange, first: int, n: int | None, counts: Counts) -> MessageRange:
-        """Return what is still there of a range; `n` messages that are not are counted or refused."""
+        """Return the rest of a range after `n` lost messages, which are counted or refused."""
         if not self.reading.goes_on_without:
             raise lost(self.reading.log, part.place, part.start, first, n)
         origin = self.reading.log.origin(part.place)
@@ -121,7 +121,7 @@ class _KeptClients:
         self._clients: dict[Hashable, LogClient] = {}
 
     def client_for(self, log: MessageLog) -> LogClient:
-        """Return a connection; one that is there if it is to the same."""
+        """Return a connection, if possible an existing one."""
         what = (type(log), log.connected_to)
         if what not in self._clients:
             while len(self._clients) >= KEPT_CLIENTS:
@@ -130,10 +130,10 @@ class _KeptClients:
         return self._clients[what]
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all connections."""
         while self._clients:
             self._clients.popitem()[1].close()
 
 
 KEPT = _KeptClients()
-"""Of a worker, which serves many tasks. Only its connections outlive a task, nothing that was read."""
+"""The connections of a worker, which serves many tasks. They outlive a task; data that was read does not."""

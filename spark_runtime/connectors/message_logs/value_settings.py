@@ -1,4 +1,4 @@
-"""The setting `value` of a source of messages: the format of the values. On the driver only."""
+"""The setting `value` of a source of messages: the format of the values. Only for the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REGISTRY = ("registry", *_SECRETS)
 
 
 def value_format(settings: Settings, name: str) -> RecordFormat | None:
-    """Return the format that the setting says; None if a problem was noted.
+    """Return the format of the setting; None if a problem was reported.
 
     `value` is a name, or a mapping with `format` and the settings of the format::
 
@@ -49,7 +49,7 @@ def _with_settings(settings: Settings, node: yaml.MappingNode) -> RecordFormat |
         if key in files:
             text = path_of(document, value, f"`{key}`", settings.folder)
         elif key in _SECRETS and isinstance(value, yaml.ScalarNode):
-            text = str(value.value)  # may be a variable of the environment
+            text = str(value.value)  # may be an environment variable
         else:
             text = document.text(value, f"`{key}`")
         if text is not None:

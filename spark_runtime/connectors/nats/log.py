@@ -1,9 +1,9 @@
 """Streams of NATS JetStream as a log of messages: a position is a sequence number of the stream.
 
-A range is read by a consumer of its own, which acknowledges nothing and ends with the range. So it can be
-read again, and the server stores nothing for the pipeline.
+Each range is read by its own consumer, which acknowledges nothing and ends with the range. So the range can
+be read again, and the server stores nothing for the pipeline.
 
-Executors read this: it imports nothing of the compiler, and nats-py only when a client is made.
+Executors import this module: it imports nothing of the compiler, and nats-py only to create a client.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from spark_runtime.event_time.partitions import place_text
 T = TypeVar("T")
 
 METADATA = ("subject", "headers", "sequence", "timestamp")
-"""What may be a column besides the value; also `HEADER` and the name of a header."""
+"""What may be a column in addition to the value; also `HEADER` and the name of a header."""
 
 ALL = ">"
 """The filter that all subjects match."""
 
 MOST_MESSAGES = 50_000
-"""Messages that are decoded together, at most."""
+"""Most messages that are decoded together."""
 
 MOST_BYTES = 8 << 20
-"""Bytes of messages that are asked for together, if none is larger."""
+"""Bytes of messages that are requested together, unless one is larger."""
 
 _CONNECT_SECONDS = 5.0
 _CALL_SECONDS = 5.0
 _SILENT_SECONDS = 60.0
-_KEPT_SECONDS = 60.0  # the server forgets a consumer that nobody asks for so long
+_KEPT_SECONDS = 60.0  # the server removes a consumer that is unused for so long
 _NOT_FOUND = 404
 _NO_MESSAGES = "404"
 
@@ -69,9 +69,9 @@ class NatsLog:
     streams
         The streams.
     subjects
-        Filters of subjects. Each is a partition; without any a stream is one.
+        Filters of subjects. Each is a partition; without filters, a stream is one partition.
     options
-        User, password, token, files of credentials and of TLS.
+        User, password, token, files with credentials and for TLS.
     """
 
     servers: tuple[str, ...]
@@ -81,22 +81,22 @@ class NatsLog:
 
     @property
     def connected_to(self) -> Hashable:
-        """The server. A connection serves any streams."""
+        """The server. A connection can read all of its streams."""
         return self.servers, self.options
 
     @property
     def words(self) -> LogWords:
-        """How errors speak of streams."""
+        """The words for streams in errors."""
         return LogWords("stream", self.where, unknown="E0881", lost="E0884")
 
     @property
     def where(self) -> str:
-        """The servers as text; a user in an address is not shown."""
+        """The servers as text, without users in addresses."""
         return ",".join(server.rpartition("@")[2] for server in self.servers)
 
     @property
     def reads_ahead(self) -> bool:
-        """A stream says where it ends."""
+        """False: the server reports the end of a stream."""
         return False
 
     def open(self) -> NatsClient:
@@ -109,9 +109,9 @@ class NatsLog:
 
 
 class _Message(NamedTuple):
-    """A message. `number`: of those that its consumer was given. `at_ns`: when it was stored, since 1970.
+    """A message. `number`: its index among its consumer's messages. `at_ns`: when it was stored, since 1970.
 
-    `n_left`: how many matching messages are behind it.
+    `n_left`: the number of matching messages after it.
     """
 
     sequence: int
@@ -128,17 +128,17 @@ class NatsClient:
 
     def __init__(self, log: NatsLog) -> None:
         self._log = log
-        keep_quiet("nats")  # what matters is raised
+        keep_quiet("nats")  # important errors are raised
         self._loop = EventLoop()
         self._connection: Any = None
-        self._refusal: Exception | None = None  # what the server has said by the way
+        self._refusal: Exception | None = None  # the server's asynchronous error
 
     # ------------------------------------------------------------ the log
 
     def require_right(self) -> None:
-        """Make a consumer of each stream, as reading does."""
+        """Create a consumer of each stream, as reading does."""
         for stream, subject in self.places():
-            stored = self._info(stream).config.subjects or []  # a mirror names none
+            stored = self._info(stream).config.subjects or []  # a mirror has none
             words = str(subject).split(".")
             if stored and not any(overlap(words, one.split(".")) for one in stored):
                 raise InputError(
@@ -161,7 +161,7 @@ class NatsClient:
         return {place: max(states[place[0]].first_seq, 1) for place in places}
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the sequence number behind each stream."""
+        """Return the sequence number after the end of each stream."""
         states = {stream: self._state(stream) for stream in {place[0] for place in places}}
         return {place: states[place[0]].last_seq + 1 for place in places}
 
@@ -172,7 +172,7 @@ class NatsClient:
         return {stream: Incarnation.of(texts[stream], text) for stream, text in known.items()}
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
-        """Return the first sequence number of a time or later."""
+        """Return the first sequence number at a time or later."""
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
         found = {}
         for stream, subject in places:
@@ -191,7 +191,7 @@ class NatsClient:
                 self._next(stream, consumer.name, most, part.end), stream, _SILENT_SECONDS
             )
             first = self.begins([part.place])[part.place]
-            if first > at:  # retention goes on while we read: what came before the gap counts
+            if first > at:  # retention continues while we read: messages before the gap count
                 kept = _unbroken(found, at, first)
                 if kept is not None:
                     found = kept
@@ -220,7 +220,7 @@ class NatsClient:
         return peeked
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             with suppress(InputError):
                 self._call(self._connection.close(), "")
@@ -248,7 +248,7 @@ class NatsClient:
         self._refusal = error
 
     async def _consumer(self, stream: str, subject: str, **start: Any) -> Any:
-        """Make a consumer that is forgotten soon; return what the server says of it."""
+        """Create a consumer that soon expires; return the server's description of it."""
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
         by_time = "opt_start_time" in start
@@ -269,7 +269,7 @@ class NatsClient:
     async def _next(self, stream: str, consumer: str, most: int, end: int) -> tuple[list[_Message], bool]:
         """Return the next messages of a consumer, `most` or fewer, and whether there are no more.
 
-        Those from `end` on may be among them. Nothing more is asked for once one of them has come.
+        Messages from `end` on may be among them. After the first of those, no more are requested.
         """
         connection = await self._connected()
         found: list[_Message] = []
@@ -278,7 +278,7 @@ class NatsClient:
 
         async def take(message: Any) -> None:
             nonlocal status
-            if not message.reply:  # it has no more, or no more fit
+            if not message.reply:  # there are no more, or no more fit
                 status = (message.headers or {}).get("Status", "")
                 is_done.set()
                 return
@@ -305,7 +305,7 @@ class NatsClient:
             await subscribed.unsubscribe()
 
     def _call(self, work: Coroutine[Any, Any, T], stream: str, seconds: float = 2 * _CALL_SECONDS) -> T:
-        """Return what `work` returns; raises InputError."""
+        """Return the result of `work`; raises InputError."""
         from nats.errors import Error
 
         try:
@@ -314,7 +314,7 @@ class NatsClient:
             raise self._error(error, f"stream `{stream}`") from error
 
     def _error(self, cause: Exception, doing: str) -> InputError:
-        """Return what an error of nats-py means to a user."""
+        """Return the error that a user sees for an error of nats-py."""
         from nats.errors import NoServersError
         from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
@@ -346,7 +346,7 @@ class NatsClient:
 
 
 def overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether a subject may match two filters, given by their words."""
+    """Return whether some subject matches two filters, which are given by their words."""
     if not one or not other:
         return not one and not other
     if one[0] == ALL or other[0] == ALL:
@@ -357,12 +357,12 @@ def overlap(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 async def connected(log: NatsLog, noted: Any) -> Any:
-    """Return a connection of nats-py; `noted` is told what goes wrong by the way.
+    """Return a connection of nats-py; `noted` is called with asynchronous errors.
 
     Raises
     ------
     InputError
-        A variable of the environment is missing (E0853), or a file of TLS is wrong (E0883).
+        An environment variable is missing (E0853), or a TLS file is wrong (E0883).
     SetupError
         The package that reads `credentials` is missing (E0683).
     """
@@ -377,7 +377,7 @@ async def connected(log: NatsLog, noted: Any) -> Any:
             client.connect(
                 [server if "://" in server else f"nats://{server}" for server in log.servers],
                 error_cb=noted,
-                allow_reconnect=False,  # who asks next connects again
+                allow_reconnect=False,  # the next request reconnects
                 connect_timeout=int(_CONNECT_SECONDS),
                 max_reconnect_attempts=1,
                 name="spark-cep",
@@ -395,7 +395,7 @@ async def connected(log: NatsLog, noted: Any) -> Any:
 
 
 def _credentials(options: Options) -> str | None:
-    """Return the file of credentials; raises InputError or SetupError if it or what reads it is missing."""
+    """Return the file of credentials; raise InputError or SetupError if it or its reader is missing."""
     file = options.value("credentials")
     if file is not None and not Path(file).is_file():
         raise InputError("E0883", f"there is no file `{file}`", "correct `credentials`")
@@ -405,8 +405,8 @@ def _credentials(options: Options) -> str | None:
 
 
 def _message(message: Any) -> _Message:
-    """Return a message; what is known of it stands in the subject for its acknowledgement."""
-    # $JS.ACK.(stream).(consumer).(n).(sequence).(n).(time).(left), newer servers have two words before
+    """Return a message; its metadata is in the subject for its acknowledgement."""
+    # $JS.ACK.(stream).(consumer).(n).(sequence).(n).(time).(left), newer servers add two words before
     # the stream, and one at the end.
     words = message.reply.split(".")
     at = 5 if len(words) == 9 else 7
@@ -415,7 +415,7 @@ def _message(message: Any) -> _Message:
 
 
 def _unbroken(found: Sequence[_Message], at: int, first: int) -> list[_Message] | None:
-    """Return the messages before the first one that is missing below `first`; None: none is missing."""
+    """Return the messages before the first one that is missing below `first`; None if none is missing."""
     for index, message in enumerate(found):
         if message.sequence >= first:
             return list(found[:index]) if at < first else None
@@ -441,7 +441,7 @@ def _portion(messages: Sequence[_Message], columns: Sequence[str]) -> Portion:
 
 
 def _column(what: str, messages: Sequence[_Message], sequences: np.ndarray[Any, Any]) -> pa.Array:
-    """Return something of messages besides their values: texts, or times in microseconds since 1970."""
+    """Return metadata of messages: texts, or times in microseconds since 1970."""
     match what:
         case "subject":
             return pa.array([message.subject for message in messages], pa.string())

@@ -1,4 +1,4 @@
-"""The settings of a source of format `nats`. On the driver only; nats-py is not needed to read them."""
+"""The settings of a source of format `nats`. Only for the driver; reading them does not need nats-py."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _position_names(streams: tuple[str, ...], subjects: tuple[str, ...]) -> Posi
 
 
 def _require_apart(settings: Settings, subjects: tuple[str, ...]) -> None:
-    """Note a problem if a message may be of two subjects: it would be read twice."""
+    """Report an overlap of two subjects, because a message of both would be read twice."""
     for one, other in combinations(subjects, 2):
         if overlap(one.split("."), other.split(".")):
             settings.problem(

@@ -1,1 +1,1 @@
-"""Changes of tables of PostgreSQL as a source: the driver plans ranges of the log, workers read them."""
+"""PostgreSQL tables as a source and a sink. The driver plans ranges of the log; workers read them."""

@@ -1,9 +1,9 @@
-"""The connection to PostgreSQL that source and sink share: settings, secrets, and what its errors mean.
+"""The connection to PostgreSQL that source and sink share: settings, secrets, and errors.
 
-A connection holds names of secrets, `${NAME}`. They are looked up in the environment where it is made, so
-neither the checkpoint nor a task that Spark writes down has them.
+A connection holds names of secrets, `${NAME}`. They are looked up in the environment where it is opened, so
+neither the checkpoint nor a task that Spark stores contains them.
 
-Executors read this: it imports nothing of the compiler, and psycopg only when a connection is made.
+Executors import this module: it imports nothing of the compiler, and psycopg only to open a connection.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from cep.errors import InputError
 from spark_runtime.sources.secrets import all_replaced, without_secrets
 
 WAIT_SECONDS = 5
-"""How long a server may take to answer a new connection."""
+"""How many seconds a server may take to answer a new connection."""
 
 _NO_RIGHT = "42501"
-_GONE = ("08", "57P")  # classes of codes: no connection; the server was shut down
+_GONE = ("08", "57P")  # classes of error codes: no connection; the server was shut down
 _REFUSED = "28"
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a server is, and how to get in.
+    """The address of a server, and the credentials.
 
     Parameters
     ----------
     parameters
-        Those of libpq by name, such as `host`, `dbname`, `sslmode`. In values `${NAME}` stands for a variable
-        of the environment.
+        The parameters of libpq by name, such as `host`, `dbname`, `sslmode`. In values, `${NAME}` is an
+        environment variable.
     """
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
@@ -47,7 +47,7 @@ class Connection:
         return f"Connection({self.address!r})"
 
     def shown(self, error: object) -> str:
-        """Return what an error of psycopg says, on one line and without secrets."""
+        """Return the message of a psycopg error, on one line and without secrets."""
         return without_secrets(error, named=self.parameters)
 
     def connect(self, session: Mapping[str, str] | None = None, **more: Any) -> Any:
@@ -83,7 +83,7 @@ class Connection:
             raise self.failure(error, "this database") from error
 
     def failure(self, error: Any, doing: str) -> InputError:
-        """Return what an error of psycopg means to a user; `doing` is what it was in the way of."""
+        """Return the error that a user sees for an error of psycopg; `doing` names the failed action."""
         said, code = self.shown(error), getattr(error, "sqlstate", None) or ""
         if code == _NO_RIGHT or code.startswith(_REFUSED) or (not code and _is_refusal(said)):
             return InputError(
@@ -101,9 +101,9 @@ class Connection:
 
 
 def _is_refusal(said: str) -> bool:
-    """Return whether a connection was not made because of who asked for it.
+    """Return whether a connection was refused because of the credentials.
 
-    libpq gives no code for an error of connecting, only the words of the server.
+    For an error of connecting, libpq gives no code, only the message of the server.
     """
     signs = (
         "authentication failed",

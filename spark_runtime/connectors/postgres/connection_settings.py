@@ -1,4 +1,4 @@
-"""The settings that source and sink of format `postgres` share. On the driver only."""
+"""The settings that source and sink of format `postgres` share. Only for the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE, EXTRA = "psycopg", "postgres"
 _OURS = frozenset(("replication", "client_encoding", "application_name", "fallback_application_name"))
 
 _NO_DSN = Wrong(
-    "`dsn` is not a connection string of libpq",  # whose own words quote parts of it, such as a password
+    "`dsn` is not a connection string of libpq",  # its own message would quote parts, such as a password
     "no connection",
     "for example: postgresql://reader@localhost:5432/shop",
 )
@@ -24,7 +24,7 @@ _NO_DSN = Wrong(
 def _of_dsn(settings: Settings, name: str) -> dict[str, str] | None:
     """Return the parameters of a connection string."""
     text = settings.secret(name)
-    if text is None or not is_installed(PACKAGE):  # which is a problem that was noted
+    if text is None or not is_installed(PACKAGE):  # already reported
         return None
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
@@ -38,7 +38,7 @@ def _of_dsn(settings: Settings, name: str) -> dict[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a server is and how to get in: `dsn`, or the settings after it; `options` are libpq's."""
+    """The address and credentials of a server: `dsn`, or the settings after it; `options` are libpq's."""
 
     dsn: dict[str, str] = declared.own(_of_dsn, {}, hidden=True)
     host: str = declared.text(secret=True, unless="dsn", not_with="dsn")

@@ -1,9 +1,8 @@
-"""The rows that are there: read from their tables, and as a stream's first copy kept in files.
+"""The present rows of tables: read by a batch, or stored in files as the first copy of a stream.
 
-A first copy is a moment of the tables: that at which the slot was made. What was committed before is in
-the copy, what was committed later is in the log, nothing is in both. A server gives such a moment only once,
-and a micro-batch may be repeated. So the copy is written into files in the checkpoint before anything is
-read.
+A first copy shows the tables at the moment at which the slot was created. Rows committed before are in the
+copy, later ones in the log, and none in both. A server exports this moment only once, but a micro-batch may
+be repeated. So the copy is written to files in the checkpoint before anything is read.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -25,14 +24,14 @@ from spark_runtime.connectors.postgres.reading import PostgresReading
 from spark_runtime.connectors.postgres.server import meant, table_of
 
 FILE_ROWS = 50_000
-"""Rows of one file, at most."""
+"""Maximum number of rows in a file."""
 
 FILE_BYTES = 8 << 20
-"""Bytes of one file before it is compressed, about."""
+"""Approximate number of bytes in a file before compression."""
 
 
 class CopyFile(NamedTuple):
-    """A file of a first copy: its rows and its bytes before it is compressed."""
+    """A file of a first copy: the number of its rows, and of its bytes before compression."""
 
     n_rows: int
     n_bytes: int
@@ -45,7 +44,7 @@ class CopyStoppedError(Exception):
 def statement(reading: PostgresReading, connection: Any) -> Any:
     """Return the query for all rows as CSV: the number of the table, then its columns.
 
-    Rows come in the order of their event time if that is a column of theirs: then none of them is late.
+    Rows are sorted by their event time if that is one of their columns, so that none of them is late.
     """
     from psycopg import sql
 
@@ -66,14 +65,14 @@ def statement(reading: PostgresReading, connection: Any) -> Any:
     if reading.stream.event_time in of_row:
         place_of_time = 2 + list(of_row).index(reading.stream.event_time)
         query += sql.SQL(" ORDER BY {} NULLS FIRST").format(place_of_time)
-    # What is in quotes is a value, however empty; what is not is NULL.
+    # A quoted text is a value, even if it is empty; an empty text without quotes is NULL.
     return sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(query)
 
 
 def portions(
     reading: PostgresReading, connection: Any, most_rows: int, stopped: threading.Event
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield all rows as CSV, some at a time, each time with their number.
+    """Yield portions of all rows as CSV, each with the number of its rows.
 
     Raises
     ------
@@ -98,7 +97,7 @@ def portions(
 def write(
     reading: PostgresReading, connection: Any, snapshot: str, stopped: threading.Event
 ) -> tuple[list[CopyFile], int]:
-    """Write the rows of a snapshot into files; return these, and when it was, microseconds since 1970."""
+    """Write the rows of a snapshot to files; return these, and its time in microseconds since 1970."""
     folder = Path(reading.copy_folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -126,7 +125,7 @@ def read_file(reading: PostgresReading, number: int) -> pa.RecordBatch:
 
 
 def read_tables(reading: PostgresReading, connection: Any) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield all rows as they are now, as texts: the LSN of the log, the time, the rows."""
+    """Yield all present rows as texts: the LSN of the log, the time, the rows."""
     with meant(reading, "its tables"):
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         [(lsn,)] = connection.execute(
@@ -164,7 +163,7 @@ def _now_us(connection: Any) -> int:
 
 
 def onto_disk(path: Path) -> None:
-    """Let what was written outlive the machine."""
+    """Flush a file or folder to the disk, so that it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

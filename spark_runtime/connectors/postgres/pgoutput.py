@@ -1,7 +1,7 @@
-"""Messages of the plug-in pgoutput, version 1 of its protocol -> changes of rows, in columns.
+"""Decodes messages of the plug-in pgoutput, protocol version 1, into changes of rows, in columns.
 
-A message stands in one buffer with many others, and has the LSN of its record in front, 8 bytes. All work on
-rows is done for all of them together: a tuple is walked column by column, for all rows at once.
+One buffer contains many messages, each after the LSN of its record (8 bytes). All rows are processed
+together: tuples are read column by column, for all rows at once.
 
 The protocol: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 
@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from cep.arrays import I64, U8, Mask
 
 HEAD = 8
-"""Bytes of the LSN in front of each message."""
+"""Bytes of the LSN before each message."""
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
-"""2000-01-01, from which PostgreSQL counts, in microseconds since 1970."""
+"""PostgreSQL's epoch, 2000-01-01, in microseconds since 1970."""
 
 INSERT, UPDATE, DELETE, TRUNCATE = b"IUDT"
 _BEGIN, _RELATION = b"BR"
@@ -39,20 +39,20 @@ IS_KEY = 1
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table as the log describes it, from one message on.
+    """The description of a table in the log, valid from one message on.
 
     Parameters
     ----------
     oid
-        Its object identifier, which a table keeps when it gets another name.
+        Its object identifier, which does not change when the table is renamed.
     table
         Schema and name: ``public.orders``.
     columns
-        Column -> its place in a tuple.
+        Column -> its index in a tuple.
     types
-        The object identifiers of their types.
+        The object identifiers of the types of the columns.
     keys
-        Which of them are part of the replica identity.
+        Which columns are part of the replica identity.
     """
 
     oid: int
@@ -63,7 +63,7 @@ class Relation:
 
 
 class RenamedTableError(Exception):
-    """A table that is wanted had another name when it was changed: that of `relation`."""
+    """A requested table had another name, that of `relation`, when it was changed."""
 
     def __init__(self, relation: Relation) -> None:
         super().__init__(relation)
@@ -72,14 +72,14 @@ class RenamedTableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The values of one column of n rows: where they stand in the buffer, and what they are.
+    """The values of one column of n rows: their places in the buffer, and their states.
 
     Parameters
     ----------
     start, stop
-        int64[n]: bytes of a text.
+        int64[n]: the byte range of a text.
     state
-        uint8[n]: ``t`` a text, ``n`` NULL, ``u`` unchanged and not in the log, 0 no value known.
+        uint8[n]: ``t`` a text, ``n`` NULL, ``u`` unchanged and not in the log, 0 unknown.
     """
 
     start: I64
@@ -88,11 +88,11 @@ class Cells:
 
     @classmethod
     def empty(cls, n: int) -> Cells:
-        """Return no values."""
+        """Return the cells of n rows without known values."""
         return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint8))
 
     def put(self, rows: Mask | I64, other: Cells) -> None:
-        """Put the values of `other` into some rows."""
+        """Set some rows to the values of `other`."""
         self.start[rows], self.stop[rows], self.state[rows] = other.start, other.stop, other.state
 
     def at(self, rows: Mask | I64) -> Cells:
@@ -100,10 +100,10 @@ class Cells:
         return Cells(self.start[rows], self.stop[rows], self.state[rows])
 
     def texts(self, data: U8) -> pa.Array:
-        """Return the values as texts; what is no text is NULL."""
+        """Return the values as texts; other states become NULL."""
         is_text = self.state == _TEXT
         n = int(np.count_nonzero(is_text))
-        # The texts stand in the buffer in the order of their rows: every other piece of it is one of them.
+        # The buffer contains the texts in the order of their rows: every second part of it is a text.
         cuts = np.empty(2 * n + 1, np.int64)
         cuts[0:-1:2], cuts[1::2] = self.start[is_text], self.stop[is_text]
         cuts[-1] = cuts[-2] if n else 0
@@ -116,12 +116,12 @@ class Cells:
 
     @property
     def is_unchanged(self) -> Mask:
-        """Which values the log leaves out, because they were not changed."""
+        """Which values the log omits because they did not change."""
         return np.equal(self.state, _UNCHANGED)
 
     @property
     def is_absent(self) -> Mask:
-        """Which values nothing is known of."""
+        """Which values are unknown."""
         return np.equal(self.state, _ABSENT)
 
 
@@ -132,18 +132,18 @@ class Changes:
     Parameters
     ----------
     data
-        The buffer that cells point into.
+        The buffer to which cells refer.
     kind
         uint8[n]: `INSERT`, `UPDATE`, `DELETE` or `TRUNCATE`.
     lsn
-        int64[n]: where the change stands in the log.
+        int64[n]: the place of the change in the log.
     commit_us, transaction, number
-        int64[n]: when its transaction committed, microseconds since 1970; the identifier of the transaction;
-        which change of it this is, from 0.
+        int64[n]: the time of its commit, microseconds since 1970; the identifier of its transaction; its
+        index among the changes of the transaction, from 0.
     relation
         int64[n]: index into `relations`.
     after, before
-        The row behind the change and before it, by column. Of a row that was deleted, `after` is the old row.
+        The row after the change and before it, by column. For a deleted row, `after` is the old row.
     """
 
     data: U8
@@ -168,13 +168,13 @@ class Decoder:
     Parameters
     ----------
     start, end
-        LSNs: what was committed at or behind `start` and before `end` is wanted.
+        LSNs: the range contains the transactions committed at or after `start` and before `end`.
     tables
-        The tables that are wanted.
+        The requested tables.
     oids
         Their object identifiers.
     after, before
-        The columns that are wanted of rows behind and before changes.
+        The requested columns of rows after and before changes.
     """
 
     start: int
@@ -184,16 +184,16 @@ class Decoder:
     after: Sequence[str]
     before: Sequence[str] = ()
     _relations: dict[int, Relation] = field(default_factory=dict)
-    _transaction: tuple[int, int, int] = (0, 0, 0)  # where it commits, when, its identifier
-    _n_before: int = 0  # changes of the transaction in earlier portions
+    _transaction: tuple[int, int, int] = (0, 0, 0)  # LSN of its commit, time of its commit, identifier
+    _n_before: int = 0  # number of changes of the transaction in earlier portions
 
     def decode(self, messages: Sequence[bytes]) -> Changes:
-        """Return the changes in some messages, which go on where the last ones ended.
+        """Return the changes in some messages, which follow the last ones.
 
         Raises
         ------
         RenamedTableError
-            A table that is wanted had another name when it was changed.
+            A requested table had another name when it was changed.
         """
         data = np.frombuffer(b"".join(messages), np.uint8)
         sizes = np.fromiter(map(len, messages), np.int64, len(messages))
@@ -223,7 +223,7 @@ class Decoder:
         return found
 
     def _begun(self, data: U8, at: I64, kind: U8, is_change: Mask) -> tuple[npt.NDArray[np.int64], I64]:
-        """Return for each message its transaction, int64[n, 3], and the number of the change in it."""
+        """Return, for each message, its transaction, int64[n, 3], and the index of its change in it."""
         begins = np.flatnonzero(kind == _BEGIN)
         known = np.empty((len(begins) + 1, 3), np.int64)
         known[0] = self._transaction
@@ -240,7 +240,7 @@ class Decoder:
         return known[place], number
 
     def _versions(self, data: U8, at: I64, kind: U8) -> tuple[I64, list[Relation]]:
-        """Return for each message the number of its table's description; -1: none."""
+        """Return, for each message, the number of its table's description, or -1."""
         descriptions = np.flatnonzero(kind == _RELATION).tolist()
         is_row = (kind == INSERT) | (kind == UPDATE) | (kind == DELETE)
         identifiers = np.full(len(at), -1, np.int64)
@@ -263,7 +263,7 @@ class Decoder:
     def _is_ours(
         self, data: U8, at: I64, kind: U8, versions: I64, relations: Sequence[Relation], among: Mask
     ) -> Mask:
-        """Return which changes are of a table that is wanted; what empties several tables is of the first."""
+        """Return which changes belong to a requested table; a TRUNCATE of several belongs to the first."""
         ours = np.array([relation.table in self.tables for relation in relations], bool)
         found = np.zeros(len(at), bool)
         known = versions >= 0
@@ -286,7 +286,7 @@ class Decoder:
             raise RenamedTableError(relation)
 
     def _fill(self, changes: Changes, at: I64) -> None:
-        """Note where the values of changes stand; `at` is where the bytes behind the table begin."""
+        """Find the values of changes; `at` is the index of the byte after the table's identifier."""
         is_row = changes.kind != TRUNCATE
         for version in np.unique(changes.relation[is_row]).tolist():
             relation = changes.relations[version]
@@ -295,7 +295,7 @@ class Decoder:
 
 
 def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
-    """Note where the values of the changes `rows` of one table stand."""
+    """Find the values of the changes `rows` of one table."""
     data, width = changes.data, len(relation.types)
     names = {*changes.after, *changes.before} & relation.columns.keys()
     columns = [relation.columns[name] for name in names]
@@ -314,7 +314,7 @@ def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
         if name in changes.after:
             value = Cells.empty(len(rows))
             value.put(has_new, now.at(has_new))
-            # An old row that is whole has the values that the new one leaves out.
+            # A complete old row contains the values that the new one omits.
             from_old = ~has_new | (now.is_unchanged & (sign == _OLD))
             value.put(from_old, was.at(from_old))
             changes.after[name].put(rows, value)
@@ -322,7 +322,7 @@ def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
             value = Cells.empty(len(rows))
             is_known = has_old & ((sign == _OLD) | relation.keys[relation.columns[name]] | ~has_new)
             value.put(is_known, was.at(is_known))
-            if relation.keys[relation.columns[name]]:  # without an old row the key is as it was
+            if relation.keys[relation.columns[name]]:  # without an old row the key is unchanged
                 is_same = ~has_old & has_new & ~is_insert
                 value.put(is_same, now.at(is_same))
             value.state[is_insert] = _NULL
@@ -330,8 +330,8 @@ def _fill_of(changes: Changes, relation: Relation, rows: I64, at: I64) -> None:
 
 
 def _walk(data: U8, at: I64, width: int, columns: Sequence[int]) -> tuple[dict[int, Cells], I64]:
-    """Return the cells of some columns of tuples that begin at `at`, and where the tuples end."""
-    at = at + 2  # the number of columns, which the table has told
+    """Return the cells of some columns of tuples that start at `at`, and the ends of the tuples."""
+    at = at + 2  # skips the number of columns, which the table gives
     found = {}
     for column in range(width):
         if len(at) == 0:
@@ -349,14 +349,14 @@ def _walk(data: U8, at: I64, width: int, columns: Sequence[int]) -> tuple[dict[i
 
 
 def _spread(cells: Cells, rows: Mask) -> Cells:
-    """Return the cells of `rows` among those of all."""
+    """Return cells for all rows, given those of `rows`."""
     found = Cells.empty(len(rows))
     found.put(rows, cells)
     return found
 
 
 def _whole(data: U8, at: I64, n_bytes: int) -> I64:
-    """Return the whole numbers of `n_bytes`, the highest byte first, at some places."""
+    """Return the big-endian integers of `n_bytes` at some places."""
     found = np.zeros(len(at), np.int64)
     for number in range(n_bytes):
         found = (found << 8) | data[at + number]
@@ -377,13 +377,13 @@ def _relation(message: memoryview) -> tuple[int, Relation]:
         columns[column] = number
         types.append(struct.unpack_from(">I", message, at)[0])
         at += 8
-    # An empty text stands for the schema of what every database has.
+    # An empty text means the schema `pg_catalog`.
     table = f"{namespace or 'pg_catalog'}.{name}"
     return identifier, Relation(identifier, table, columns, tuple(types), tuple(keys))
 
 
 def _text(message: memoryview, at: int) -> tuple[str, int]:
-    """Return a text that ends with a zero byte, and where the next thing begins."""
+    """Return a text that ends with a zero byte, and the place after it."""
     end = at
     while message[end]:
         end += 1

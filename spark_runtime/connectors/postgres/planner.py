@@ -1,8 +1,8 @@
-"""Plans what a stream reads of tables: first their rows, then the log. On the driver.
+"""Plans what a stream reads from tables: first their rows, then the log. On the driver.
 
-An offset of the source says how many files of the first copy were read, and up to where the log was:
-``{"copy": 3, "lsn": 26935080}``. Where the source has no file of its own in the checkpoint it also says what
-the publication was (`publication.Record`).
+An offset of the source contains the number of files of the first copy that were read, and the place reached
+in the log: ``{"copy": 3, "lsn": 26935080}``. If the source has no file of its own in the checkpoint, the
+offset also describes the publication (`publication.Record`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from spark_runtime.connectors.postgres.reading import (
 from spark_runtime.storage.checkpoint_files import damaged
 
 LOOK_SECONDS = 0.1
-"""The log is looked at so often."""
+"""Seconds between two checks of the log."""
 
-_ROW_BYTES = 100  # a guess where the log has not told
+_ROW_BYTES = 100  # a guess if the log does not tell
 
 _PUBLISHED = "published"
 
@@ -43,9 +43,9 @@ class PostgresPlanner:
     Parameters
     ----------
     reading
-        How tables are read.
+        The settings for reading the tables.
     clock
-        Seconds, from anywhere on.
+        Returns seconds since a fixed moment.
     """
 
     def __init__(self, reading: PostgresReading, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,20 +53,20 @@ class PostgresPlanner:
         self.clock = clock
         self._kept: Any = None  # the connection
         self._begun: dict[str, Any] | None = None
-        self._limit: int | None = None  # nothing behind it is offered
+        self._limit: int | None = None  # input after it is ignored
         self._committed: Offset | None = None  # its micro-batch may still be repeated
-        self._released: Offset | None = None  # what lies before is not read again
-        self._looked_at: int | None = None  # where the log was when it was found to have nothing more
+        self._released: Offset | None = None  # input before it is not read again
+        self._looked_at: int | None = None  # end of the log when it had nothing new
         self._next_look = float("-inf")
         self._sizes: dict[int, int] = {}  # bytes of the log before the end of a micro-batch
         self._lag: tuple[int, int] | None = None
         self._stopped = threading.Event()
         self._is_copying = False
 
-    # ------------------------------------------------------------ the beginning
+    # ------------------------------------------------------------ the start
 
     def start(self) -> dict[str, Any]:
-        """Return where the stream begins; after its first start a file in the checkpoint says it."""
+        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
         begun = self._beginning
         return {"copy": 0, "lsn": begun["lsn"], **self._kept_in_offset(begun[_PUBLISHED])}
 
@@ -81,7 +81,7 @@ class PostgresPlanner:
                 begun = read_beginning(log)
                 with server.meant(self.reading, "its name"):
                     server.require_database(self.reading, self._connection(), begun["database"])
-                if begun[_PUBLISHED] is None:  # an earlier version has not noted it
+                if begun[_PUBLISHED] is None:  # an earlier version did not record it
                     with server.meant(self.reading, "its publication"):
                         begun[_PUBLISHED] = publication.record(self.reading, self._connection())
                     _write(log, begun)
@@ -95,7 +95,7 @@ class PostgresPlanner:
         making = None if log is None else log.with_name(f"{log.name}.making")
         with server.meant(reading, f"slot `{reading.slot}`"):
             if making is not None and making.exists() and server.slot_of(reading, connection) is not None:
-                # A run that ended here has made it, and has read nothing.
+                # A run that ended here created it, and read nothing.
                 server.drop_slot(reading, connection)
             found = server.slot_of(reading, connection)
             if found is not None and reading.creates and log is not None:
@@ -114,7 +114,7 @@ class PostgresPlanner:
                     making.parent.mkdir(parents=True, exist_ok=True)
                     making.touch()
                 publication.create(reading, connection)
-            # Before the slot is made: what is changed later is noticed.
+            # Before the slot is created, so that later changes are noticed.
             published = publication.record(reading, connection)
             if found is None:
                 with _MadeSlot(reading) as (lsn, snapshot):
@@ -137,7 +137,7 @@ class PostgresPlanner:
         try:
             return first_copy.write(self.reading, connection, snapshot, self._stopped)
         except first_copy.CopyStoppedError:
-            connection.close()  # `close` has left it to us
+            connection.close()  # `close` leaves it open
             raise
         finally:
             self._is_copying = False
@@ -145,12 +145,12 @@ class PostgresPlanner:
     # ------------------------------------------------------------ offsets
 
     def latest(self, start: Offset) -> dict[str, Any]:
-        """Return where the micro-batch that starts at `start` ends.
+        """Return the end of the micro-batch that starts at `start`.
 
         Raises
         ------
         StateError
-            The publication is not what it was (E0868).
+            The publication has changed (E0868).
         """
         published = start.get(_PUBLISHED) or self._beginning[_PUBLISHED]
         self._release(published)
@@ -163,12 +163,12 @@ class PostgresPlanner:
         return {"copy": start["copy"], "lsn": end, **self._kept_in_offset(published)}
 
     def stop_at_now(self) -> None:
-        """Look at the end of the log for the last time."""
+        """Ignore everything after the present end of the log."""
         self.start()
         self._limit = self._slot().flushed
 
     def ranges(self, start: Offset, end: Offset) -> list[tuple[int, CopyRange | LogRange]]:
-        """Return what lies between two offsets, with sizes in bytes."""
+        """Return the ranges between two offsets, with sizes in bytes."""
         begun = self._beginning
         found: list[tuple[int, CopyRange | LogRange]] = []
         first_row = 1
@@ -183,15 +183,15 @@ class PostgresPlanner:
         return found
 
     def commit(self, end: Offset) -> None:
-        """Note that the output of what lies before `end` is written.
+        """Record that the output of everything before `end` is written.
 
-        Spark writes this down a moment later. If it dies before, it repeats the micro-batch. So the slot
-        forgets what lies before `end` only when the next micro-batch is planned.
+        Spark records this a moment later. If it dies before, it repeats the micro-batch. So the slot releases
+        the log before `end` only when the next micro-batch is planned.
         """
         self._committed = end
 
     def close(self, counts: Counts) -> None:
-        """Let go of the connection. The run may be stopped while another thread copies."""
+        """Close the connection. The run may be stopped while another thread copies."""
         self._stopped.set()
         if self._kept is not None and not self._is_copying:
             self._kept.close()
@@ -218,7 +218,7 @@ class PostgresPlanner:
                 server.advance(self.reading, self._connection(), end["lsn"])
         self._released = end
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ the present input
 
     def _connection(self) -> Any:
         if self._kept is None or self._kept.closed:
@@ -226,12 +226,12 @@ class PostgresPlanner:
         return self._kept
 
     def _require_same(self, published: publication.Record) -> None:
-        """Raise StateError unless the publication was the same up to the end of the log."""
+        """Raise StateError if the publication changed before the end of the log."""
         with server.meant(self.reading, f"publication `{self.reading.publication}`"):
             publication.require_same(self.reading, self._connection(), published)
 
     def _slot(self) -> server.Slot:
-        """Return the state of the slot; raises an error if it is not what it was."""
+        """Return the state of the slot; raise an error if it is not the slot of the checkpoint."""
         with server.meant(self.reading, f"slot `{self.reading.slot}`"):
             found = server.slot_of(self.reading, self._connection())
         if found is None:
@@ -242,14 +242,14 @@ class PostgresPlanner:
         return found
 
     def status(self) -> str:
-        """Return how much of the log was not read, and how much of it the slot keeps on disk."""
+        """Return how much of the log is unread, and how much of it the slot keeps on disk."""
         if self._lag is None:
             return ""
         behind, kept = self._lag
         return f"slot {self.reading.slot} is {behind:,} bytes behind and keeps {kept:,} bytes of the log"
 
     def _next_file(self, number: int) -> int:
-        """Return the file behind those of a micro-batch that begins with file `number`."""
+        """Return the file after those of a micro-batch that starts with file `number`."""
         n_rows = n_bytes = 0
         for at, (rows, size) in enumerate(self._beginning["files"][number:], number):
             n_rows, n_bytes = n_rows + rows, n_bytes + size
@@ -264,7 +264,7 @@ class PostgresPlanner:
         )
 
     def _next_lsn(self, start: Offset, published: publication.Record) -> int | None:
-        """Return the end of the last transaction of a micro-batch, None: nothing new was committed."""
+        """Return the end of the last transaction of a micro-batch; None if nothing new was committed."""
         if self._limit is None and self.clock() < self._next_look:
             return None
         slot = self._slot()
@@ -274,14 +274,14 @@ class PostgresPlanner:
             return None
         limit = slot.flushed if self._limit is None else self._limit
         end, is_all = self._last_of_portion(start["lsn"], limit)
-        self._require_same(published)  # behind what is planned, or passed over
+        self._require_same(published)  # after what is planned or skipped
         if end is None and is_all:
             self._looked_at = slot.flushed
             self._pass_over(start, slot)
         return end
 
     def _last_of_portion(self, start: int, limit: int) -> tuple[int | None, bool]:
-        """Return where the next micro-batch ends, and whether the log has been seen to its end."""
+        """Return the end of the next micro-batch, and whether the log was examined to its end."""
         # A transaction of one change has three messages, or four.
         most = 4 * self.reading.max_events if self.reading.max_events else MOST_MESSAGES
         while True:
@@ -299,26 +299,26 @@ class PostgresPlanner:
                 self._sizes = {end: n_bytes}
             if end is not None or is_all:
                 return end, is_all
-            most *= 4  # what was read before is still in the slot
+            most *= 4  # the slot still contains what was read before
 
     def _pass_over(self, start: Offset, slot: server.Slot) -> None:
-        """Let the slot forget what it keeps of other tables, though nothing was read.
+        """Make the slot release the log of other tables, although nothing was read.
 
-        Up to the last checkpoint of the server: that is where a record begins, so all transactions before it
-        have been seen.
+        It does so up to the last checkpoint of the server. A record starts there, so all transactions before
+        it have been examined.
         """
         log = self.reading.log
-        # What was planned and is not done may have to be read again.
+        # Unfinished plans may have to be read again.
         is_done = start["lsn"] <= (self._released or self.start())["lsn"]
         if log and is_done and slot.checkpoint > slot.confirmed:
-            # Written down before: a slot that is further than that was read by somebody else.
+            # Recorded first: a slot that is further was read by another reader.
             _write(Path(self.reading.passed_over), slot.checkpoint)
             with server.meant(self.reading, f"slot `{self.reading.slot}`"):
                 server.advance(self.reading, self._connection(), slot.checkpoint)
 
 
 class _MadeSlot:
-    """A new slot: where it begins, and a snapshot of the tables there, which lasts as long as this."""
+    """A new slot: its start, and a snapshot of the tables there, which lives as long as this object."""
 
     def __init__(self, reading: PostgresReading) -> None:
         self.reading = reading
@@ -326,7 +326,7 @@ class _MadeSlot:
     def __enter__(self) -> tuple[int, str]:
         from psycopg import sql
 
-        # Only a connection for replication can have the snapshot.
+        # Only a replication connection can export the snapshot.
         self._connection = self.reading.connect(replication="database")
         name = sql.Identifier(self.reading.slot).as_string(self._connection)
         row = self._connection.execute(
@@ -340,7 +340,7 @@ class _MadeSlot:
 
 
 def read_beginning(log: Path) -> dict[str, Any]:
-    """Return where a stream began, and what the publication was; None: an earlier version has written it.
+    """Return where a stream started, and its publication; None for the latter if an earlier version wrote it.
 
     Raises
     ------

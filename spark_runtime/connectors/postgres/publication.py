@@ -1,11 +1,11 @@
-"""What a publication sends of the tables, and whether it still is what it was.
+"""What a publication sends of the tables, and whether it has changed.
 
-The server decodes each change with the publication as it was when the change was written. So what a
-publication did not send is not sent later, and nothing in the log says that it is missing. Each change of a
-publication writes its rows in the catalog again, with another `xmin`, also a change that is undone later. A
-stream keeps these numbers in its checkpoint, and compares them behind everything that it plans to read.
+The server decodes each change with the publication at the time of the change. So a row that the publication
+did not send is never sent, and nothing in the log says that it is missing. Each change of a publication, even
+one that is undone later, rewrites its rows in the catalog, with another `xmin`. A stream keeps these numbers
+in its checkpoint, and compares them after everything that it plans to read.
 
-Executors read this: it imports nothing of the compiler, and psycopg only when it is used.
+Executors import this module: it imports nothing of the compiler, and psycopg only when it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cep.errors import StateError
 from spark_runtime.connectors.postgres.reading import PostgresReading
 
 WAIT_SECONDS = 20.0
-"""How long a transaction that changes the publication may be open."""
+"""How many seconds a transaction that changes the publication may be open."""
 
 _RETRY_SECONDS = 0.1
 
@@ -56,7 +56,7 @@ SELECT
     WHERE writer::text <> '0' AND age(writer) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)
   )
 """
-# `xmax` of a row that is seen: who changes it and has not committed, or has failed.
+# `xmax` of a visible row: the transaction that changes it and has not committed, or has failed.
 
 _OF_SCHEMAS = """
   UNION ALL
@@ -66,20 +66,20 @@ _OF_SCHEMAS = """
 """
 
 Record = Mapping[str, Any]
-"""What a publication is; a value of JSON, which stands in checkpoints. `oid`, `version` and `settings` are
-those of its row in the catalog. `tables` has for each table its `oid`, whether it `is_logged`, its `entries`,
-the rows that put it into the publication, `columns` and `condition`, None: all."""
+"""The description of a publication; a JSON value, which checkpoints contain. `oid`, `version` and `settings`
+are those of its row in the catalog. For each table, `tables` contains its `oid`, whether it `is_logged`, its
+`entries` (the rows that put it into the publication), `columns` and `condition` (None: all)."""
 
 
 class Published(NamedTuple):
-    """What is published of a table: its columns, None: not known; the condition of its rows."""
+    """The published part of a table: its columns (None: unknown), and the condition of its rows."""
 
     columns: frozenset[str] | None
     condition: str | None
 
 
 def published_tables(reading: PostgresReading, connection: Any) -> dict[str, Published]:
-    """Return what the publication has, by table."""
+    """Return the published part of each table, by table."""
     more = "attnames, rowfilter" if connection.info.server_version >= 150_000 else "NULL::text[], NULL::text"
     rows = connection.execute(
         f"SELECT schemaname || '.' || tablename, {more} "  # noqa: S608 - one of two texts above
@@ -93,7 +93,7 @@ def published_tables(reading: PostgresReading, connection: Any) -> dict[str, Pub
 
 
 def statement(reading: PostgresReading) -> str:
-    """Return what makes the publication."""
+    """Return the statement that creates the publication."""
     names = ", ".join(quoted(name).replace(".", '"."', 1) for name in reading.tables)
     return (
         f"CREATE PUBLICATION {quoted(reading.publication)} FOR TABLE {names} "
@@ -102,7 +102,7 @@ def statement(reading: PostgresReading) -> str:
 
 
 def create(reading: PostgresReading, connection: Any) -> None:
-    """Make the publication unless it is there. The log tells changes from then on."""
+    """Create the publication if it is missing. The log contains changes from then on."""
     found = connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [reading.publication])
     if not found.fetchall():
         connection.execute(statement(reading))
@@ -113,25 +113,25 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# ---------------------------------------------------------------- what it was, and is
+# ---------------------------------------------------------------- before and now
 
 
 def look(reading: PostgresReading, connection: Any) -> Record:
-    """Return what the publication is; without `oid`: it is not there.
+    """Return the description of the publication; it has no `oid` if the publication is missing.
 
-    What is committed before the end of the log, as it was before this call, is seen.
+    It includes everything committed before the end of the log at the time of the call.
 
     Raises
     ------
     StateError
-        A transaction changes it for too long (E0868).
+        A transaction that changes it is open for too long (E0868).
     """
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         found, is_changing = _look(reading, connection)
         if not is_changing:
             return found
-        # Its commit may be in the log already, before anyone else can see it.
+        # Its commit may already be in the log, before others can see it.
         if time.monotonic() > deadline:
             raise StateError(
                 "E0868",
@@ -142,7 +142,7 @@ def look(reading: PostgresReading, connection: Any) -> Record:
 
 
 def table_oids(reading: PostgresReading, connection: Any) -> dict[int, str]:
-    """Return the tables by their object identifiers; raises StateError if one is gone (E0868)."""
+    """Return the tables by their object identifiers; raise StateError (E0868) if one is gone."""
     tables = _look(reading, connection)[0]["tables"]
     for name in reading.tables:
         if name not in tables:
@@ -151,7 +151,7 @@ def table_oids(reading: PostgresReading, connection: Any) -> dict[int, str]:
 
 
 def no_table(name: str) -> str:
-    """Return what an error says of a table that is gone."""
+    """Return the text of an error about a missing table."""
     return f"there is no table `{name}` any more"
 
 
@@ -172,14 +172,14 @@ def _look(reading: PostgresReading, connection: Any) -> tuple[Record, bool]:
 
 
 def record(reading: PostgresReading, connection: Any) -> Record:
-    """Return what the publication is, for the checkpoint; raises StateError if it lacks a table (E0868)."""
+    """Return the description for the checkpoint; raise StateError (E0868) if a table is not published."""
     found = _described(reading, connection, look(reading, connection))
     _require(reading, None, found)
     return found
 
 
 def _described(reading: PostgresReading, connection: Any, found: Record) -> Record:
-    """Return what a publication is, with what an error says of it."""
+    """Return the description of a publication, in the form for errors."""
     of_tables = published_tables(reading, connection)
     tables = {}
     for name, table in found["tables"].items():
@@ -190,9 +190,9 @@ def _described(reading: PostgresReading, connection: Any, found: Record) -> Reco
 
 
 def require_same(reading: PostgresReading, connection: Any, before: Record | None) -> None:
-    """Raise StateError (E0868) if the publication is not what it was.
+    """Raise StateError (E0868) if the publication has changed.
 
-    `before` is None in the checkpoint of an earlier version: then it must be there, with all tables.
+    `before` is None in the checkpoint of an earlier version: then it must exist and contain all tables.
     """
     now = look(reading, connection)
     if next(differences(reading, before, now), None) is not None:
@@ -206,7 +206,7 @@ def _require(reading: PostgresReading, before: Record | None, now: Record) -> No
 
 
 def changed(reading: PostgresReading, what: str) -> StateError:
-    """Return the error for a publication, or a table, that is not what it was."""
+    """Return the error for a publication or a table that has changed."""
     return StateError(
         "E0868",
         f"{what}; changes that were committed meanwhile may not be in the log, and nobody can tell",
@@ -217,7 +217,7 @@ def changed(reading: PostgresReading, what: str) -> StateError:
 
 
 def differences(reading: PostgresReading, before: Record | None, now: Record) -> Iterator[str]:
-    """Yield what is not as it was, in words."""
+    """Yield the differences, in words."""
     name = f"publication `{reading.publication}`"
     if "oid" not in now:
         yield f"there is no {name} any more"
@@ -244,7 +244,7 @@ def _of_settings(name: str, before: Record, now: Record) -> Iterator[str]:
 
 
 def _settings(row: Record) -> dict[str, Any]:
-    """Return the settings of a publication by the names that SQL has for them."""
+    """Return the settings of a publication by their names in SQL."""
     published = [action for action in _ACTIONS if row.get(f"pub{action}")]
     others = {name: value for name, value in row.items() if name.removeprefix("pub") not in _ACTIONS}
     return {

@@ -1,4 +1,4 @@
-"""How tables are read: settings, as the driver and the workers have them.
+"""How tables are read: the settings for the driver and the workers.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -13,7 +13,7 @@ from cep.schema.stream import Stream
 from spark_runtime.connectors.postgres.connection import Connection
 
 COPY, NOW = "copy", "now"
-"""Where a stream begins: with the rows that are there, or with what changes from now on."""
+"""Where a stream starts: with the present rows, or with changes from now on."""
 
 BEFORE = "before."
 OP, COMMIT_TIME, LSN, TABLE, TRANSACTION, NUMBER = (
@@ -21,13 +21,13 @@ OP, COMMIT_TIME, LSN, TABLE, TRANSACTION, NUMBER = (
     *("transaction", "number"),
 )
 METADATA = (OP, COMMIT_TIME, LSN, TABLE, TRANSACTION, NUMBER)
-"""What may be a column besides those of the row; also `BEFORE` and the name of a column."""
+"""What may be a column in addition to those of the row; also `BEFORE` and the name of a column."""
 
 MOST_MESSAGES = 500_000
-"""Messages of one micro-batch where the pipeline does not say: the server keeps them in its own files."""
+"""Messages of a micro-batch if the pipeline sets no limit: the server keeps them in its own files."""
 
 SESSION = {
-    # How values are written depends on these, and each user may have other ones.
+    # The text of values depends on these settings, which may differ by user.
     "datestyle": "ISO",
     "timezone": "UTC",
     "intervalstyle": "iso_8601",
@@ -39,7 +39,7 @@ SESSION = {
 
 
 class LogRange(NamedTuple):
-    """What was committed at or behind `start` and before `end`; both are LSNs."""
+    """The transactions committed at or after `start` and before `end`; both are LSNs."""
 
     kind: str  # "log"
     start: int
@@ -57,7 +57,7 @@ class CopyRange(NamedTuple):
 
 
 class TableRange(NamedTuple):
-    """All rows, as they are when a batch reads them."""
+    """All rows at the time when a batch reads them."""
 
     kind: str  # "table"
 
@@ -69,23 +69,23 @@ class PostgresReading:
     Parameters
     ----------
     tables
-        Schema and name of each.
+        Schema and name of each table.
     slot, publication
-        Their names; empty in a batch, which reads no changes.
+        The names of slot and publication; empty in a batch, which reads no changes.
     begin
         `COPY` or `NOW`.
     creates
-        Whether slot and publication are made if they are not there.
+        Whether missing slots and publications are created.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns
-        What is a column besides those of the row (`METADATA`), by the name of the column.
+        The values in addition to those of the row (`METADATA`), by the name of the column.
     max_events, max_bytes
-        Changes, and bytes of messages, of one micro-batch; a transaction is not cut.
+        Limits of a micro-batch: changes, and bytes of messages. A transaction is not split.
     nulls_unchanged
-        Whether a value that the log leaves out is NULL. Else its change is a dead letter.
+        Whether a value that the log omits is NULL. Otherwise its change is a dead letter.
     log
-        The file in which a stream writes down where it began.
+        The file in which a stream records where it started.
     """
 
     stream: Stream
@@ -103,7 +103,7 @@ class PostgresReading:
     log: str = ""
 
     def connect(self, **more: Any) -> Any:
-        """Return a connection that writes values as the reader of rows expects them; raises InputError."""
+        """Return a connection that formats values as the reader of rows expects; raises InputError."""
         return self.connection.connect(SESSION, **more)
 
     @property
@@ -125,12 +125,12 @@ class PostgresReading:
 
     @property
     def passed_over(self) -> str:
-        """The file that says up to which LSN the slot has forgotten what was of other tables."""
+        """The file with the LSN up to which the slot has released changes of other tables."""
         return f"{self.log}.passed_over"
 
     @property
     def copy_folder(self) -> str:
-        """Where the files of the first copy lie."""
+        """The folder of the files of the first copy."""
         return f"{self.log}.copy"
 
     def copy_file(self, number: int) -> str:

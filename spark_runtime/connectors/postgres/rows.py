@@ -1,4 +1,4 @@
-"""Rows of tables as texts, with what is known of their changes -> events and dead letters.
+"""Turns rows of tables, as texts with metadata of their changes, into events and dead letters.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -55,20 +55,20 @@ _IDENTITY = "say ALTER TABLE ... REPLICA IDENTITY FULL"
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of tables, and what is known of them.
+    """Rows of tables, and their metadata.
 
     Parameters
     ----------
     sources
-        What dead letters name as the source of each row.
+        The source of each row that dead letters name.
     positions
-        int64[n]: what they name as its position.
+        int64[n]: the position that they name.
     texts
-        The values by column of the stream: those of the row, and those of the row before a change.
+        The values by column of the stream, those of the row before a change included.
     known
-        What is known besides (`METADATA`), by its name: texts, numbers, or microseconds since 1970.
+        The metadata (`METADATA`), by name: texts, numbers, or microseconds since 1970.
     problems
-        Why rows are no events.
+        The reasons why rows are not events.
     """
 
     sources: pa.Array
@@ -79,7 +79,7 @@ class Rows:
 
 
 def chunk_of(reading: PostgresReading, rows: Rows, origin: str, ahead: AheadGuard) -> Chunk:
-    """Return rows as events, with dead letters for those that are none."""
+    """Return rows as events, with dead letters for those that are not events."""
     stream, n = reading.stream, len(rows.positions)
     problems: dict[int, str] = {}
     for bad, reason in rows.problems:
@@ -104,7 +104,7 @@ def chunk_of(reading: PostgresReading, rows: Rows, origin: str, ahead: AheadGuar
 
 
 def _column(reading: PostgresReading, rows: Rows, field: Field, n: int) -> tuple[pa.Array, dict[int, str]]:
-    """Return a column of the events, and the values that are not of its type, by row."""
+    """Return a column of the events, and the values that do not fit its type, by row."""
     what = reading.columns.get(field.name, "")
     if field.name in rows.texts:
         given = rows.texts[field.name]
@@ -123,13 +123,13 @@ def _column(reading: PostgresReading, rows: Rows, field: Field, n: int) -> tuple
 
 
 def typed(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
-    """Return values as PostgreSQL writes them as the type of a column, and which ones are not of it."""
+    """Return PostgreSQL's texts as values of a column's type, and which texts do not fit it."""
     match field.type:
         case Type.BOOLEAN:
             words = pc.if_else(pc.equal(texts, "f"), "false", texts)
             return column_from_text(pc.if_else(pc.equal(texts, "t"), "true", words), field)
         case Type.TIMESTAMP if field.unit:
-            # A count, or a time that is stored as one.
+            # A count, or a time stored as a count.
             is_count = where_true(pc.match_substring_regex(texts, DOUBLE_PATTERN))
             nothing = pa.scalar(None, pa.string())
             counts, no_count = column_from_text(pc.if_else(pa.array(is_count), texts, nothing), field)
@@ -145,7 +145,7 @@ def typed(texts: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
 
 
 def _opaque(text: str, field: Field) -> str | bool:
-    """Return a value of json, jsonb or bytea as other formats of events give it, False: it is none."""
+    """Return a value of json, jsonb or bytea in the form of other formats; False if it is invalid."""
     try:
         if field.column_type.name == "binary":
             return base64.b64encode(bytes.fromhex(text.removeprefix("\\x"))).decode()
@@ -155,7 +155,7 @@ def _opaque(text: str, field: Field) -> str | bool:
 
 
 def _cells(rows: Rows) -> pa.RecordBatch:
-    """Return what dead letters show of rows: their texts, and which change it was."""
+    """Return the part of rows that dead letters show: their texts, and their change."""
     columns = {**rows.texts}
     if OP not in columns:
         columns[OP] = rows.known[OP]
@@ -163,7 +163,7 @@ def _cells(rows: Rows) -> pa.RecordBatch:
 
 
 def _placed(dead_letters: pa.Table, rows: Rows) -> pa.Table:
-    """Return dead letters with the places of rows instead of their numbers."""
+    """Return dead letters with the places of rows in place of their numbers."""
     if dead_letters.num_rows == 0:
         return dead_letters
     numbers = dead_letters.column("position").to_numpy()
@@ -181,12 +181,12 @@ def _placed(dead_letters: pa.Table, rows: Rows) -> pa.Table:
 
 
 def of_changes(reading: PostgresReading, changes: Changes) -> Rows:
-    """Return changes that the log has told.
+    """Return changes from the log as rows.
 
     Raises
     ------
     MissingColumnError
-        A table has no column of that name any more.
+        A table no longer has a column.
     """
     for number in np.unique(changes.relation[changes.kind != TRUNCATE]).tolist():
         _require_columns(reading, changes.relations[number])
@@ -222,7 +222,7 @@ def _problems(reading: PostgresReading, changes: Changes) -> Iterator[tuple[Mask
 
 
 class MissingColumnError(Exception):
-    """A table has no column of that name any more."""
+    """A table no longer has a column."""
 
     def __init__(self, table: str, column: str) -> None:
         super().__init__(table, column)
@@ -241,7 +241,7 @@ def _require_columns(reading: PostgresReading, relation: Relation) -> None:
 def of_copy(
     reading: PostgresReading, copied: pa.RecordBatch, first_row: int, lsn: int, moment_us: int
 ) -> Rows:
-    """Return rows of a copy.
+    """Return the rows of a copy.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def of_copy(
     first_row
         The number of the first row in the copy, from 1.
     lsn, moment_us
-        Where the log was when the copy was made, and when that was, microseconds since 1970.
+        The end of the log when the copy was created, and the time, microseconds since 1970.
     """
     n = copied.num_rows
     names = pa.array(reading.tables, pa.string())

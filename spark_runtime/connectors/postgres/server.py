@@ -1,6 +1,6 @@
-"""What is asked of a server: its tables, the publication, the slot, and the log.
+"""Reads tables, the publication, the slot and the log from a server.
 
-Executors read this: it imports nothing of the compiler, and psycopg only when it is used.
+Executors import this module: it imports nothing of the compiler, and psycopg only when it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIN_VERSION = 130_000
 PLUGIN = "pgoutput"
 
 BUSY_SECONDS = 20.0
-"""How long a slot may be in use by a reader that has died, until its server notices."""
+"""How many seconds a slot may remain in use by a dead reader until its server notices."""
 
 _RETRY_SECONDS = 0.1
 _IN_USE, _WRONG_STATE, _NO_OBJECT = "55006", "55000", "42704"
@@ -28,10 +28,10 @@ _FEW_ROWS, _PORTION_BYTES, _MOST_ROWS = 256, 8 << 20, 50_000
 
 
 class Slot(NamedTuple):
-    """The state of a slot, and where the log is. All LSNs.
+    """The state of a slot and of the log, as LSNs.
 
-    `confirmed`: what was committed before is not given any more. `kept`: the log is kept from here on.
-    `checkpoint`: the beginning of a record.
+    `confirmed`: earlier commits are no longer sent. `kept`: the log is kept from here on. `checkpoint`: the
+    start of a record.
     """
 
     plugin: str
@@ -44,7 +44,7 @@ class Slot(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A transaction in the log: where its commit ends, its changes, the bytes of its messages."""
+    """A transaction in the log: the end of its commit, its number of changes, the bytes of its messages."""
 
     end: int
     n_changes: int
@@ -53,7 +53,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: its columns, and what the log has of its old rows.
+    """A table: its columns, and the part of its old rows that the log contains.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ class Table:
     keys
         The columns of its replica identity.
     is_partitioned
-        Whether its rows are in others.
+        Whether other tables contain its rows.
     is_full
-        Whether the log has all of an old row.
+        Whether the log contains complete old rows.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _asked(connection: Any, statement: str, *given: Any) -> list[tuple[Any, ...]
 
 @contextmanager
 def meant(reading: PostgresReading, doing: str) -> Iterator[None]:
-    """Let errors of psycopg be told as what they mean to a user; `doing` is what they were in the way of."""
+    """Turn errors of psycopg into errors that a user sees; `doing` names the failed action."""
     import psycopg
 
     try:
@@ -92,7 +92,7 @@ def meant(reading: PostgresReading, doing: str) -> Iterator[None]:
         if reading.slot and error.sqlstate == _WRONG_STATE:
             raise lost(reading, reading.connection.shown(error)) from error
         if reading.slot and error.sqlstate == _NO_OBJECT and "publication" in str(error):
-            # Before PostgreSQL 18; later versions pass over what was changed without it.
+            # Before PostgreSQL 18; later versions skip changes made without it.
             raise publication.changed(reading, f"there is no publication `{reading.publication}`") from error
         if error.sqlstate == _IN_USE:
             raise InputError(
@@ -104,7 +104,7 @@ def meant(reading: PostgresReading, doing: str) -> Iterator[None]:
 
 
 def lost(reading: PostgresReading, why: str) -> StateError:
-    """Return the error for changes that cannot be read any more."""
+    """Return the error for changes that can no longer be read."""
     return StateError(
         "E0865",
         f"slot `{reading.slot}` does not have changes any more that were not read: {why}",
@@ -116,12 +116,12 @@ def lost(reading: PostgresReading, why: str) -> StateError:
 
 
 def check(reading: PostgresReading, connection: Any, begun: Mapping[str, Any] | None) -> None:
-    """Raise InputError if nothing can come from here, StateError if something is gone.
+    """Raise InputError if the tables cannot be read, or StateError if something is gone.
 
     Parameters
     ----------
     begun
-        What the checkpoint says of where the stream began; None: it has not.
+        Where the stream started, from the checkpoint; None if it has not started.
     """
     with meant(reading, "its tables"):
         version = connection.info.server_version
@@ -179,7 +179,7 @@ def require_database(reading: PostgresReading, connection: Any, known: str) -> N
 
 
 def table_of(reading: PostgresReading, connection: Any, name: str) -> Table:
-    """Return a table; raises InputError if it is not there."""
+    """Return a table; raise InputError if it does not exist."""
     schema, _, bare = name.partition(".")
     found = _asked(
         connection,
@@ -234,7 +234,7 @@ def _require_columns(reading: PostgresReading, tables: Mapping[str, Table]) -> N
 
 
 def no_column(table: str, column: str, stream: str, name: str) -> InputError:
-    """Return the error for a column that a table does not have."""
+    """Return the error for a column that a table lacks."""
     return InputError(
         "E0862",
         f"table `{table}` has no column `{column}`, which stream `{stream}` wants as `{name}`",
@@ -340,7 +340,7 @@ def _require_room(reading: PostgresReading, connection: Any) -> None:
 
 
 def require_slot(reading: PostgresReading, slot: Slot) -> None:
-    """Raise an error unless the slot is one of ours, and still has the log."""
+    """Raise an error unless the slot is one of ours and still has the log."""
     if slot.plugin != PLUGIN or not slot.is_here:
         what = f"has the plug-in {slot.plugin or 'of physical replication'}, and not {PLUGIN}"
         raise InputError(
@@ -353,7 +353,7 @@ def require_slot(reading: PostgresReading, slot: Slot) -> None:
 
 
 def require_unread(reading: PostgresReading, slot: Slot, start: int) -> None:
-    """Raise StateError if the slot has forgotten something that was committed at or behind `start`."""
+    """Raise StateError if the slot has released something that was committed at or after `start`."""
     passed_over = 0
     if reading.log:
         with suppress(FileNotFoundError):
@@ -366,7 +366,7 @@ def require_unread(reading: PostgresReading, slot: Slot, start: int) -> None:
 
 
 def slot_of(reading: PostgresReading, connection: Any) -> Slot | None:
-    """Return the state of the slot, None: it is not there."""
+    """Return the state of the slot, or None if it does not exist."""
     rows = _asked(
         connection,
         "SELECT coalesce(plugin::text, ''), coalesce(database = current_database(), false), "
@@ -385,7 +385,7 @@ def drop_slot(reading: PostgresReading, connection: Any) -> None:
 
 
 def advance(reading: PostgresReading, connection: Any, lsn: int) -> None:
-    """Let the slot forget what was committed before an LSN, which is the beginning or end of a record."""
+    """Make the slot release the log before an LSN, which is the start or end of a record."""
     retried(
         lambda: _asked(
             connection, "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", reading.slot, lsn_text(lsn)
@@ -394,7 +394,7 @@ def advance(reading: PostgresReading, connection: Any, lsn: int) -> None:
 
 
 def retried(call: Any) -> Any:
-    """Return what a call returns that wants the slot for itself."""
+    """Return the result of a call that needs the slot exclusively; repeat it while the slot is in use."""
     import psycopg
 
     deadline = time.monotonic() + BUSY_SECONDS
@@ -411,7 +411,7 @@ def retried(call: Any) -> Any:
 
 
 def commits(reading: PostgresReading, connection: Any, most_messages: int) -> tuple[list[Commit], bool]:
-    """Return the next transactions that the slot has, and whether these are all.
+    """Return the next transactions of the slot, and whether there are no more.
 
     The first byte of a message is its kind: C ends a transaction, I, U, D and T are changes.
     """
@@ -433,7 +433,7 @@ def commits(reading: PostgresReading, connection: Any, most_messages: int) -> tu
 
 
 def messages(reading: PostgresReading, connection: Any, end: int) -> Iterator[list[bytes]]:
-    """Yield what the slot has up to an LSN, some at a time: messages with their LSNs in front."""
+    """Yield the slot's messages up to an LSN, some at a time, each after its LSN."""
     from psycopg import sql
 
     query = sql.SQL(
@@ -465,7 +465,7 @@ def messages(reading: PostgresReading, connection: Any, end: int) -> Iterator[li
 
 
 def identity(connection: Any) -> str:
-    """Return what tells this cluster and database from all others."""
+    """Return the identity of this cluster and database."""
     [(system, database)] = _asked(
         connection, "SELECT system_identifier::text, current_database()::text FROM pg_control_system()"
     )

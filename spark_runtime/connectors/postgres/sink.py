@@ -1,4 +1,4 @@
-"""Writes a table of PostgreSQL: each micro-batch is one transaction, with its number. On the driver only."""
+"""Writes a PostgreSQL table: each micro-batch is one transaction with its number. Only for the driver."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from spark_runtime.connectors.postgres.values import csv_parts
 from spark_runtime.sinks.protocol import Collected, Guarantee, Mark, MicroBatch, Output
 
 _CHECK_MS = 3_000
-"""How long a statement may wait before anything runs."""
+"""Milliseconds that a statement may wait before anything runs."""
 
 _LOCK_MS = 60_000
-"""How long another transaction may lock the table while the stream runs."""
+"""Milliseconds for which another transaction may lock the table while the stream runs."""
 
 _MAX_NAME = 63
-"""Bytes of a name in PostgreSQL."""
+"""Most bytes of a name in PostgreSQL."""
 
 _NO_INDEX, _LOCKED, _CANCELLED = "42P10", "55P03", "57014"
 
@@ -34,9 +34,9 @@ class PostgresSink:
     Parameters
     ----------
     output
-        What it gets.
+        The output that it gets.
     connection
-        Where the server is.
+        The server.
     target
         The table.
     """
@@ -45,18 +45,18 @@ class PostgresSink:
     connection: Connection
     target: Target
     _client: Any = field(default=None, repr=False)  # psycopg.Connection
-    _types: dict[str, str] = field(default_factory=dict)  # of the columns that are there
-    _has_index: bool = False  # whether the table has one on the key
+    _types: dict[str, str] = field(default_factory=dict)  # of the existing columns
+    _has_index: bool = False  # whether the table has an index on the key
     _has_plan: bool = True  # whether the ledger has a column for plans
 
     guarantee = Guarantee.EXACTLY_ONCE
 
     def check(self) -> None:
-        """Make the table and the ledger if they are missing; write no row and take it back."""
+        """Create the table and the ledger if they are missing; try a write without rows and roll it back."""
         self._require_names()
         with self._connected(_CHECK_MS) as client:
             client.execute(f"SET LOCAL statement_timeout = {_CHECK_MS}")
-            # Two pipelines that start together must not both make a table.
+            # Two pipelines that start together must not both create a table.
             client.execute("SELECT pg_advisory_xact_lock(hashtext('spark-cep'))")
             if not self._exists(LEDGER):
                 client.execute(self.target.make_ledger())
@@ -78,12 +78,12 @@ class PostgresSink:
                 self._try(has_index=False)
 
     def last(self, run: str) -> Mark | None:
-        """Return the micro-batch that the ledger notes."""
+        """Return the micro-batch that the ledger records."""
         with self._connected(_CHECK_MS):
             return self._noted(run)
 
     def begin(self, batch: MicroBatch) -> None:
-        """Give up what an interrupted micro-batch left."""
+        """Roll back an interrupted micro-batch."""
         from psycopg import Error
 
         if self._client is not None:
@@ -91,13 +91,13 @@ class PostgresSink:
                 self._client.rollback()
                 self._client.execute("SELECT")
                 self._client.rollback()
-            except Error:  # the server was started anew, and so is the connection
+            except Error:  # the server was restarted, so reconnect
                 with suppress(Error):
                     self.close()
         self._open(_LOCK_MS)
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Put the rows into the table, in a transaction; without rows there is none."""
+        """Write the rows to the table in a transaction; without rows, open none."""
         if not rows.n_rows:
             return
         with self._said():
@@ -117,7 +117,7 @@ class PostgresSink:
             self._client.commit()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -129,18 +129,18 @@ class PostgresSink:
         return f"{self.output.kind} in {self.target.name}"
 
     def _raising(self, batch: MicroBatch) -> tuple[Any, dict[str, Any]]:
-        """Return the statement that notes a micro-batch, and its values."""
+        """Return the statement that records a micro-batch, and its values."""
         values = {"run": batch.run, "output": self._ledger_name, "batch": batch.number, "plan": batch.plan}
         return self.target.raise_ledger(has_plan=self._has_plan), values
 
     def _noted(self, run: str) -> Mark | None:
-        """Return what the ledger notes of a stream."""
+        """Return the ledger's record of a stream."""
         said = self.target.noted(has_plan=self._has_plan)
         found = self._client.execute(said, (run, self._ledger_name)).fetchone()
         return None if found is None else Mark(f"table `{self.target.shown}`", *found)
 
     def _extended(self) -> bool:
-        """Give a ledger of an earlier version its column of plans; return whether the ledger has one."""
+        """Add the column of plans to a ledger of an earlier version; return whether the ledger has one."""
         import psycopg
 
         place = self.target.ledger.as_string(self._client)
@@ -149,28 +149,28 @@ class PostgresSink:
             try:
                 with self._client.transaction():  # a savepoint
                     self._client.execute(self.target.extend_ledger())
-            except psycopg.Error:  # it is another user's, or in use: numbers alone are noted then
+            except psycopg.Error:  # another user's, or in use: record only numbers
                 return False
         return True
 
     # ------------------------------------------------------------ rows
 
     def _put(self, rows: Callable[[], Iterator[pa.Table]], *, has_index: bool) -> None:
-        """Put rows into the table; `rows` gives them, again if it is asked again."""
+        """Write rows to the table; `rows` may be called again to get them again."""
         from psycopg.errors import UniqueViolation
 
         if not has_index:
             self._copy(rows(), is_staged=False)
             return
         if not self.target.is_corrected:
-            # Mostly no row is there already, and the way over a table of their own would cost as much again.
+            # Usually no row exists yet, and a staging table would double the cost.
             with suppress(UniqueViolation), self._client.transaction():  # a savepoint
                 self._copy(rows(), is_staged=False)
                 return
         self._merge(rows())
 
     def _merge(self, tables: Iterator[pa.Table]) -> None:
-        """Put rows into the table that may be there already, over a table of their own."""
+        """Write rows that may already exist to the table, through a staging table."""
         self._client.execute(self.target.stage(self._types))
         self._copy(tables, is_staged=True)
         for statement in self.target.merge():
@@ -199,7 +199,7 @@ class PostgresSink:
         return found is not None
 
     def _columns(self) -> dict[str, str]:
-        """Return the types of the columns that are there; raises InputError if they do not fit."""
+        """Return the types of the existing columns; raise InputError if they do not fit."""
         place = self.target.place.as_string(self._client)
         rows = self._client.execute(
             "SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), "
@@ -234,7 +234,7 @@ class PostgresSink:
         return there
 
     def _try(self, *, has_index: bool) -> bool:
-        """Write no row, and take it back; return whether the table has the index that this needs."""
+        """Try a write without rows, and roll it back; return whether the table has the needed index."""
         from psycopg import errors
 
         try:
@@ -258,7 +258,7 @@ class PostgresSink:
 
     @contextmanager
     def _connected(self, lock_ms: int) -> Iterator[Any]:
-        """Yield a connection, which ends with the block."""
+        """Yield a connection, which is closed at the end of the block."""
         self._open(lock_ms)
         try:
             with self._said():

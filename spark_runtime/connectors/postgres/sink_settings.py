@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as a sink: its settings. On the driver only; psycopg is not needed to read them."""
+"""The settings of a PostgreSQL table as a sink. Only for the driver; reading them does not need psycopg."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class PostgresSpec:
     Parameters
     ----------
     connection
-        Where the server is.
+        The server.
     schema
-        The schema of the table; empty: the first one of the user's search path.
+        The schema of the table; empty: the first schema of the user's search path.
     table
         Its name.
     is_current
-        Whether the table is kept current: a row that is withdrawn is removed. Else rows are only added.
+        Whether the table is kept current: a withdrawn row is removed. Otherwise rows are only added.
     """
 
     connection: Connection
@@ -70,12 +70,12 @@ class PostgresSpec:
         return (server_place(shown, "postgres", host, port, *names),)
 
     def _table_of(self, output: Output) -> str:
-        # Late events of several streams have columns of their own.
+        # Late events of several streams have different columns.
         stream = output.folder.partition("=")[2]
         return f"{self.table}_{stream}" if stream else self.table
 
     def open(self, output: Output, context: SinkContext) -> TableSink:
-        """Return the sink; raises InputError if the rows have no `match_id` to be kept current by."""
+        """Return the sink; raise InputError if it must be kept current and the rows have no `match_id`."""
         from spark_runtime.connectors.postgres.sink import PostgresSink
         from spark_runtime.connectors.postgres.statements import Target
 

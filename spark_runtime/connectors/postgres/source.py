@@ -1,6 +1,6 @@
 """Changes of tables of PostgreSQL as a source of events.
 
-Executors read this: it imports nothing of the compiler, and psycopg only when it reads.
+Executors import this module: it imports nothing of the compiler, and psycopg only when it reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_runtime.connectors.postgres.reading import (
 from spark_runtime.connectors.postgres.rows import COPIED, MissingColumnError, chunk_of, of_changes, of_copy
 from spark_runtime.sources.protocol import Range
 
-_TABLE_BYTES = 1  # nobody has counted
+_TABLE_BYTES = 1  # the size is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class PostgresSource:
 
     @property
     def stream(self) -> Stream:
-        """The stream whose events these are."""
+        """The stream of its events."""
         return self.reading.stream
 
     def check(self) -> None:
-        """Ask the server for tables, publication and slot; raises InputError or StateError."""
+        """Check the server's tables, publication and slot; raise InputError or StateError."""
         reading = self.reading
         if reading.slot and reading.begin == COPY and not reading.log:
             raise InputError(
@@ -61,19 +61,19 @@ class PostgresSource:
             connection.close()
 
     def planner(self) -> PostgresPlanner:
-        """Return what plans micro-batches."""
+        """Return the planner of micro-batches."""
         return PostgresPlanner(self.reading)
 
     def everything(self) -> list[tuple[int, Range]]:
-        """Return all rows, as they are when they are read."""
+        """Return ranges of all rows, as they are when they are read."""
         return [(_TABLE_BYTES, TableRange("table"))]
 
     def partition(self, part: Range) -> str:
-        """Return an empty text: the log is one."""
+        """Return an empty text: there is only one log."""
         return ""
 
     def position_text(self, source: str, position: int) -> str:
-        """Return table and LSN, ``public.orders@16/B374D848``; of a copy the number of the row."""
+        """Return table and LSN, ``public.orders@16/B374D848``; for a copy, the number of the row."""
         return f"{source}:{position}" if source.endswith(COPIED) else f"{source}@{lsn_text(position)}"
 
     def read(self, part: Range, ahead: AheadGuard, counts: Counts) -> Iterator[Chunk]:
@@ -123,7 +123,7 @@ class PostgresSource:
                 slot = server.slot_of(reading, connection)
             if slot is None:
                 raise server.lost(reading, "it is not there any more")
-            server.require_unread(reading, slot, part.start)  # what was forgotten was not read
+            server.require_unread(reading, slot, part.start)  # released changes were not read
         except RenamedTableError as error:
             now, was = oids[error.relation.oid], error.relation.table
             what = f"table `{now}` had the name `{was}` when it was changed"

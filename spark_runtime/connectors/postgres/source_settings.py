@@ -1,4 +1,4 @@
-"""The settings of a source of format `postgres`. On the driver only; psycopg is not needed to read them."""
+"""The settings of a source of format `postgres`. Only for the driver; reading them does not need psycopg."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PostgresSpec(Access):
 
     tables: tuple[str, ...] = declared.own(_tables, (), required=True)
     slot: str = declared.text("", valid=_SLOT.fullmatch, wrong=_NO_SLOT)
-    publication: str = declared.text("")  # empty: it has the name of the slot
+    publication: str = declared.text("")  # empty: named like the slot
     begin: str = declared.choice((COPY, NOW), name="from")
     creates: bool = declared.flag(True, name="create")
     columns: dict[str, str] = declared.own(lambda settings, _: columns_of(settings, _COLUMNS), {})
@@ -55,7 +55,7 @@ class PostgresSpec(Access):
 
     @property
     def place(self) -> str:
-        """The tables and the slot. The server may get another address; the slot knows its own log."""
+        """The tables and the slot. The address of the server may change; the slot identifies its log."""
         return f"{','.join(self.tables)} by {self.slot}"
 
     def open(self, context: SourceContext) -> Source:
@@ -86,7 +86,7 @@ class PostgresSpec(Access):
         )
 
     def checked(self, settings: Settings) -> PostgresSpec:
-        """Return it; settings that do not go together are a problem."""
+        """Return the spec; report settings that exclude each other."""
         if self.begin == COPY and not self.creates:
             settings.problem(
                 "E0843",

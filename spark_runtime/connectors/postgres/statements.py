@@ -1,8 +1,8 @@
-"""What the sink says to PostgreSQL: the table of an output, the ledger, and how rows come in.
+"""The SQL statements of the sink, for the table of an output, the ledger and the rows.
 
-The ledger has a row for each stream and output: the number of its last micro-batch, and what tells its plan.
-It is raised in the transaction that has the rows, so a micro-batch that comes again finds its number and
-changes nothing.
+The ledger has a row for each stream and output: the number of its last micro-batch, and the identity of its
+plan. It is updated in the transaction of the rows, so a repeated micro-batch finds its number and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _WIDER = {
     "text": ("character varying", "uuid", "citext"),
     "jsonb": ("json",),
 }
-"""Types of a column that is there that take what the type of ours takes. A column `uuid` can take a
-`match_id`; another text ends the run."""
+"""Types of an existing column that accept all values of our type. A column `uuid` accepts a `match_id`;
+another text ends the run."""
 
 
 def type_of(kind: pa.DataType) -> str:
-    """Return the type of PostgreSQL that holds values of an Arrow type."""
+    """Return the PostgreSQL type for values of an Arrow type."""
     if pa.types.is_integer(kind):
         return _INTEGERS[kind.bit_width]
     if pa.types.is_decimal(kind):
@@ -57,7 +57,7 @@ def type_of(kind: pa.DataType) -> str:
 
 
 def takes(there: str, ours: str) -> bool:
-    """Return whether a column of type `there` takes all values of type `ours`."""
+    """Return whether a column of type `there` accepts all values of type `ours`."""
     if ours.startswith("numeric"):
         digits, scale = _digits(ours)
         if there == "numeric":
@@ -85,9 +85,9 @@ class Target:
     name
         Its name.
     output
-        What it gets.
+        The output that it gets.
     is_current
-        Whether rows that are withdrawn are removed.
+        Whether withdrawn rows are removed.
     """
 
     schema: str
@@ -120,25 +120,25 @@ class Target:
 
     @cached_property
     def key(self) -> tuple[Composable, ...]:
-        """What tells a row from all others; of late events and dead letters nothing does."""
+        """The columns that identify a row; none for late events and dead letters."""
         if self.output.kind != MATCH:
             return ()
         parts: list[Composable] = [Identifier(_ID)]
         if REVISION in self.types and not self.is_current:
             parts.append(Identifier(REVISION))
-        if EVENT_NUMBER in self.types:  # NULL in the rows of rules that give one row for each match
+        if EVENT_NUMBER in self.types:  # NULL for rules with one row for each match
             parts.append(SQL("(coalesce({}, -1))").format(Identifier(EVENT_NUMBER)))
         return tuple(parts)
 
     @property
     def is_corrected(self) -> bool:
-        """Whether rows take back rows that are there."""
+        """Whether rows may withdraw existing rows."""
         return self.is_current and REVISION in self.types
 
     # ------------------------------------------------------------ tables
 
     def make(self) -> list[Composed]:
-        """Return the statements that make the table."""
+        """Return the statements that create the table."""
         columns = [
             SQL("{} {}{}").format(
                 Identifier(item.name),
@@ -153,7 +153,7 @@ class Target:
         return made
 
     def make_ledger(self) -> Composed:
-        """Return the statement that makes the ledger, if it is not there."""
+        """Return the statement that creates the ledger if it is missing."""
         return SQL(
             "CREATE TABLE IF NOT EXISTS {} (run text NOT NULL, output text NOT NULL, batch bigint NOT NULL, "
             "written timestamp with time zone NOT NULL DEFAULT now(), plan text NOT NULL DEFAULT '', "
@@ -169,9 +169,9 @@ class Target:
     # ------------------------------------------------------------ a micro-batch
 
     def raise_ledger(self, *, has_plan: bool) -> Composed:
-        """Return the statement that notes a micro-batch: `run`, `output`, `batch`, `plan` (`has_plan`).
+        """Return the statement that records a micro-batch: `run`, `output`, `batch`, `plan` (`has_plan`).
 
-        It changes no row if this one or a later one was noted before.
+        It changes no row if this one or a later one is already recorded.
         """
         names = ["run", "output", "batch", *(["plan"] if has_plan else [])]
         values = map(Placeholder, names)
@@ -182,22 +182,22 @@ class Target:
         ).format(self.ledger, _listed(map(Identifier, names)), _listed(values), _listed(changes))
 
     def noted(self, *, has_plan: bool) -> Composed:
-        """Return the statement that reads what was noted last of a `run` and an `output`: number, plan."""
+        """Return the statement that reads the last record of a `run` and an `output`: number, plan."""
         plan = SQL("plan" if has_plan else "''")
         return SQL("SELECT batch, {} FROM {} WHERE run = %s AND output = %s").format(plan, self.ledger)
 
     def stage(self, types: dict[str, str]) -> Composed:
-        """Return the statement that makes the table of a transaction; `types` are those of the target."""
+        """Return the statement that creates the staging table; `types` are those of the target."""
         columns = [SQL("{} {}").format(Identifier(name), SQL(types[name])) for name in self.types]
         return SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP").format(_STAGED, _listed(columns))
 
     def copy(self, *, is_staged: bool) -> Composed:
-        """Return the statement that takes rows in."""
+        """Return the statement that copies rows in."""
         place = _STAGED if is_staged else self.place
         return SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(place, self._columns())
 
     def merge(self) -> list[Composed]:
-        """Return the statements that bring staged rows into the table, which has an index on `key`."""
+        """Return the statements that move staged rows to the table, which has an index on `key`."""
         if not self.is_current:
             return [
                 SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ON CONFLICT ({3}) DO NOTHING").format(
@@ -208,9 +208,9 @@ class Target:
         return [*self._remove_withdrawn(), *found] if self.is_corrected else found
 
     def _remove_withdrawn(self) -> list[Composed]:
-        """Return the statements that leave the last revision of each match, and remove what it replaces.
+        """Return the statements that keep the last revision of each match, and remove what it replaces.
 
-        A match that is withdrawn and found again has the rows of its last revision only, and may have fewer.
+        A match that is withdrawn and found again keeps only the rows of its last revision, perhaps fewer.
         """
         place, match_id, revision = self.place, Identifier(_ID), Identifier(REVISION)
         kept = SQL("latest.{} <> {}").format(Identifier(KIND), RETRACT)

@@ -1,4 +1,4 @@
-"""Arrow tables -> the text that `COPY ... (FORMAT csv)` takes: NULL is nothing, an empty text is quoted."""
+"""Writes Arrow tables as text for `COPY ... (FORMAT csv)`: NULL is empty; an empty text is quoted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.csv
 from spark_runtime.sinks.json_rows import nested_texts
 
 NOT_STORED, INSTEAD = "\x00", "�"
-"""The one character that PostgreSQL does not store, and what stands in its place."""
+"""The only character that PostgreSQL does not store, and its replacement."""
 
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _WITHOUT_HEADER = pyarrow.csv.WriteOptions(include_header=False)
@@ -50,5 +50,5 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _storable(text: str) -> str:
-    """Return JSON without the character that is not stored; a backslash may stand before its escape."""
+    """Return JSON without the character that is not stored; a backslash may precede its escape."""
     return _ESCAPED.sub(rf"\1{INSTEAD}", text) if "\\u0000" in text else text

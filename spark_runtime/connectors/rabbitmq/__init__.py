@@ -1,1 +1,1 @@
-"""Streams of RabbitMQ as a source of events."""
+"""RabbitMQ streams as a source, and exchanges and queues as a sink."""

@@ -1,7 +1,7 @@
-"""The values of messages of RabbitMQ: what AMQP 1.0 puts around them.
+"""Extracts the values of RabbitMQ messages from AMQP 1.0.
 
-Executors read this: it imports nothing of the compiler, and rstream only for messages that have more than a
-body.
+Executors import this module: it imports nothing of the compiler, and rstream only for messages with more than
+a body.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _DATA = b"\x00Su"
 
 
 def value(message: bytes) -> bytes | None:
-    """Return the body of a message; None: it has none. What is not AMQP 1.0 is a body as it is."""
+    """Return the body of a message; None if it has none. Other bytes than AMQP 1.0 are the body itself."""
     if message[:3] == _DATA and len(message) > 4:
         if message[3] == _SMALL and message[4] == len(message) - 5:
             return message[5:]
@@ -33,7 +33,7 @@ def value(message: bytes) -> bytes | None:
 
 
 def decoded(message: bytes) -> Any:
-    """Return a message with its sections; None: it is not AMQP 1.0."""
+    """Return a message with its sections; None if it is not AMQP 1.0."""
     from rstream import amqp_decoder
 
     if message[:2] != _SECTION:

@@ -1,4 +1,4 @@
-"""The connection to a broker of RabbitMQ: where it is, and what its errors mean."""
+"""The connection to a RabbitMQ broker: its address, and its errors."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from spark_runtime.sources.secrets import replaced, without_secrets
 PORT, TLS_PORT = 5672, 5671
 
 _WAIT_SECONDS = 5.0
-"""How long a broker may take to answer a new connection."""
+"""How many seconds a broker may take to answer a new connection."""
 
 _BLOCKED_SECONDS = 60.0
-"""How long a broker that is out of memory or disk may let the sink wait."""
+"""How many seconds the sink waits for a broker that is out of memory or disk space."""
 
 _NOT_FOUND, _REFUSED = 404, 403
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is, and how to get in.
+    """The address of a broker, and the credentials.
 
     Parameters
     ----------
     host, port
         Its address.
     user, password
-        Who asks. In them `${NAME}` stands for a variable of the environment.
+        The credentials. In them, `${NAME}` is an environment variable.
     virtual_host
-        The part of the broker that has the queue.
+        The part of the broker that contains the queue.
     has_tls
-        Whether the connection is encrypted; then the certificate of the broker is looked at.
+        Whether the connection is encrypted; if so, the broker's certificate is verified.
     ca_file
-        Certificates of those whom a broker may be certified by; empty: those of the system.
+        The trusted certificates; empty: those of the system.
     """
 
     host: str
@@ -56,7 +56,7 @@ class Address:
         """Return a `pika.BlockingConnection`; raises InputError."""
         import pika
 
-        # Without this pika's warnings would come between the lines of the summary.
+        # Without this, pika's warnings would interrupt the summary.
         logging.getLogger("pika").addHandler(logging.NullHandler())
         logging.getLogger("pika").propagate = False
         user, password = replaced("user", self.user), replaced("password", self.password)
@@ -81,7 +81,7 @@ class Address:
             raise self.failure(error, "its queues") from error
 
     def failure(self, error: Exception, doing: str) -> InputError:
-        """Return what an error of pika means to a user; `doing` is what it was in the way of."""
+        """Return the error that a user sees for an error of pika; `doing` names the failed action."""
         from pika import exceptions
 
         said = self._said(error)
@@ -111,7 +111,7 @@ class Address:
         return InputError("E0879", f"RabbitMQ failed at {doing}: {said}")
 
     def _said(self, error: Exception) -> str:
-        # pika wraps what the system said into several errors.
+        # pika wraps the error of the system in several others.
         inside: BaseException = error
         while len(inside.args) == 1 and isinstance(inside.args[0], BaseException):
             inside = inside.args[0]

@@ -1,9 +1,8 @@
-"""Streams of RabbitMQ as a log of messages: each stream is a partition, and its offsets are positions.
+"""RabbitMQ streams as a log of messages: each stream is a partition, and its offsets are positions.
 
-The server tells nothing of a stream but its chunks. So where it begins and ends is seen in its first and its
-last chunk.
+The server returns only the chunks of a stream. So its first and its last chunk show its bounds.
 
-Executors read this: it imports nothing of the compiler, and rstream only when a client is made.
+Executors import this module: it imports nothing of the compiler, and rstream only to create a client.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from spark_runtime.connectors.rabbitmq import amqp
 T = TypeVar("T")
 
 METADATA = ("headers", "message_id", "stream", "offset", "timestamp")
-"""What may be a column besides the value; also `HEADER` and the name of a header."""
+"""What may be a column in addition to the value; also `HEADER` and the name of a header."""
 
 MOST_MESSAGES = 50_000
-"""Messages that are decoded together, at most, and those of one chunk more."""
+"""Most messages that are decoded together, plus those of one chunk."""
 
 MOST_BYTES = 8 << 20
-"""Bytes of messages that are decoded together, about."""
+"""Approximate bytes of messages that are decoded together."""
 
 PORT = 5552
-"""Where servers listen for the protocol of streams, if nothing else is said."""
+"""The default port of the stream protocol."""
 
 _CONNECT_SECONDS = 4.0
 _CALL_SECONDS = 9.0
 _SILENT_SECONDS = 60.0
 _GRACE_SECONDS = 0.2
-_CREDIT = 10  # chunks on their way
+_CREDIT = 10  # chunks in flight
 _FRAME_BYTES = 1 << 20
 _HEARTBEAT_SECONDS = 60
 _MOST_IDS = 250
@@ -70,7 +69,7 @@ class RabbitLog:
     streams
         The streams.
     options
-        User, password, files of TLS.
+        User, password, TLS files.
     """
 
     servers: tuple[str, ...]
@@ -80,12 +79,12 @@ class RabbitLog:
 
     @property
     def connected_to(self) -> Hashable:
-        """The server. A connection serves any streams."""
+        """The server. A connection can read all of its streams."""
         return self.servers, self.virtual_host, self.options
 
     @property
     def words(self) -> LogWords:
-        """How errors speak of streams."""
+        """The words for streams in errors."""
         return LogWords("stream", self.where, unknown="E0881", lost="E0884")
 
     @property
@@ -95,7 +94,7 @@ class RabbitLog:
 
     @property
     def reads_ahead(self) -> bool:
-        """Offsets count messages."""
+        """False: offsets count messages."""
         return False
 
     def open(self) -> RabbitClient:
@@ -114,7 +113,7 @@ class _Chunk(NamedTuple):
     end: int
     at_ms: int
     n_bytes: int
-    messages: Any  # a function: they are taken apart only if they are wanted
+    messages: Any  # a function, so that unneeded messages are not decoded
 
     @property
     def text(self) -> str:
@@ -127,12 +126,12 @@ class RabbitClient:
 
     def __init__(self, log: RabbitLog) -> None:
         self._log = log
-        keep_quiet("rstream")  # what matters is raised
+        keep_quiet("rstream")  # important errors are raised
         self._loop = EventLoop()
         self._clients: dict[tuple[str, int], Any] = {}
-        self._of_stream: dict[str, Any] = {}  # the connection to a node that has it
+        self._of_stream: dict[str, Any] = {}  # the connection to a node with the stream
         self._n_subscriptions = 0
-        self._last: dict[str, _Chunk | None] = {}  # the last chunk of each stream, as it was seen last
+        self._last: dict[str, _Chunk | None] = {}  # the last chunk of each stream that was seen
 
     # ------------------------------------------------------------ the log
 
@@ -146,12 +145,12 @@ class RabbitClient:
         return [(stream, 0) for stream in self._log.streams]
 
     def begins(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the first offset of each stream; 0: nothing was ever stored."""
+        """Return the first offset of each stream; 0 if nothing was ever stored."""
         chunks = {place: self._first_chunk(place[0], _FIRST) for place in places}
         return {place: 0 if chunk is None else chunk.first for place, chunk in chunks.items()}
 
     def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
-        """Return the offset behind each stream."""
+        """Return the offset after the end of each stream."""
         self._last |= {place[0]: self._first_chunk(place[0], _LAST) for place in places}
         chunks = {place: self._last[place[0]] for place in places}
         return {place: 0 if chunk is None else chunk.end for place, chunk in chunks.items()}
@@ -159,10 +158,10 @@ class RabbitClient:
     def incarnations(self, known: Mapping[str, str]) -> Mapping[str, Incarnation]:
         """Return the offset and the time of the last chunk of each stream.
 
-        The protocol of streams tells nothing of a stream that another one of its name would not have, too.
-        But a chunk is stored once, at its time: the same stream has the chunk that it had, or has removed it.
+        The protocol has no identifier of a stream. But a chunk is stored once, at a certain time: the same
+        stream still has a chunk that it had, or has removed it.
         """
-        # What is kept next is older than what is compared now.
+        # The chunk that is stored next is older than the one compared now.
         unseen = [stream for stream in known if stream not in self._last]
         self._last |= {stream: self._first_chunk(stream, _LAST) for stream in unseen}
         now = {stream: self._last[stream] for stream in known}
@@ -186,7 +185,7 @@ class RabbitClient:
         return chunk is not None and (chunk.first > first or chunk.text == known)
 
     def at_time(self, places: Collection[Place], time_us: int) -> Mapping[Place, int]:
-        """Return the first offset of the first chunk of a time or later."""
+        """Return the first offset of the first chunk at a time or later."""
         at_ms = -(-time_us // 1000)
 
         async def look(stream: str, end: int) -> int:
@@ -226,7 +225,7 @@ class RabbitClient:
         return found
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         for client in self._clients.values():
             with suppress(InputError):
                 self._call(_closed(client), "")
@@ -237,7 +236,7 @@ class RabbitClient:
     # ------------------------------------------------------------ the server
 
     def _first_chunk(self, stream: str, offset_type: int) -> _Chunk | None:
-        """Return the first, or the last, chunk of a stream; None: it has none."""
+        """Return the first or the last chunk of a stream, or None."""
 
         async def look() -> _Chunk | None:
             async with self._subscribed(stream, offset_type) as chunks:
@@ -246,7 +245,7 @@ class RabbitClient:
         return self._call(look(), stream)
 
     async def _next(self, stream: str, start: int, end: int) -> tuple[int, list[_Chunk]]:
-        """Return the first offset that is there from `start` on, and chunks from there, some up to `end`."""
+        """Return the first existing offset from `start` on, and some chunks from there up to `end`."""
         found: list[_Chunk] = []
         n_messages = n_bytes = 0
         async with self._subscribed(stream, _OFFSET, start) as chunks:
@@ -266,7 +265,7 @@ class RabbitClient:
     async def _subscribed(
         self, stream: str, offset_type: int, offset: int | None = None
     ) -> AsyncIterator[AsyncIterator[_Chunk | None]]:
-        """Give the chunks of a stream from a place on; None: there is none yet."""
+        """Yield the chunks of a stream from a place on; None means that there is none yet."""
         from rstream import OffsetType, schema
 
         client = await self._connected(stream)
@@ -282,7 +281,7 @@ class RabbitClient:
         begin = schema.OffsetSpec.from_params(OffsetType(offset_type), offset)
         try:
             await client.subscribe(stream, number, begin, initial_credit=_CREDIT)
-            # What is there is on its way before the answer to the next question.
+            # Existing chunks are sent before the response to the next request.
             await client.stream_exists(stream)
             yield self._chunks(client, number, arrived)
             await client.unsubscribe(number)
@@ -326,7 +325,7 @@ class RabbitClient:
         raise OSError("no server is named")
 
     async def _at(self, host: str, port: int) -> Any:
-        """Return a connection to a node; the one that is there if it is alive."""
+        """Return a connection to a node, the existing one if it is alive."""
         known = self._clients.pop((host, port), None)
         if known is not None and not known.is_connection_alive():
             await _closed(known)
@@ -340,7 +339,7 @@ class RabbitClient:
         return known
 
     def _call(self, work: Coroutine[Any, Any, T], stream: str, seconds: float = _CALL_SECONDS) -> T:
-        """Return what `work` returns; raises InputError."""
+        """Return the result of `work`; raises InputError."""
         from rstream.connection import ConnectionClosed
         from rstream.exceptions import ClientError, ServerError
 
@@ -351,7 +350,7 @@ class RabbitClient:
             raise self._error(error, f"stream `{stream}`") from error
 
     def _error(self, cause: Exception, doing: str) -> InputError:
-        """Return what an error of rstream means to a user."""
+        """Return the error that a user sees for an error of rstream."""
         from rstream import exceptions
 
         where = f"`{self._log.where}`"
@@ -413,8 +412,8 @@ async def _connected(log: RabbitLog, host: str, port: int) -> Any:
 
 
 async def _closed(client: Any) -> None:
-    """Close a connection, also one that the server has closed."""
-    connection = client._conn  # of a broken connection rstream keeps the socket
+    """Close a connection, even one that the server has closed."""
+    connection = client._conn  # rstream keeps the socket of a broken connection
     await client.close()
     if connection is not None:
         with suppress(OSError):
@@ -442,7 +441,7 @@ def _portion(stream: str, chunks: Sequence[_Chunk], start: int, end: int, column
 def _column(
     what: str, stream: str, messages: Sequence[bytes], offsets: np.ndarray[Any, Any], times_us: Sequence[int]
 ) -> pa.Array:
-    """Return something of messages besides their values: texts, or times in microseconds since 1970."""
+    """Return metadata of messages: texts, or times in microseconds since 1970."""
     match what:
         case "stream":
             return pa.array([stream] * len(messages), pa.string())

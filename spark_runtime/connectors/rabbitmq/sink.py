@@ -1,4 +1,4 @@
-"""Sends rows to RabbitMQ, each confirmed by the broker. On the driver only."""
+"""Sends rows to RabbitMQ, where the broker confirms each. Only for the driver."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RabbitSink:
     Parameters
     ----------
     output
-        What it gets.
+        The output that it gets.
     address
-        Where the broker is.
+        The broker.
     exchange, routing_key
-        Where messages go; without an exchange the key is the name of a queue.
+        The destination; without an exchange, the key is the name of a queue.
     """
 
     output: Output
@@ -39,7 +39,7 @@ class RabbitSink:
     guarantee = Guarantee.AT_LEAST_ONCE
 
     def check(self) -> None:
-        """Connect, and ask for the exchange or the queue."""
+        """Connect, and check that the exchange or queue exists."""
         self._open()
         try:
             with self._said():
@@ -51,15 +51,15 @@ class RabbitSink:
             self.close()
 
     def last(self, run: str) -> None:
-        """Return nothing: it cannot tell what it has."""
+        """Return None: the broker does not report what it got."""
 
     def begin(self, batch: MicroBatch) -> None:
-        """Connect, if a connection is missing or was ended."""
+        """Connect if there is no connection or it was closed."""
         from pika.exceptions import AMQPError
 
         if self._connection is not None:
             with suppress(AMQPError, OSError):
-                # It also answers the broker, which asks from time to time whether somebody is there.
+                # It also answers the heartbeats of the broker.
                 self._connection.process_data_events(0)
             if not (self._connection.is_open and self._channel.is_open):
                 self.close()
@@ -67,7 +67,7 @@ class RabbitSink:
             self._open()
 
     def write_rows(self, batch: MicroBatch, rows: Collected) -> None:
-        """Send the rows; each is on the broker's disk, or an error says that it is not."""
+        """Send the rows; raise an error unless each is on the broker's disk."""
         if not rows.n_rows:
             return
         from pika import BasicProperties
@@ -87,7 +87,7 @@ class RabbitSink:
         """Do nothing: the broker has confirmed each message."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         from pika.exceptions import AMQPError
 
         connection, self._connection, self._channel = self._connection, None, None

@@ -1,4 +1,4 @@
-"""RabbitMQ as a sink: its settings. On the driver only; pika is not needed to read them."""
+"""The settings of RabbitMQ as a sink. Only for the driver; reading them does not need pika."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Settings:
     def spec(self, settings: Settings) -> RabbitSpec:
         port = self.port or (TLS_PORT if self.has_tls else PORT)
         access = (self.user, self.password, self.virtual_host, self.has_tls, self.ca_file)
-        # A queue is reached by its name through the exchange without a name.
+        # The default exchange, which has no name, routes to queues by their names.
         return RabbitSpec(Address(self.host, port, *access), self.exchange, self.queue or self.routing_key)
 
 

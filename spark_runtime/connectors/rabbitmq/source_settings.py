@@ -1,4 +1,4 @@
-"""The settings of a source of format `rabbitmq_stream`. On the driver only; they are read without rstream."""
+"""The settings of a source of format `rabbitmq_stream`. Only for the driver; rstream is not needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Settings(MessageSettings):
 
 
 def _position_names(streams: tuple[str, ...]) -> PositionNames:
-    """Return how `from` names partitions: by the stream."""
+    """Return how `from` names partitions: by their streams."""
     example = f"{{{min(streams, default='orders')}: 100}}"
     return PositionNames(
         f"offsets: {example}",

@@ -1,4 +1,4 @@
-"""Plans what a stream reads of a spool, and tells the spool how far it has come. On the driver.
+"""Plans what a stream reads from a spool, and reports the progress to the spool. On the driver.
 
 An offset of the source is a `Place`: ``[segment, bytes, number]``.
 """
@@ -31,10 +31,10 @@ from spark_runtime.event_time.partitions import NO_SPAN, PER_SOURCE, TimeSpan, U
 from spark_runtime.storage.checkpoint_files import damaged
 
 RANGE_BYTES = 16 << 20
-"""Bytes of one range, about: what is more is read by several tasks side by side."""
+"""Approximate bytes of a range: more than that is read by several tasks in parallel."""
 
 PEEK_MESSAGES = 64
-"""Messages that tell where event times begin, or end."""
+"""How many messages determine where event times start or end."""
 
 Offset = Sequence[int]
 
@@ -61,7 +61,7 @@ class SpoolPlanner:
         return self.reading.reader or "pipeline-" + hashlib.sha256(self.reading.log.encode()).hexdigest()[:16]
 
     def start(self) -> list[int]:
-        """Return where the stream begins; after its first start the file in the checkpoint says it."""
+        """Return where the stream starts; after its first start, a file in the checkpoint contains it."""
         if self._start is None:
             if not self.reading.log:
                 return list(self._first_place())
@@ -74,7 +74,7 @@ class SpoolPlanner:
         return list(self._start)
 
     def latest(self, start: Offset) -> list[int]:
-        """Return where the micro-batch that starts at `start` ends."""
+        """Return the end of the micro-batch that starts at `start`."""
         begin, end = Place(*start), self._fixed or self._end()
         if end.number <= begin.number:
             return list(start)
@@ -83,20 +83,20 @@ class SpoolPlanner:
         return list(self._cut(begin, end))
 
     def stop_at_now(self) -> None:
-        """Look at the end of the spool for the last time."""
+        """Ignore everything after the present end of the spool."""
         self._fixed = self._end()
 
     def everything(self) -> list[tuple[int, SpoolRange]]:
-        """Return all that is there now."""
+        """Return all present input."""
         return self.ranges(self._first_place(), self._end())
 
     def ranges(self, start: Offset, end: Offset) -> list[tuple[int, SpoolRange]]:
-        """Return what lies between two offsets, with sizes in bytes."""
+        """Return the ranges between two offsets, with sizes in bytes."""
         parts = [each for part in self._parts(Place(*start), Place(*end)) for each in self._split(part)]
         return [(max(part.end - part.start, 1), part) for part in parts]
 
     def commit(self, end: Offset) -> None:
-        """Tell the spool that it may remove what lies before the offset that was committed before `end`.
+        """Allow the spool to remove messages before the offset that was committed before `end`.
 
         Spark itself has not committed the micro-batch that ends at `end`: after a crash it may be repeated.
         The one before is never repeated.
@@ -110,7 +110,7 @@ class SpoolPlanner:
     def close(self, counts: Counts) -> None:
         """Do nothing: no connection is kept."""
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ the present input
 
     def _end(self) -> Place:
         found = durable(self.reading.path)
@@ -147,7 +147,7 @@ class SpoolPlanner:
                 raise removed(self.reading, begin.number, following)
 
     def _parts(self, begin: Place, end: Place) -> list[SpoolRange]:
-        """Return what lies between two places, by segment; also of segments that were removed."""
+        """Return the ranges between two places, by segment, removed segments included."""
         there = [segment for segment in segments(self.reading.path) if segment <= end.segment]
         parts = []
         at = begin
@@ -166,7 +166,7 @@ class SpoolPlanner:
         return parts
 
     def _split(self, part: SpoolRange) -> list[SpoolRange]:
-        """Return a range as several that are not too large."""
+        """Split a range that is too large into several."""
         if part.end - part.start <= RANGE_BYTES:
             return [part]
         found, start, first = [], part.start, part.first
@@ -181,7 +181,7 @@ class SpoolPlanner:
         return found
 
     def _cut(self, begin: Place, end: Place) -> Place:
-        """Return the place behind `max_events` messages, `end` at most; a block is not cut."""
+        """Return the place after `max_events` messages, at most `end`; a block is not split."""
         most = self.reading.max_events
         if most is None or end.number - begin.number <= most:
             return end
@@ -197,19 +197,19 @@ class SpoolPlanner:
     # ------------------------------------------------------------ event times
 
     def spans(self, start: Offset, end: Offset, ahead: AheadGuard) -> dict[str, TimeSpan]:
-        """Return where the event times between two offsets end."""
+        """Return the end of the event times between two offsets."""
         stream = self.reading.stream
         if stream.device_clock is not None or self.reading.watermark_per != PER_SOURCE:
             return {}
         parts = [part for part in self._parts(Place(*start), Place(*end)) if part.end]
         if not parts:
             return {}
-        # The walk over the headers of blocks begins at most so many bytes before the end, if it can.
+        # If possible, the scan of block headers starts at most this many bytes before the end.
         last = self._split(parts[-1])[-1]
         return {partition_name(stream, ""): TimeSpan(None, self._last_times(last, ahead).first_us)}
 
     def unread_after(self, end: Offset, ahead: AheadGuard) -> Mapping[str, Unread]:
-        """Return what is known behind an offset and not read."""
+        """Return the known but unread input after an offset."""
         place, last = Place(*end), self._fixed or self._end()
         if last.number <= place.number:
             return {}

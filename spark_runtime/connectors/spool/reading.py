@@ -1,4 +1,4 @@
-"""How the messages of a spool become events; and its segments, read.
+"""How the messages of a spool become events, and how its segments are read.
 
 Executors import this module: it imports nothing of the compiler.
 """
@@ -27,13 +27,13 @@ from spark_runtime.event_time.partitions import PER_SOURCE
 
 HEADER = "header."
 METADATA = ("received", "topic", "key", "id", "sender", "number", "headers")
-"""What may be a column besides the value; also `HEADER` and the name of a header."""
+"""What may be a column in addition to the value; also `HEADER` and the name of a header."""
 
 EARLIEST, LATEST = "earliest", "latest"
 
 MOST_MESSAGES = 50_000
 MOST_BYTES = 8 << 20
-"""Messages that are decoded together, and bytes of their values, at most."""
+"""Most messages that are decoded together, and most bytes of their values."""
 
 
 class SpoolRange(NamedTuple):
@@ -53,23 +53,23 @@ class SpoolReading:
     Parameters
     ----------
     begin
-        Where a stream begins: `EARLIEST` or `LATEST`.
+        Where a stream starts: `EARLIEST` or `LATEST`.
     value_format
         The format of the values.
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     columns
-        What is a column besides the value (`METADATA`), by the name of the column.
+        The values in addition to the message's value (`METADATA`), by the name of the column.
     max_events
-        Messages of one micro-batch, about: a block is read whole.
+        Approximate number of messages in a micro-batch: a block is read whole.
     reader
-        The name under which a stream registers; "": made of `log`.
+        The name under which a stream registers; "": derived from `log`.
     goes_on_without
-        Whether messages that were removed before they were read are counted and passed over.
+        Whether messages that were removed before they were read are counted and skipped.
     watermark_per
-        What has a watermark of its own: `PER_SOURCE`, or the events with one value of a column.
+        What has its own watermark: `PER_SOURCE`, or the events with one value of a column.
     log
-        The file in which a stream writes down where it began; "": a batch.
+        The file in which a stream records where it started; "" in a batch.
     """
 
     stream: Stream
@@ -90,11 +90,11 @@ class SpoolReading:
         return Path(self.folder)
 
     def origin(self, segment: int) -> str:
-        """Return what dead letters name as their source."""
+        """Return the source that dead letters name."""
         return f"{self.path.name}/{segment_path(self.path, segment).name}"
 
     def message_reader(self) -> MessageReader:
-        """Return what decodes values."""
+        """Return the reader that decodes values."""
         found = FORMATS.get(self.value_format)
         assert not isinstance(found, FileFormat), self.value_format
         return MessageReader(self.stream, found, self.keys, tuple(self.columns))
@@ -108,7 +108,7 @@ class SpoolReading:
         FileNotFoundError
             It was removed.
         StateError
-            It is no segment.
+            It is not a segment.
         """
         path = segment_path(self.path, segment)
         with path.open("rb") as file:
@@ -155,7 +155,7 @@ class SpoolReading:
 
     @property
     def wanted(self) -> Sequence[str] | None:
-        """The columns of segments that are needed; None: all of them."""
+        """The needed columns of segments; None: all of them."""
         named = set(self.columns.values())
         return None if "headers" in named else sorted(named - {"received", "number"})
 
@@ -168,7 +168,7 @@ class SpoolReading:
 def _column(
     what: str, batch: ReceivedBatch, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> pa.Array:
-    """Return something of messages besides their values: texts, or times in microseconds since 1970."""
+    """Return metadata of messages: texts, or times in microseconds since 1970."""
     match what:
         case "received":
             return pa.array(batch.received_us, pa.int64())
@@ -202,7 +202,7 @@ def removed(reading: SpoolReading, first: int, stop: int) -> InputError:
 
 
 def first_blocks(data: mmap.mmap, start: int, end: int, most: int) -> list[Block]:
-    """Return the first blocks between two bytes: as many as have `most` messages."""
+    """Return the first blocks between two bytes, enough for `most` messages."""
     found: list[Block] = []
     n = 0
     for block in blocks(data, start, end):

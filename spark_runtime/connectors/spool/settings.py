@@ -1,4 +1,4 @@
-"""The settings of a source of format `spool`. On the driver only."""
+"""The settings of a source of format `spool`. Only for the driver."""
 
 from __future__ import annotations
 

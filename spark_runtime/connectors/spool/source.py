@@ -27,35 +27,35 @@ class SpoolSource:
 
     @property
     def stream(self) -> Stream:
-        """The stream whose events these are."""
+        """The stream of its events."""
         return self.reading.stream
 
     def check(self) -> None:
-        """Look for the spool, and for the right to register there; raises InputError."""
+        """Check that the spool exists and that the stream can register there; raise InputError if not."""
         identity(self.reading.path)
         if self.reading.log:
             with readers_locked(self.reading.path):
                 pass
 
     def planner(self) -> SpoolPlanner:
-        """Return what plans micro-batches."""
+        """Return the planner of micro-batches."""
         return SpoolPlanner(self.reading)
 
     def everything(self) -> list[tuple[int, SpoolRange]]:
-        """Return all messages, as they are now."""
+        """Return ranges of all present messages."""
         return self.planner().everything()
 
     def partition(self, part: Range) -> str:
-        """Return "": messages come in one order."""
+        """Return "": all messages have one order."""
         return ""
 
     @property
     def splits_by_events(self) -> bool:
-        """Whether a column of the events tells their partition."""
+        """Whether a column of the events names their partition."""
         return self.reading.watermark_per != PER_SOURCE
 
     def latest(self, chunk: Chunk) -> Highest:
-        """Return by value of the column the latest event time of a chunk."""
+        """Return the latest event time of a chunk by value of the column."""
         return latest_by_value(chunk, self.stream, self.reading.watermark_per)
 
     def position_text(self, source: str, position: int) -> str:
@@ -69,7 +69,7 @@ class SpoolSource:
         try:
             for messages in self.reading.portions(found):
                 yield reader.chunk(messages, ahead)
-        except FileNotFoundError:  # it is opened before anything is yielded
+        except FileNotFoundError:  # raised before anything is yielded
             if not self.reading.goes_on_without:
                 raise removed(self.reading, found.first, found.stop) from None
             origin = self.reading.origin(found.segment)
