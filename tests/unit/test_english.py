@@ -43,7 +43,7 @@ EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead 
 # What is not clean yet. The list may only get shorter.
 TO_DO: tuple[str, ...] = (
     "cep/jit",
-    )
+)
 
 
 def prose(page: str) -> str:
