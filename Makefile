@@ -2,6 +2,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 SET_UP := .venv/.set-up
+CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
 .PHONY: help demo payments test test-servers check quick servers versions lowest pythons fuzz fuzz-text \
@@ -21,7 +22,7 @@ payments: java  ## fetch and start Kafka and PostgreSQL, run a shop with its rul
 # server are started once in a process; the files of tests/unit are small and come last, so both end together.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: java check warm  ## check, then run all tests
+test: java check warm $(CLASSES)  ## check, then run all tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(SET_UP)  ## ruff, mypy and the import contracts
@@ -39,7 +40,7 @@ RANDOM := tests/property/test_engine.py::test_engine_reports_what_the_oracle_rep
 quick: check warm  ## check, then run the tests that need no Spark, no server and no Java: two minutes
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not spark" tests/unit tests/golden $(RANDOM) $(ARGS)
 
-test-servers: servers  ## fetch the servers, then run the tests that were left out without them
+test-servers: servers $(CLASSES)  ## fetch the servers, then run the tests that were left out without them
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --left-out $(ARGS)
 
 servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, ...
@@ -106,6 +107,10 @@ clean:  ## remove what was generated; .venv stays
 
 warm: $(SET_UP)  ## compile all of the engine; make demo compiles what it needs
 	$(BIN)/python -m cep warm
+
+# Tests start Spark some sixty times; with its classes in a file, each start takes half of the processor time.
+$(CLASSES): $(SET_UP) tests/java_classes.py | java warm
+	$(BIN)/python -m tests.java_classes
 
 java: $(SET_UP)
 	@tools/require_java.sh

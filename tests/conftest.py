@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.java_classes import VARIABLES
 from tests.left_out import pytest_addoption as pytest_addoption
 from tests.left_out import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.left_out import pytest_ignore_collect as pytest_ignore_collect
@@ -17,6 +19,8 @@ from tests.left_out import pytest_sessionfinish as pytest_sessionfinish
 
 MAX_SECONDS = 600
 """No test may take longer: one that never ends would stop the gate without a word."""
+
+os.environ.update(VARIABLES)  # before anything starts Spark
 
 settings.register_profile(
     "gate",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from tests.e2e.versions import TESTS
+from tests.e2e.versions import OPTIONS, TESTS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements.lock"
@@ -112,7 +112,7 @@ def lowest() -> None:
     """Try the lowest versions of packages that pyproject.toml allows."""
     python = environment("lowest", sys.executable, PROJECT, install=install_lowest)
     units = tried("lowest versions", python, NO_SPARK)
-    spark = tried("lowest versions, Spark", python, TESTS)
+    spark = tried("lowest versions, Spark", python, (*OPTIONS, *TESTS))
     sys.exit(not (units and spark))
 
 

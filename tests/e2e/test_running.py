@@ -21,6 +21,7 @@ import pytest
 from cep.local.match_file import match_file
 from cep.rulebook import compile_rulebook, load_rulebook
 from spark_runtime.pipeline.pipeline_file import load_pipeline
+from tests.java_classes import OPTIONS, VARIABLES
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def environment() -> dict[str, str]:
     """As after `activate`, without what other tests or the machine have set for PySpark."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    kept |= VARIABLES
     kept["SPARK_LOCAL_IP"] = "127.0.0.1"  # whatever the machine thinks of its name
     kept["PATH"] = f"{Path(sys.executable).parent}:{kept['PATH']}"
     return kept
@@ -101,10 +103,15 @@ def test_the_code_for_a_laptop_and_for_streams_runs_as_it_is(folder: Path) -> No
 
 @contextmanager
 def running(command: str, folder: Path, until: str) -> Iterator[None]:
-    """Run a command that goes on, from when it has said `until`."""
+    """Run a command that goes on, with the Java of tests, from when it has said `until`."""
     arguments = command.split()
     with subprocess.Popen(
-        arguments, cwd=folder, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        arguments,
+        cwd=folder,
+        env=environment() | ({"JDK_JAVA_OPTIONS": OPTIONS} if VARIABLES else {}),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert process.stderr is not None
         try:

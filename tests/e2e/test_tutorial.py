@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.java_classes import VARIABLES
+
 PAGE = (Path(__file__).parents[2] / "docs" / "start" / "tutorial.md").read_text()
 
 # A file has its name in the line before it; a console has commands, each with its output.
@@ -40,7 +42,7 @@ def follow(folder: Path, first: int, last: int | None) -> None:
     """Write the files and run the commands of some steps."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-    environment = {**kept, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**kept, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", **VARIABLES}
     for name, text in steps()[first:last]:
         if not name.startswith("$ "):
             (folder / name).write_text(text)

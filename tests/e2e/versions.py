@@ -17,6 +17,9 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# PySpark 4.1 leaves the closing of sockets to the garbage collector, which warns in a test.
+OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
+
 VERSIONS = {
     "4.1.4": "bcbd5e18690cf79d438e97210ad06fb8d451a251bb77becc2b0418868d2acd73",
     "4.2.1": "d79b7c8ee41e66a9202fe6f600ca90b931ca571ae9dbdf31c58d2672e5102da0",
@@ -60,9 +63,7 @@ def tried(version: str) -> bool:
         [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == version
-    # PySpark 4.1 leaves the closing of sockets to the garbage collector, which warns in a test.
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:unraisableexception"]
-    command = [sys.executable, "-m", "pytest", *options, *TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", *OPTIONS, *TESTS]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
     if done.returncode:

@@ -53,9 +53,10 @@ def folder(tmp_path: Path) -> Path:
 
 def ask(folder: Path, values: str = "[1, 2, 3]", factor: str = "2", **environment: str) -> list[str]:
     """Return what the kernel gives in a process of its own, and whether numba was needed."""
+    kept = {name: text for name, text in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ASK.format(values=values, factor=factor)],
-        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environment},
+        env={**kept, "PYTHONPATH": f"{folder}:{ROOT}", **environment},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
