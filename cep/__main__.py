@@ -16,23 +16,24 @@ _COLLECT_AFTER = 100_000
 
 
 class _WithoutUnused:
-    """Lets nobody import some packages in this process."""
+    """Prevents the import of some packages in this process."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Raise for these packages, leave the rest to other finders."""
+        """Raise an error for these packages, leave all others to other finders."""
         if fullname in _UNUSED:
             raise ModuleNotFoundError("not used by this command", name=fullname)
 
 
 def _start_small() -> None:
-    """Leave out what a run over a small file does not need.
+    """Skip what a run over a small file does not need.
 
     Here, and not in the command: it holds for the process.
     """
     gc.set_threshold(_COLLECT_AFTER)
     atexit.register(gc.freeze)  # the process ends without a search for garbage, a sixth of its time
     sys.meta_path.insert(0, _WithoutUnused())
-    # numpy's linear algebra, which is not used, starts a thread for each core, and each waits for work awake.
+    # numpy's linear algebra, which is not used, starts a thread for each core, and these wait for work
+    # actively.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # numpy asks for pages of 2 MiB, which the system may have to free first: a third of a run of seconds.
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")

@@ -1,4 +1,4 @@
-"""What happened in a run: counts that add up, wherever they were counted, and travel as JSON.
+"""What happened in a run: counts that add up, wherever they were counted, and are sent as JSON.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -31,61 +31,59 @@ class Counts:
     Parameters
     ----------
     events
-        Events that were read, late ones included.
+        Events that were read, including late ones.
     versions
-        Versions of rows by table, late ones included. They are no events.
+        Versions of rows by table, including late ones. They are not events.
     reasons
-        Malformed lines and rows by reason, without the value that was wrong.
+        Malformed lines and rows by reason, without the wrong value.
     late_of
-        Late events by stream; so are `late_in` by file and `late_keys` by key, the largest `MOST_NAMES` of
-        them (what is beyond that is in none of them).
+        Late events by stream; likewise `late_in` by file and `late_keys` by key, limited to the largest
+        `MOST_NAMES` of them.
     duplicates_of
-        Second deliveries by stream and program (`RuleSet.met_by_program`). Rules of different keys meet the
-        same ones, in different places.
+        Repeated deliveries by stream and program (`RuleSet.met_by_program`). Rules with different keys
+        receive the same ones, in different places.
     matches, timeouts, suppressed, dropped_runs
-        By rule. With corrections, those of all events counted so far: a correction may take some away.
+        By rule. With corrections, those of all events counted so far: a correction may remove some.
     retracted
         Matches that a correction withdrew, by rule.
     corrected
         Late events that were counted, because they came in time for a correction. They are not among `late`.
     uncorrected
-        Late events that corrections would have counted if less had been retained; they are late, too.
+        Late events that corrections would have counted without their limit; they are also in `late`.
     empty, refused, gone, changed
-        Files by name: without a byte; quarantined; planned to be read, but not there any more; changed since
-        they were read.
+        Files by name: empty; quarantined; planned to be read but deleted since; changed since they were read.
     lost, tombstones
         Messages by partition of a topic: removed before they were read; without a value.
     refused_rows
-        Rows by sink that a server refused for good.
+        Rows by sink that a server refused permanently.
     stale_tables
         By static table how often its changed file could not be used.
     rows
-        Rows that the matches are.
+        The number of rows of the matches.
     waiting
-        By key group, events that wait for the watermark; a later number takes the place of an earlier one.
+        By key group, events that wait for the watermark; a later number replaces an earlier one.
     deadlines
-        By key group the first event time at which it has something to do, where rules tell what let a match
-        out; a later one takes the place of an earlier one.
+        By key group the first event time at which it has something to do, if rules record what released a
+        match; a later one replaces an earlier one.
     waiting_bytes
-        Their bytes in memory, in the same way.
+        The bytes of these events in memory, in the same way.
     latest
         By stream the latest event time.
     partitions
-        By source partition the latest event time, where a source has several.
+        By source partition the latest event time, if a source has several.
     latest_late
-        By stream how far the most late event was late.
+        By stream the greatest lateness of an event.
     records
-        By stream how many records were of it, before any was refused.
+        By stream the number of its records, before any was refused.
     absent
-        By stream and column (`absent_name`) how many of them were among records that lack its field, as far
-        as they were examined.
+        By stream and column (`absent_name`) the number of examined records that lack its field.
     looked_at
-        By stream how many of those records were examined.
+        By stream the number of examined records.
     instead
-        By stream and column what they have instead; the first text counts.
+        By stream and column what the records have instead; the first text counts.
     clocks
-        By source partition what is known of the clocks of its devices; a later text takes the place of an
-        earlier one.
+        By source partition what is known about the clocks of its devices; a later text replaces an earlier
+        one.
     """
 
     events: int = 0
@@ -129,7 +127,7 @@ class Counts:
 
     @property
     def malformed(self) -> int:
-        """Lines and rows that are no events."""
+        """Lines and rows that are not events."""
         return sum(self.reasons.values())
 
     @property
@@ -139,7 +137,7 @@ class Counts:
 
     @property
     def duplicates(self) -> int:
-        """Second deliveries of all streams: of each as many as the program met that met most of them."""
+        """Repeated deliveries of all streams: for each the largest number that a program received."""
         most: Split = {}
         for name, n in self.duplicates_of.items():
             stream = name.partition(": ")[0]
@@ -153,12 +151,12 @@ class Counts:
 
     @property
     def passed_over(self) -> int:
-        """Files that were not read, or not as they are now."""
+        """Files that were not read, or that changed since."""
         return len(self.refused) + len(self.gone) + len(self.changed)
 
     @property
     def absent_columns(self) -> list[tuple[str, str]]:
-        """Streams and columns whose field is in no record, as far as they were examined."""
+        """Streams and columns whose field no examined record has."""
         found = (tuple(name.split(_OF, 1)) for name, n in self.absent.items() if n == self._n_of(name))
         return sorted((stream, column) for stream, column in found)
 
@@ -242,7 +240,7 @@ def largest(split: Mapping[str, int], most: int = MOST_NAMES) -> Split:
 def reason_counts(reasons: Iterable[str], prefixes: Sequence[str] = ()) -> Split:
     """Return how many dead letters have each reason, without the value that differs from line to line.
 
-    A value follows one of `prefixes`, which may have a colon of its own, or else the first colon.
+    A value follows one of `prefixes`, which may contain a colon, or else the first colon.
     """
     counts: Split = {}
     for reason in reasons:

@@ -1,11 +1,11 @@
-"""Formats, sources and sinks by name: ours, and the ones that other packages register.
+"""Formats, sources and sinks by name: those of this package, and those that other packages register.
 
 A package registers one with an entry point, in a group such as ``cep.formats``:
 
     [project.entry-points."cep.formats"]
     kv = "my_package.key_value:KEY_VALUE"
 
-Nothing is imported before its name is asked for, and other packages are not searched for a name of this one.
+Nothing is imported before its name is requested, and other packages are not searched for a name of this one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """What has a name, loaded when the name is asked for.
+    """Named objects, loaded when their name is requested.
 
     Parameters
     ----------
     what
-        What it registers, for messages: ``format``.
+        The kind of its objects, for messages: ``format``.
     group
         The group of entry points of other packages.
     built_in
@@ -66,16 +66,16 @@ class Registry(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names: first ours, then the names that other packages register."""
+        """All names: first those of this package, then those that other packages register."""
         return (*self.built_in, *self.plugged_in)
 
     def get(self, name: str) -> T:
-        """Return what has this name.
+        """Return the object with this name.
 
         Raises
         ------
         InputError
-            Nothing has.
+            No object has this name.
         SetupError
             It cannot be loaded.
         """
@@ -88,7 +88,7 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def loaded(self, names: Sequence[str] | None = None) -> dict[str, T]:
-        """Return what of `names` (by default all) can be loaded; `get` says why the rest cannot."""
+        """Return those of `names` (by default all) that can be loaded; `get` reports why the rest cannot."""
         found = {}
         for name in self.names if names is None else names:
             try:
@@ -100,7 +100,7 @@ class Registry(Generic[T]):
     @cached_property
     def _entry_points(self) -> dict[str, metadata.EntryPoint]:
         found: dict[str, metadata.EntryPoint] = {}
-        # A package that is on the path twice is one package.
+        # A package that is on the path twice counts once.
         for point in sorted(set(metadata.entry_points(group=self.group)), key=lambda point: point.value):
             if point.name in self._built_in:
                 raise self._twice(point.name, _PACKAGE, _package_of(point))

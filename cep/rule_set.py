@@ -1,4 +1,4 @@
-"""The rules that run together, and what a runner has to know of all of them."""
+"""The rules that run together, and what a runner must know about all of them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ MAX_RETAINED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """How late an event may come and still be counted: what it changes in reported matches is corrected.
+    """How late an event may come and still be counted: reported matches that it changes are corrected.
 
     Parameters
     ----------
     within_us
-        The event may be late by less than so many microseconds.
+        The event may be late by less than this many microseconds.
     max_retained
-        Events and rows that a key group retains for each program; what is beyond becomes final earlier.
+        Events and rows that a key group retains for each program; what exceeds this becomes final earlier.
     """
 
     within_us: int
@@ -71,7 +71,7 @@ class Corrections:
 
     @classmethod
     def of_text(cls, text: str) -> Corrections | None:
-        """Return what ``correct within 1 hour`` says; None if `text` says something else.
+        """Return the bound in ``correct within 1 hour``; None if `text` has another form.
 
         Raises
         ------
@@ -97,16 +97,16 @@ _MAX_SHOWN = 8
 class RuleSet:
     """Compiled rules that run together: a program for each set of streams and key.
 
-    Executors get it by value. It has no state.
+    It is sent to executors by value and has no state.
 
     Parameters
     ----------
     programs
         The rules.
     corrections
-        How events that come after the watermark are counted; None: they are late, and not counted.
+        How late events are counted; None: they are not counted.
     tells_end
-        Whether rows of matches say what let them out (`ENDED_BY`).
+        Whether rows of matches say what released them (`ENDED_BY`).
     """
 
     programs: tuple[Program, ...]
@@ -125,7 +125,7 @@ class RuleSet:
 
     @cached_property
     def streams(self) -> dict[str, Stream]:
-        """The streams that the rules read, by name; matches that rules read are none of them."""
+        """The streams that the rules read, by name, without matches that rules read."""
         return {stream.name: stream for program in self.programs for stream in inputs_of(program.streams)}
 
     @cached_property
@@ -150,7 +150,7 @@ class RuleSet:
 
     @cached_property
     def has_kinds(self) -> bool:
-        """Whether rows of matches have `REVISION` and `KIND`: with corrections, and beside views."""
+        """Whether rows of matches have `REVISION` and `KIND`: with corrections, and with views."""
         return self.corrections is not None or any(rule.is_view for rule in self.rules)
 
     @cached_property
@@ -165,7 +165,7 @@ class RuleSet:
 
     @property
     def silent_windows(self) -> frozenset[Window]:
-        """The windows that exist without events, too."""
+        """The windows that also exist without events."""
         return frozenset(
             rule.windowed.window
             for program in self.programs
@@ -175,7 +175,7 @@ class RuleSet:
 
     @property
     def counted_us(self) -> int:
-        """By how much an event may be late and still be counted, because it corrects matches; else 0."""
+        """How late an event may be and still be counted, because it corrects matches; else 0."""
         return 0 if self.corrections is None else self.corrections.within_us
 
     def with_corrections(self, corrections: Corrections | None) -> RuleSet:
@@ -184,7 +184,7 @@ class RuleSet:
         Raises
         ------
         InputError
-            The bound is no time, or the rules have a column that corrections need.
+            The bound is not a duration, or the rules have a column that corrections need.
         """
         if corrections is None:
             return replace(self, corrections=None)
@@ -245,7 +245,7 @@ class RuleSet:
         Raises
         ------
         InputError
-            There are several.
+            The rules read several streams.
         """
         if len(self.inputs) != 1:
             names = ", ".join(self.inputs)
@@ -291,7 +291,7 @@ class RuleSet:
         return frozenset((*self.streams, *of_views))
 
     def of_streams(self, names: Iterable[str]) -> RuleSet:
-        """Return the rules that read no other streams than these; a view, if its table in FROM is one."""
+        """Return the rules that read only these streams; a view if its table in FROM is one of them."""
         known = set(names) & self.read_from
         programs: list[Program] = []
         for program in self.programs:  # after those whose matches it reads
@@ -301,15 +301,15 @@ class RuleSet:
         return replace(self, programs=tuple(programs))
 
     def keys_of(self, stream: Stream) -> tuple[tuple[str, ...], ...]:
-        """Return all columns by which the rules partition the events of `stream`; of a table its key."""
+        """Return all columns by which the rules partition the events of `stream`; for a table its key."""
         if stream.table is not None:
             return (stream.table.key,)
         return tuple(role.key for program in self.programs for role in program.roles_of(stream).values())
 
     def events_met(self, numbers: Sequence[Sequence[int]]) -> dict[str, int]:
-        """Return how many events of each stream there are if program p met `numbers[p][s]` of its stream s.
+        """Return the number of events of each stream if program p received `numbers[p][s]` of its stream s.
 
-        The programs of one stream meet the same events, those of one program alone a part of them.
+        The programs of one stream receive the same events, and a single program a part of them.
         """
         most: dict[str, int] = {}
         for program, of_streams in zip(self.programs, numbers, strict=True):
@@ -355,7 +355,7 @@ class RuleSet:
         of_event = [name for name in EVENT_COLUMNS if name in fields]
         fields |= {name: fields.pop(name) for name in of_event}  # the last
         if self.has_kinds:
-            is_there = self.corrections is None  # beside views a row of a rule has them, too
+            is_there = self.corrections is None  # with views a row of a rule has them, too
             fields[REVISION] = pa.field(REVISION, pa.int64(), nullable=not is_there)
             fields[KIND] = pa.field(KIND, pa.string(), nullable=not is_there)
             outcome += [REVISION, KIND]
@@ -370,7 +370,7 @@ class RuleSet:
         return frozenset(name for program in self.programs for name in program.key)
 
     def together(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Return all matches as one table (`match_schema`), in the order in which they are given."""
+        """Return all matches as one table (`match_schema`), in the given order."""
         schema = self.match_schema
         of_all = [
             pa.Table.from_arrays(
@@ -397,7 +397,7 @@ class RuleSet:
         order = ["match_end", "match_start", "rule", *keys, "match_id"]
         order += [REVISION] if self.has_kinds else []
         order += [EVENT_NUMBER] if EVENT_NUMBER in schema.names else []
-        # Loaded here: 20 ms that `cep check` has no use for.
+        # Loaded here: it takes 20 ms, and `cep check` does not need it.
         from pyarrow.compute import sort_indices
 
         return table.take(sort_indices(table, [(name, "ascending") for name in order]))

@@ -197,7 +197,7 @@ class _Reading:
         self._n_malformed = 0
 
     def see(self, chunk: Chunk) -> None:
-        """Count the events of `chunk`, and what is malformed, as the summary does."""
+        """Count the events of `chunk` and what is malformed, like the summary."""
         if self._n_events is None:
             self._n_events = 0
             self.compile_seconds = compile_engine(self.line, self._quiet, self._rules.programs)
@@ -273,7 +273,7 @@ def _inputs(rules: RuleSet, inputs: Sequence[str]) -> str | dict[str, str]:
 
 
 def _is_name(name: str, path: str, rules: RuleSet) -> bool:
-    """Say whether ``name=path``, which is no file, was meant as the events of a stream."""
+    """Return whether ``name=path``, which is not a file, was intended as the events of a stream."""
     return Path(path).exists() or path == "-" or suggestion(name, rules.inputs) is not None
 
 

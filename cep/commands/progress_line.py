@@ -21,7 +21,7 @@ class ProgressLine:
         Whether progress is shown. On a terminal a text replaces the text before it; elsewhere each text is a
         line of its own.
     is_silent
-        Whether nothing at all is to be said, not even how far work of minutes is.
+        Whether to print nothing at all, not even the progress of work that takes minutes.
     """
 
     stream: TextIO

@@ -45,9 +45,9 @@ def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] 
     line
         Shows the progress.
     quiet
-        Whether nothing is said.
+        Whether to print nothing.
     programs
-        Only what they need is compiled; None: all of it.
+        Compile only what they need; None: everything.
     """
     from cep.engine.warm import is_warm, missing, warm_up
 
@@ -64,14 +64,14 @@ def compile_engine(line: ProgressLine, quiet: bool, programs: Sequence[Program] 
 
 
 class CompilingLines:
-    """Says that the engine is compiled, and how far it is: a line that changes, or a line now and then.
+    """Shows the progress of compiling the engine: a line that changes, or a line from time to time.
 
     Parameters
     ----------
     line
-        Where it is said.
+        Where it is shown.
     clock
-        Seconds, from anywhere on.
+        Returns seconds, counted from any start.
     """
 
     def __init__(self, line: ProgressLine, clock: Callable[[], float]) -> None:
@@ -85,7 +85,7 @@ class CompilingLines:
             self._say(TEXT)
 
     def show(self, n_compiled: int, n: int) -> None:
-        """Say how many of the kernels are compiled."""
+        """Show how many of the kernels are compiled."""
         if self._changes:
             self._line.show(f"{TEXT}: {n_compiled} of {n} kernels")
         elif not self._line.is_silent and self._clock() - self._told >= LINE_SECONDS:

@@ -1,1 +1,1 @@
-"""Problems of texts: their codes, their limits, how they are shown."""
+"""Problems of texts: their codes, their limits, and how they are shown."""

@@ -1,7 +1,7 @@
 """The code of every problem that a user can meet, with its meaning in one line. This is the only such table.
 
 The first digits are the family of the problem. docs/reference/errors.md has a section for each family and
-explains each code. A code keeps its meaning, and the code of a problem that is gone is not given again.
+explains each code. A code keeps its meaning, and the code of a removed problem is not reused.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem: `code` (E0203, W0301), the fact, the place, what is wrong there, what to do."""
+    """One problem: `code` (E0203, W0301), the fact, the place, what is wrong there, and what to do."""
 
     code: str
     title: str
@@ -131,7 +131,7 @@ def _lines_of(diagnostics: Iterable[Diagnostic]) -> dict[int, Lines]:
 
 
 def suggestion(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate `name` was probably meant to be, if there are not too many to compare with."""
+    """Return the candidate that `name` was probably meant to be, unless there are too many candidates."""
     known = list(candidates)
     if len(known) > _MAX_CANDIDATES or len(name) > _MAX_COMPARED:
         return None
@@ -141,7 +141,7 @@ def suggestion(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, candidates: Iterable[str], what: str, near: str | None = None) -> str:
-    """Return help for an unknown `name`: what it may mean (`near`), and all candidates (`what`, plural)."""
+    """Return help for an unknown `name`: what may be meant (`near`), and all candidates (`what`, plural)."""
     known = sorted(candidates)
     near = near or suggestion(name, known)
     shown = ", ".join(known[:30]) + (f" and {len(known) - 30} more" if len(known) > 30 else "")

@@ -30,7 +30,7 @@ class TooManyErrorsError(Exception):
 
 
 class Problems(list[Diagnostic]):
-    """Diagnostics in the order they were found; `append` refuses the error after `MAX_ERRORS` others."""
+    """Diagnostics in the order found; `append` refuses the error after `MAX_ERRORS` others."""
 
     def __init__(self, found: Iterable[Diagnostic] = ()) -> None:
         super().__init__(found)

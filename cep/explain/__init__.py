@@ -1,1 +1,1 @@
-"""A compiled rule as text, its stages, its automaton drawn."""
+"""A compiled rule as text, its stages, and a drawing of its automaton."""

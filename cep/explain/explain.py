@@ -1,4 +1,4 @@
-"""A rule as text: what its predicates need, its automaton, what bounds it, what it remembers."""
+"""A rule as text: what its predicates need, its automaton, its limits, and what it remembers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _lines(compiled: CompiledRule) -> Iterator[str]:
 
 
 def _streams(rule: ir.Rule) -> Iterator[str]:
-    """Yield which streams the rule reads and by which of their columns events belong together."""
+    """Yield the streams that the rule reads, and the columns that partition their events."""
     read = {stream.name for stream in rule.matches}
     names = ", ".join(f"matches of {name}" if name in read else name for name in rule.streams)
     if not rule.roles:
@@ -148,7 +148,7 @@ def _bound(compiled: CompiledRule) -> str:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return rising numbers as text; those in a row are a range."""
+    """Return ascending numbers as text; consecutive numbers become a range."""
     parts = []
     for _, row in groupby(enumerate(numbers), lambda item: item[1] - item[0]):
         found = [number for _, number in row]
@@ -162,7 +162,7 @@ _MAX_RANGES = 8
 
 
 def _clocks(lowered: RuleProgram) -> str:
-    """Return which times (or numbers of events) a run carries for its limits."""
+    """Return which times (or numbers of events) a run stores for its limits."""
     n_groups = len(lowered.tables.group_us)
     entered = f", when it entered {n_groups} group{'s' if n_groups > 1 else ''}" if n_groups else ""
     return f"clocks: when it took its last event{entered}, until when it waits"
@@ -215,7 +215,7 @@ def _counted_by_windows(compiled: CompiledRule) -> Iterator[str]:
 
 
 def _kind(part: Expression) -> str:
-    """Return what else than the event a part of a condition reads; a correlated one is local, too."""
+    """Return what a part of a condition reads apart from the event; also for a correlated part."""
     return "windowed" if is_windowed(part) else "joined" if is_joined(part) else "local"
 
 
@@ -266,7 +266,7 @@ def _kept_of_whole(kept: KeptState, of: str) -> str:
 
 
 def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
-    """Yield for each part of a condition that the event alone decides it (local), or what else it reads."""
+    """Yield for each part of a condition whether only the event decides it (local), or what else it reads."""
     lines = []
     if variable.role >= 0:
         role = rule.roles[variable.role]
@@ -284,7 +284,7 @@ def _predicate(variable: ir.Variable, rule: ir.Rule) -> Iterator[str]:
 
 
 def _needs(part: Expression, variable: ir.Variable, rule: ir.Rule) -> str:
-    """Return what of a run a correlated part reads."""
+    """Return what a correlated part reads of a run."""
     reads = {node.variable: None for node in walk(part) if isinstance(node, Aggregate)}
     names = [name or "all variables" for name in reads]
     others = [name for name in reads if variable.name not in rule.members(name)]
@@ -319,7 +319,7 @@ _MIN_FOLDED = 4
 
 
 def _repeated(states: list[tuple[_Line, ...]], first: int) -> tuple[int, int]:
-    """Return of how many states a row of equal ones from `first` on consists, and the last of the row."""
+    """Return the number of equal consecutive states from `first` on, and the last of them."""
     for period in range(1, _MAX_PERIOD + 1):
         last = first + period - 1
         moved: dict[int, list[bool]] = {}
@@ -335,7 +335,7 @@ def _repeated(states: list[tuple[_Line, ...]], first: int) -> tuple[int, int]:
 
 
 def _moved(state: tuple[_Line, ...], later: tuple[_Line, ...], period: int) -> list[bool] | None:
-    """Return which numbers of `later` are `period` more than in `state`; None: they differ otherwise."""
+    """Return which numbers of `later` are `period` more than in `state`; None: they differ in other ways."""
     if [len(line) for line in state] != [len(line) for line in later]:
         return None
     moved = []
@@ -350,7 +350,7 @@ def _moved(state: tuple[_Line, ...], later: tuple[_Line, ...], period: int) -> l
 
 
 def _state(number: int, state: nfa.State, automaton: nfa.Nfa) -> Iterator[_Line]:
-    """Yield what a state does, its own number left out."""
+    """Yield what a state does, without its own number."""
     yield ("start" if number == 0 else _wait(state, automaton.groups),)
     for name, target in state.releases:
         yield (f"       {name} holds -> ", *_targets((target,)), ", with the same event")

@@ -1,4 +1,4 @@
-"""What rules read of each other, as lines of an explanation and as arrows of a picture."""
+"""What rules read from each other, as lines of an explanation and as arrows of a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cep.schema.time_literals import print_duration
 
 
 def feeds(rule: CompiledRule) -> Iterator[str]:
-    """Yield how the matches that `rule` reads come to it."""
+    """Yield how `rule` receives the matches that it reads."""
     for stream in _read(rule):
         yield f"  reads      each match of {stream.name} as an event at its end, behind all other events"
         if stream.held_us:

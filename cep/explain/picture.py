@@ -63,7 +63,7 @@ def mermaid(rules: Iterable[CompiledRule]) -> str:
 
 
 def _states(automaton: nfa.Nfa) -> dict[str, str]:
-    """Return the label of each state: its number, and what must not come while a run waits there."""
+    """Return the label of each state: its number, and what must not occur while a run waits there."""
     labels = {}
     for number, state in enumerate(automaton.states):
         absent = dict.fromkeys((*state.not_followed_by, *state.not_next))
@@ -90,7 +90,7 @@ def _arrows(automaton: nfa.Nfa) -> Iterator[Arrow]:
 def _preferred(
     number: int, after: tuple[int, ...], label: str, *, is_epsilon: bool = False
 ) -> Iterator[Arrow]:
-    """Yield an arrow to each successor; of several, the first preferred, they are numbered."""
+    """Yield an arrow to each successor; several are numbered, the preferred one first."""
     for rank, successor in enumerate(after, start=1):
         ranked = f"{label} ({rank})" if len(after) > 1 else label
         yield Arrow(_name(number), _name(successor), ranked, is_epsilon)

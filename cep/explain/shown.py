@@ -78,7 +78,7 @@ def _joint(item: ir.Item) -> str:
 
 
 def show_gap(gap: ir.Gap | None) -> str:
-    """Return the bounds of the time between two events as they are written."""
+    """Return the bounds of the time between two events as written."""
     match gap:
         case None:
             return ""
@@ -93,7 +93,7 @@ def show_gap(gap: ir.Gap | None) -> str:
 
 
 def show_bound(window: ir.Window | ir.EventWindow) -> str:
-    """Return the length of a window as it is written."""
+    """Return the length of a window as written."""
     if isinstance(window, ir.EventWindow):
         return f"{window.count} EVENTS"
     return f"{'' if window.inclusive else '< '}{show_duration(window.length_us)}"
@@ -178,7 +178,7 @@ def show_over(window: Window) -> str:
 
 
 def _shown(expression: Expression) -> Expression:
-    """Return what is shown of `expression`: conversions that the compiler put in are left out."""
+    """Return what is shown of `expression`: without the conversions that the compiler inserted."""
     inner: Expression | None = None
     if isinstance(expression, Call) and expression.function == "double":
         inner = expression.args[0]

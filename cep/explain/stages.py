@@ -74,7 +74,7 @@ def _tree(head: str, value: object) -> Iterator[str]:
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the fields of a dataclass that say something."""
+    """Yield the fields of a dataclass that are worth showing."""
     assert dataclasses.is_dataclass(value)
     for field in dataclasses.fields(value):
         part = getattr(value, field.name)
@@ -126,7 +126,7 @@ _Numbers = npt.NDArray[np.generic]
 
 
 def _program(rule: CompiledRule) -> Iterator[str]:
-    """Show what the engine gets: the rule's part of its program, and what it shares with others there."""
+    """Show what the engine receives: the rule's part of its program, and what it shares with other rules."""
     program, lowered = rule.program, rule.lowered
     yield f"rule {rule.name}: program of {', '.join(stream.name for stream in program.streams)}"
     yield f"  rules: {', '.join(other.name for other in program.rules)}"
@@ -151,7 +151,7 @@ def _program(rule: CompiledRule) -> Iterator[str]:
 
 
 def _tables(tables: RuleTables, variables: list[str]) -> Iterator[str]:
-    """Show arrays whose names start alike and which are of one length as the columns of a table."""
+    """Show arrays with the same start of their names and the same length as the columns of a table."""
     tables_of: dict[tuple[str, int], dict[str, _Numbers]] = {}
     for name, array in tables._asdict().items():
         topic = name.partition("_")[0]

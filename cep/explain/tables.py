@@ -1,4 +1,4 @@
-"""What `cep explain` says of the tables that a rule joins."""
+"""What `cep explain` says about the tables that a rule joins."""
 
 from __future__ import annotations
 

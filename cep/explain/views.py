@@ -1,4 +1,4 @@
-"""A view as text: of which tables its rows are, when a row exists, what changes it."""
+"""A view as text: the tables of its rows, when a row exists, and what changes it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def view_lines(rule: ir.Rule) -> Iterator[str]:
 def _rows(
     base: str, kinds: Iterable[tuple[str, ir.JoinKind]], where: Expression | None
 ) -> tuple[list[str], str, list[str]]:
-    """Return the tables whose rows have rows of the view, when it has one, and what a row may lack."""
+    """Return the tables whose rows create rows of the view, when a row exists, and what it may lack."""
     rows_of, condition, is_either = [base], f"in {base}", False
     before, may_lack = [base], []
     for name, kind in kinds:

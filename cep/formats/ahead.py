@@ -1,8 +1,8 @@
-"""Clocks that run ahead: event times that lie too far beyond the times around them.
+"""Clocks that run ahead: event times that are too far after the times around them.
 
-The watermark follows the latest event time. One event dated 2099 would take it to 2099, and every event
-after it would be late. So an event that lies more than the stream's `max_ahead` beyond the others is refused,
-as a dead letter.
+The watermark follows the latest event time. One event dated 2099 would advance it to 2099, and every later
+event would be late. So an event that is more than the stream's `max_ahead` after the others becomes a dead
+letter.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -22,36 +22,36 @@ ENOUGH = 8
 
 
 class TrueTimes(Protocol):
-    """Estimates the times of events whose devices have wrong clocks; what it knows grows with each event."""
+    """Estimates the times of events whose devices have wrong clocks; it learns from each event."""
 
     def true_times(self, events: pa.Table) -> pa.Array:
         """Return the time of each event, int64 microseconds since 1970; NULL: unknown."""
         ...
 
     def copy(self) -> TrueTimes:
-        """Return one that learns for itself."""
+        """Return an independent copy."""
         ...
 
 
 @dataclass(slots=True)
 class AheadGuard:
-    """Judges the event times of one source partition: refuses those that lie too far ahead.
+    """Judges the event times of one source partition: refuses those that are too far ahead.
 
     Parameters
     ----------
     max_ahead_us
-        How far an event may lie ahead of the reference.
+        How far an event may be ahead of the reference.
     latest_us
-        The latest event time before, in microseconds since 1970; None: nothing is known of it. It moves on
-        with the events that are not refused.
+        The latest event time so far, in microseconds since 1970; None: unknown. It advances with the events
+        that are not refused.
     now_us
         The wall clock of a live stream, which then is the reference.
     clocks
-        Of a stream with a `device_clock`: what estimates the times.
+        For a stream with a `device_clock`: the estimator of the times.
 
-    Without a wall clock the reference is `latest_us`, or the median of the times asked about, if that is
-    later and stands for at least `ENOUGH` events. So a hole in the times of a stream is passed once the
-    events after it are many, and the first event of all cannot spoil a stream by being wrong alone.
+    Without a wall clock the reference is `latest_us`, or the median of the given times if it is later and
+    represents at least `ENOUGH` events. So a gap in the times of a stream is passed once enough events follow
+    it, and a single wrong first event cannot spoil a stream.
     """
 
     max_ahead_us: int
@@ -60,11 +60,11 @@ class AheadGuard:
     clocks: TrueTimes | None = None
 
     def copy(self) -> AheadGuard:
-        """Return a guard that continues from here for itself."""
+        """Return an independent guard that continues from here."""
         return replace(self, clocks=None if self.clocks is None else self.clocks.copy())
 
     def refused(self, times_us: I64) -> Mask:
-        """Return which of some event times that arrived together lie too far ahead.
+        """Return which of some event times that arrived together are too far ahead.
 
         Parameters
         ----------

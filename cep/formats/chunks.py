@@ -1,4 +1,4 @@
-"""Events in bounded portions: pieces as a reader of a format makes them, chunks as all others get them."""
+"""Events in bounded portions: pieces from the reader of a format, and chunks, which all others receive."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cep.schema.text_values import event_table_schema
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Events in the order they came, and the dead letters (`DEAD_LETTER_SCHEMA`) met among them.
+    """Events in order of arrival, and the dead letters (`DEAD_LETTER_SCHEMA`) among them.
 
-    `events` has the columns of `event_table_schema`; texts may be dictionaries of them.
-    `source` is the file or what else the events are from, `latest` the position of the event with the latest
-    time, and `place` that position as text. Of a file that `is_refused` there are no events: its only dead
-    letter says from which position on it could not be read. A file that `is_empty` has no byte. `partition`
-    is the partition of a source that has several. `n_records` says how many records were of the stream,
-    before any was refused, and `absent` which columns they lacked (`Decoded.absent`).
+    `events` has the columns of `event_table_schema`; texts may be dictionaries of them. `source` is the file
+    or other origin of the events, `latest` the position of the event with the latest time, and `place` that
+    position as text. A file that `is_refused` has no events: its only dead letter gives the position from
+    which it could not be read. A file that `is_empty` has no bytes. `partition` is the partition of a source
+    that has several. `n_records` is the number of records of the stream before any was refused, and `absent`
+    the columns that they lacked (`Decoded.absent`).
     """
 
     events: pa.Table
@@ -68,7 +68,7 @@ def no_events(
 class Piece:
     """Events with the place of each: `positions[i]` is the line or row of event i.
 
-    Without `lines` and `cells` the events themselves are all that is known of the input.
+    Without `lines` and `cells` only the events are known of the input.
     """
 
     source: str
@@ -77,7 +77,7 @@ class Piece:
     lines: Sequence[bytes]  # of a text file; empty for Parquet
     first_line: int
     problems: Sequence[Problem]  # line or row, reason
-    cells: pa.RecordBatch | None = None  # of Parquet: what the rows from `first_line` on have
+    cells: pa.RecordBatch | None = None  # of Parquet: the rows from `first_line` on
     absent: Mapping[str, str] = field(default_factory=dict)  # see `Decoded`
 
     @property
@@ -86,13 +86,13 @@ class Piece:
         return self.first_line + (len(self.lines) if self.cells is None else self.cells.num_rows)
 
     def raws_of_events(self, rows: Indices) -> list[str]:
-        """Return what the input has of events."""
+        """Return the raw input of events."""
         if self.lines or self.cells is not None:
             return self.raws(self.positions[rows].tolist())
         return [text for batch in self.events.take(pa.array(rows)).to_batches() for text in json_rows(batch)]
 
     def raws(self, positions: Sequence[int]) -> list[str]:
-        """Return the text of lines, whatever their bytes, or rows of Parquet as JSON."""
+        """Return lines as text, whatever their bytes, or rows of Parquet as JSON."""
         if self.cells is None:
             return [self.lines[line - self.first_line].decode(errors="replace") for line in positions]
         rows = np.array(positions, np.int64) - self.first_line
@@ -100,12 +100,12 @@ class Piece:
 
 
 def without(stream: Stream, named: Container[str]) -> Stream:
-    """Return the stream with those columns only that are in a file itself, not in its name."""
+    """Return the stream with only the columns that are in a file itself, not in its name."""
     return replace(stream, fields=tuple(field for field in stream.fields if field.name not in named))
 
 
 def with_columns(piece: Piece, stream: Stream, named: Mapping[str, pa.Scalar]) -> Piece:
-    """Return the piece with the columns that the name of its file has, too."""
+    """Return the piece with the columns from the name of its file added."""
     if not named:
         return piece
     events = piece.events
@@ -163,7 +163,7 @@ def checked(piece: Piece, stream: Stream, keys: Sequence[Sequence[str]], ahead: 
 def _unusable(
     events: pa.Table, stream: Stream, keys: Sequence[Sequence[str]], ahead: AheadGuard
 ) -> Iterator[tuple[Mask, str]]:
-    """Yield which events are of no use for a reason, and the reason; an event may have several."""
+    """Yield which events cannot be used for a reason, and the reason; an event may have several."""
     if stream.table is not None:
         yield from _unusable_versions(events, stream)
     if stream.is_static:
@@ -175,7 +175,7 @@ def _unusable(
         and len(times)
         and stream.min_valid_us <= ends["min"] <= ends["max"] < stream.max_valid_us
     ):
-        # The usual case: two numbers say what four masks say below.
+        # The usual case: two numbers replace the four masks below.
         yield ahead.refused(times.to_numpy()), dead_letter.beyond_max_ahead(stream)
     else:
         yield pc.is_null(times).to_numpy(), dead_letter.null_event_time(stream)
@@ -200,7 +200,7 @@ def _unusable(
 
 
 def _unusable_versions(rows: pa.Table, table: Stream) -> Iterator[tuple[Mask, str]]:
-    """Yield which versions are of no use for a reason, and the reason; a version may have several."""
+    """Yield which versions cannot be used for a reason, and the reason; a version may have several."""
     settings = table.table
     assert settings is not None
     keys = [rows.column(name) for name in settings.key]

@@ -1,7 +1,7 @@
-"""Input that cannot become an event: why, from where, and its text as it came.
+"""Input that cannot become an event: the reason, its origin, and its original text.
 
 One row for each line (or Parquet row) that was refused. The local reader and the Spark sources write the same
-columns and the same reasons, so that a search for a reason finds both.
+columns and the same reasons, so a search for a reason finds both.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ LINE_FEED = "a line feed outside quotes"
 
 
 def not_encoded(encoding: str) -> str:
-    """Return the reason for a line that has bytes which are no characters of its encoding."""
+    """Return the reason for a line with bytes that are not characters of its encoding."""
     return NOT_UTF8 if encoding == "utf-8" else f"not {encoding} text"
 
 
 def wrong_type(field: Field, value: str, form: str = "") -> str:
     """Return the reason for a value that is not of its field's type; `value` as the input has it.
 
-    `form`: how numbers are written, where the stream says it (`CsvLayout.number_form`).
+    `form`: how numbers are written, if the stream declares it (`CsvLayout.number_form`).
     """
     advice = "" if form else _advice(field, value)
     return f"{not_of_type(field, form)}: {_shown(value)}{advice}"
@@ -77,7 +77,7 @@ def not_of_type(field: Field, form: str = "") -> str:
 
 
 def _shown(value: str) -> str:
-    """Return a value in quotable length, what cannot be printed as escapes: a reason ends on terminals."""
+    """Return a value shortened, with unprintable characters escaped: reasons are shown on terminals."""
     shown = value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "..."
     if shown.isprintable():
         return shown
@@ -86,7 +86,7 @@ def _shown(value: str) -> str:
 
 
 def _advice(field: Field, value: str) -> str:
-    """Return what to declare for a number in another form, or a point in time that is one.
+    """Return what to declare for a number in another form, or for a point in time given as a number.
 
     Counts have nine digits or more: from the year 1973 on.
     """
@@ -115,7 +115,7 @@ def null_event_time(stream: Stream) -> str:
 
 
 def invalid_event_time(stream: Stream) -> str:
-    """Return the reason for an event whose time lies outside the stream's bounds."""
+    """Return the reason for an event whose time is outside the stream's bounds."""
     return f"event time `{stream.event_time}` is outside valid_time"
 
 
@@ -130,7 +130,7 @@ def beyond_max_behind(stream: Stream) -> str:
 
 
 def refused_file(why: str) -> str:
-    """Return the reason for the dead letter that stands for the rest of a file, from its position on."""
+    """Return the reason for the dead letter that represents the rest of a file, from its position on."""
     return f"{REFUSED_FILE}: {why}"
 
 
@@ -141,10 +141,10 @@ def null_key(keys: Iterable[Sequence[str]]) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return `value` as compact JSON text: how reasons and `raw` show a value that is no text."""
+    """Return `value` as compact JSON text: how reasons and `raw` show a value that is not text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def printable(name: str) -> str:
-    """Return the name of a file with signs in place of bytes that are no text."""
+    """Return the name of a file with replacements for bytes that are not text."""
     return name.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The columns that a file has, and those that its stream declares."""
+"""The columns of a file, and those that its stream declares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def columns_without_header(stream: Stream) -> list[str]:
 
 
 def refuse_trees(stream: Stream) -> None:
-    """Raise InputError if the stream has columns that no CSV file holds."""
+    """Raise InputError if the stream has columns that a CSV file cannot contain."""
     for field in stream.fields:
         if field.type is Type.OPAQUE:
             raise InputError(
@@ -39,7 +39,7 @@ def carriage_returns(name: str) -> InputError:
 
 
 def require_columns(name: str, columns: Sequence[str], stream: Stream) -> None:
-    """Raise InputError unless a file with these columns has each one of `stream` once."""
+    """Raise InputError unless a file with these columns has each column of `stream` once."""
     missing = [field.column for field in stream.fields if columns.count(field.column) == 0]
     if missing:
         word = "column" if len(missing) == 1 else "columns"
@@ -55,7 +55,7 @@ def require_columns(name: str, columns: Sequence[str], stream: Stream) -> None:
 
 
 def _advice(columns: Sequence[str], missing: Sequence[str], stream: Stream) -> str:
-    """Return what to declare where the file has the columns in another form, or an empty text."""
+    """Return what to declare if the file has the columns in another form, or an empty text."""
     if len(columns) == 1 and len(stream.fields) > 1:
         counts = {sign: columns[0].count(sign) for sign in _DELIMITERS if sign != stream.csv.delimiter}
         sign = max(counts, key=lambda sign: counts[sign])

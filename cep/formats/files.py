@@ -1,7 +1,7 @@
-"""Files of events -> typed tables, in bounded pieces, with everything that was refused.
+"""Files of events -> typed tables, in bounded pieces, with all dead letters.
 
-JSON lines, CSV and Parquet; one file, a directory of them or a pattern of paths; text plain or packed, or
-from standard input.
+JSON lines, CSV and Parquet; one file, a directory or a pattern of paths; plain or compressed text, or
+standard input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOOK_BYTES, _LOOK_EVENTS = 1 << 16, 64
 
 
 class Format(StrEnum):
-    """The formats of this package. The name of any other that is registered may be in their place."""
+    """The formats of this package. The name of any other registered format may be used instead."""
 
     JSON = "json"
     CSV = "csv"
@@ -48,7 +48,7 @@ class Format(StrEnum):
 
 
 class BadFile(StrEnum):
-    """What becomes of a file that cannot be read to its end, or is not of the stream at all."""
+    """What happens to a file that cannot be read to its end, or does not belong to the stream."""
 
     FAIL = "fail"
     """It stops the run: an InputError."""
@@ -65,14 +65,14 @@ class Reading:
     keys
         Keys of the rules: an event with a NULL in each of them is a dead letter.
     on_bad_file
-        What becomes of a file that cannot be read as a whole.
+        What happens to a file that cannot be read completely.
     block_bytes
         Bytes of text that are examined together.
     in_worker
-        Whether texts that a Parquet file repeats come as Arrow dictionaries, and Arrow starts no threads,
+        Whether repeated texts of a Parquet file become Arrow dictionaries, and Arrow starts no threads,
         because there is a process for each core.
     pattern
-        What the files were found by: the names in it are columns.
+        The pattern by which the files were found; its names are columns.
     """
 
     keys: tuple[tuple[str, ...], ...] = ()
@@ -95,12 +95,12 @@ def read_events(
 ) -> Iterator[Chunk]:
     """Yield the events of `path`, file after file by name, as events of `stream`; see `Reading`.
 
-    `ahead` judges event times; a stream with a `device_clock` needs one that estimates them. Its files are
-    read in the order of their first receipt.
+    `ahead` judges event times; for a stream with a `device_clock` it must estimate them. The files of such a
+    stream are read in the order of their first receipt.
 
     `path` may be a pattern (`path_names`). An event is a dead letter if its time is NULL, out of bounds or
-    too far ahead, or if its key is NULL for every rule. Raises InputError for what is wrong with a file as
-    a whole, unless that is quarantined; what could be read of the file has come before.
+    too far ahead, or if its key is NULL for every rule. Raises InputError for a problem of a whole file,
+    unless it is quarantined, after yielding what could be read of it.
     """
     pattern = pattern_of(path)
     if pattern is not None:
@@ -115,7 +115,7 @@ def read_events(
 def in_order_of_receipt(
     files: Sequence[str], stream: Stream, file_format: str, reading: Reading
 ) -> Sequence[str]:
-    """Return files in the order in which they are read: with a `device_clock` what was received first."""
+    """Return files in the order in which they are read: with a `device_clock` in order of receipt."""
     if stream.device_clock is None or len(files) == 1:  # standard input can be read only once
         return files
     return sorted(files, key=lambda name: first_received_us(name, stream, file_format, reading))
@@ -187,12 +187,12 @@ def _require_utf8(name: str) -> None:
 def _is_empty(name: str) -> bool:
     try:
         return Path(name).stat().st_size == 0
-    except OSError:  # whoever opens it says why
+    except OSError:  # opening it reports the reason
         return False
 
 
 def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Mapping[str, pa.Scalar]:
-    """Return the columns that no record of a file has: those in its name, and NULL for what is estimated."""
+    """Return the columns that no record of a file has: those in its name, and NULL for estimated ones."""
     named = {} if pattern is None else dict(path_values(pattern, name, stream))
     if stream.device_clock is not None:
         named[stream.event_time] = pa.scalar(None, pa.int64())  # estimated later
@@ -200,14 +200,14 @@ def values_in_path(name: str, stream: Stream, pattern: PathPattern | None) -> Ma
 
 
 def refused_chunk(name: str, position: int, stream: Stream, error: InputError) -> Chunk:
-    """Return the chunk that stands for a file from `position` on, where it cannot be read."""
+    """Return the chunk that represents the unreadable part of a file, from `position` on."""
     reason = dead_letter.refused_file(f"{error.code}, {error.args[0]}")
     dead = pa.table([[reason], [dead_letter.printable(name)], [position], [None]], schema=DEAD_LETTER_SCHEMA)
     return no_events(stream, name, dead, is_refused=True)
 
 
 def pattern_of(path: str | Path) -> PathPattern | None:
-    """Return a path as a pattern, or None. A file or folder of exactly this name is no pattern."""
+    """Return a path as a pattern, or None. The exact name of a file or folder is not a pattern."""
     try:
         is_there = str(path) == STDIN or Path(path).exists()
     except OSError:
@@ -218,7 +218,7 @@ def pattern_of(path: str | Path) -> PathPattern | None:
 def text_reader(
     name: str, stream: Stream, file_format: str, named: Mapping[str, pa.Scalar] | None = None
 ) -> TextReader:
-    """Return what makes pieces of the lines of a text file, wherever they come from.
+    """Return a builder of pieces from the lines of a text file, wherever they come from.
 
     `named`: see `values_in_path`.
     """
@@ -228,7 +228,7 @@ def text_reader(
 
 
 def is_plain_text(name: str, file_format: str, stream: Stream) -> bool:
-    """Say whether a line feed ends a line of a file: more of it can be read where reading stopped."""
+    """Return whether a line feed ends a line of a file, so that reading can continue where it stopped."""
     found = FORMATS.get(file_format)
     if isinstance(found, FileFormat) or name.lower().endswith(COMPRESSED):
         return False
@@ -284,7 +284,7 @@ def _files_at(path: Path, file_format: str | None, pattern: PathPattern | None) 
     if not path.exists():
         raise InputError("E0601", f"there is no file or directory `{path}`")
     if path.is_dir():
-        # Spark, too, skips names with these beginnings: markers and files that are being written.
+        # Like Spark, skip names with these prefixes: markers and files that are being written.
         files = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
         if file_format is None:
             files = [file for file in files if format_of_name(file.name) is not None]

@@ -1,4 +1,4 @@
-"""Counts of the input: events, dead letters, late events, and how far event time has got.
+"""Counts of the input: events, dead letters, late events, and the progress of event time.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -21,7 +21,7 @@ from cep.schema.stream import Stream
 
 
 def count_chunk(chunk: Chunk, stream: Stream) -> Counts:
-    """Return what a chunk of events of `stream` adds to the counts, but for late events."""
+    """Return what a chunk of events of `stream` adds to the counts, except for late events."""
     counts = Counts(events=chunk.events.num_rows)
     if stream.table is not None:
         counts = Counts(versions={stream.name: chunk.events.num_rows})
@@ -72,7 +72,7 @@ def count_late(late: pa.Table, stream: Stream, keys: Sequence[tuple[str, ...]], 
 
 
 def count_uncorrected(late: pa.Table, corrections: Corrections | None) -> int:
-    """Return how many late events (`late_schema`) corrections would have counted, but for their limit."""
+    """Return how many late events (`late_schema`) corrections would have counted without their limit."""
     if corrections is None:
         return 0
     seconds = np.asarray(late.column(LATE_COLUMN))

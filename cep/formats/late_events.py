@@ -1,4 +1,4 @@
-"""Late events, whole: the columns of their stream as it declares them, and how late each one was.
+"""Complete late events: the declared columns of their stream, and how late each event was.
 
 A file of late events can be the input of another run: a column that a stream does not declare, such as
 `LATE_COLUMN`, is not examined.
@@ -34,7 +34,7 @@ _SECOND_US = 1e6
 
 
 def late_schema(stream: Stream) -> pa.Schema:
-    """Return the columns of late events on their way to a sink: typed events, and `LATE_COLUMN`."""
+    """Return the columns of late events that are sent to a sink: typed events, and `LATE_COLUMN`."""
     return event_table_schema(stream).append(pa.field(LATE_COLUMN, pa.float64()))
 
 
@@ -56,8 +56,8 @@ Node = Field | dict[Any, Any]
 def _data_columns(stream: Stream, *, is_flat: bool, has_arrays: bool = False) -> dict[str, Node]:
     """Return the columns that the fields of a stream are read from, each once.
 
-    Values inside arrays are columns of their own, but for who `has_arrays`: those of an array of JSON may be
-    of different types.
+    Values inside arrays become separate columns, unless the format `has_arrays`: those of a JSON array may
+    have different types.
     """
     columns: dict[str, Node] = {}
     if is_flat:
@@ -70,7 +70,7 @@ def _data_columns(stream: Stream, *, is_flat: bool, has_arrays: bool = False) ->
         *way, last = places[field]
         for part in way:
             inside = inside.setdefault(part, {}) if isinstance(inside, dict) else inside
-        if isinstance(inside, dict):  # else a field has the whole struct
+        if isinstance(inside, dict):  # otherwise a field has the whole struct
             inside.setdefault(last, field)
     return {str(place[0]): columns[str(place[0])] for place in places.values()}
 
@@ -90,7 +90,7 @@ def _type_of(node: Node) -> pa.DataType:
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
-    """Return the Arrow type that holds values as a column of type `kind` is declared."""
+    """Return the Arrow type for values of a column that is declared with type `kind`."""
     match kind.name:
         case "decimal":
             return pa.decimal128(*kind.digits)
@@ -110,7 +110,7 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 def late_events(events: pa.Table, late_us: I64, stream: Stream) -> pa.Table:
     """Return events (`event_table_schema`) that are late as `late_schema`.
 
-    `late_us` is int64[n]: by how many microseconds the watermark had passed each event.
+    `late_us` is int64[n]: how many microseconds the watermark had passed each event by.
     """
     columns = [
         column.cast(item.type)
@@ -139,11 +139,11 @@ def _as_declared(late: pa.Table, node: Node) -> pa.ChunkedArray:
         values = [None if text is None else value_of_text(text, node.column_type) for text in texts]
         return pa.chunked_array([pa.array(values, kind)])
     if node.is_decimal:
-        # By the digits of the DOUBLE that was read: a cast would add digits that the input did not have.
+        # From the digits of the DOUBLE that was read: a cast would add digits that the input did not have.
         unit = Decimal(1).scaleb(-node.digits[1])
         numbers = column.to_pylist()
         bound = 10.0 ** (node.digits[0] - node.digits[1]) - 0.5 * 10.0 ** -node.digits[1]
-        # A value that the type cannot hold (NaN, too large) is NULL, as in the events of matches.
+        # A value that the type cannot represent (NaN, too large) is NULL, as in the events of matches.
         decimals = [
             None if number is None or not abs(number) < bound else Decimal(repr(number)).quantize(unit)
             for number in numbers
@@ -157,7 +157,7 @@ def _as_declared(late: pa.Table, node: Node) -> pa.ChunkedArray:
 
 
 def _in_data(column: pa.ChunkedArray, field: Field) -> list[Any]:
-    """Return times as the data have them: in the unit or in the format that is declared."""
+    """Return times as in the data: in the declared unit or format."""
     if field.format:
         return [None if us is None else text_of_time(us, field) for us in column.to_pylist()]
     factor, divisor = UNITS[field.unit]

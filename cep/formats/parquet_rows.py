@@ -1,4 +1,4 @@
-"""Files of Parquet -> typed events, and for each row that is not one the reason."""
+"""Parquet files -> typed events, and the reason for each row that is not an event."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _REPEATING_BYTES = 8
 def read(name: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
     """Yield the rows of a file.
 
-    `in_worker`: texts that the file repeats come as Arrow dictionaries, and Arrow starts no threads.
-    Raises InputError for what is wrong with the file as a whole.
+    `in_worker`: repeated texts become Arrow dictionaries, and Arrow starts no threads. Raises InputError for
+    a problem of the whole file.
     """
     try:
         metadata = pq.read_metadata(name) if in_worker else None
         coded = [] if metadata is None else _repeating_texts(metadata, stream)
-        # Without `pre_buffer` Arrow asks for a few kilobytes at a time: a third slower. With it, it holds
-        # what is asked for: a row group, not the whole file.
+        # Without `pre_buffer` Arrow reads a few kilobytes at a time, which is a third slower. With it, Arrow
+        # holds what was requested: a row group, not the whole file.
         with pq.ParquetFile(
             name,
             metadata=metadata,

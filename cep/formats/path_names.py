@@ -50,7 +50,7 @@ class PathPattern:
         )
 
     def texts(self, path: str) -> dict[str, str]:
-        """Return what the path of a file has in the places of the names."""
+        """Return the parts of a file's path in the places of the names."""
         found = self.form.fullmatch(path)
         if found is None:
             raise InputError(
@@ -63,8 +63,8 @@ class PathPattern:
 
 @lru_cache(maxsize=256)
 def path_pattern(path: str) -> PathPattern | None:
-    """Return the pattern that `path` is, or None if it is the path of one file or folder."""
-    path = path if "://" in path else str(Path(path))  # as the paths of its files
+    """Return `path` as a pattern, or None if it is the path of one file or folder."""
+    path = path if "://" in path else str(Path(path))  # like the paths of its files
     if _SIGN.search(path) is None:
         return None
     names = tuple(found[1] for found in _SIGN.finditer(path) if found[1] is not None)

@@ -1,10 +1,10 @@
-"""What a format of events is: bytes -> events, and for each record that is no event the reason.
+"""Formats of events: bytes -> events, and the reason for each record that is not an event.
 
 There are two kinds of formats. The records of a `RecordFormat` are pieces of bytes, such as the lines of a
 file or the messages of a topic. A `FileFormat`, such as Parquet, is read file by file.
 
-Both run where events are read: in the process of a local run, in Spark's workers in a pipeline. What they
-give depends on the bytes and on the stream only, so a record that is read again gives the same.
+Both run where events are read: in the process of a local run, in Spark's workers in a pipeline. Their result
+depends only on the bytes and the stream, so a record that is read again gives the same.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ MAX_RECORD_LINES = 100
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What some records are.
+    """The result of decoding some records.
 
-    A record that is neither an event nor a problem, such as an empty line, counts as nothing.
+    A record that is neither an event nor a problem, such as an empty line, does not count.
 
     Parameters
     ----------
     events
         Typed events (`cep.schema.text_values.event_table_schema`), in the order of their records.
     indices
-        int64[n_events], growing: the record of each event.
+        int64[n_events], ascending: the record of each event.
     problems
         The records that are not events, by index. Each becomes a dead letter.
     records
         The records as dead letters quote them, as many as were given.
     n_read
-        Records from here on are given again, with more after them: a record that goes over several of them
-        has not ended yet.
+        Records from here on are passed again, followed by more: a record that spans several of them has not
+        ended yet.
     absent
-        By column what the records have instead, where they lack its field (`absent_fields`). Formats that
-        refuse such records have none.
+        By column what the records have instead, if they lack its field (`absent_fields`). Empty for formats
+        that refuse such records.
     """
 
     events: pa.Table
@@ -66,7 +66,7 @@ class Decoded:
 
 
 class RecordReader(Protocol):
-    """Reads the records of one origin, a file or a partition of a topic, from the first one on."""
+    """Reads the records of one origin, a file or a partition of a topic, from the first record."""
 
     def begin(self, records: Sequence[bytes], *, is_last: bool) -> int | None:
         """Read the first records of a file; return how many of them are its header.
@@ -76,22 +76,22 @@ class RecordReader(Protocol):
         Returns
         -------
         int or None
-            None: more records are needed to say so. Then it is called again with more. With `is_last` it must
+            None: more records are needed, and the method is called again with more. With `is_last` it must
             return a number.
 
         Raises
         ------
         InputError
-            The file as a whole is not of this format, or not of the stream.
+            The whole file does not have this format, or does not belong to the stream.
         """
         ...
 
     def decode(self, records: Sequence[bytes], *, is_last: bool) -> Decoded:
         """Return the events and the problems of `records`, which are not of the header.
 
-        What a record means does not depend on the records around it, nor on how many are given at once. Bytes
-        of any kind are an event, a problem or nothing; no exception leaves this. `is_last`: no more records
-        come, so all of them are read.
+        The meaning of a record does not depend on the records around it, nor on how many are passed at once.
+        Any bytes are an event, a problem or nothing; they never raise an exception. `is_last`: no more
+        records follow, so all of them are read.
         """
         ...
 
@@ -124,12 +124,12 @@ class RecordFormat(Protocol):
 
 
 class Unquoted:
-    """What every `RecordFormat` has whose records are whole, whatever bytes are in them."""
+    """The common part of each `RecordFormat` whose records are whole, whatever bytes they contain."""
 
     __slots__ = ()
 
     def encoding(self, stream: Stream) -> str:
-        """Return UTF-8: bytes are taken as they are."""
+        """Return UTF-8: bytes are read as they are."""
         return "utf-8"
 
     def quote(self, stream: Stream) -> str:
@@ -139,7 +139,7 @@ class Unquoted:
 
 @runtime_checkable
 class CheckedFormat(Protocol):
-    """A format of records that knows beforehand what they have."""
+    """A format of records that knows their contents beforehand."""
 
     def check(self, stream: Stream) -> None:
         """Raise InputError if no record can be an event of the stream. On the driver, beforehand."""
@@ -148,15 +148,15 @@ class CheckedFormat(Protocol):
 
 @runtime_checkable
 class FormatWithColumns(Protocol):
-    """A format of messages that can say something about a record apart from the values of its columns."""
+    """A format of messages that knows more about a record than the values of its columns."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What it can say, as a user may write it."""
+        """The words for what it knows, as a user may write them."""
         ...
 
     def has_word(self, what: str) -> bool:
-        """Return whether it can say this."""
+        """Return whether it knows this."""
         ...
 
     def with_columns(self, columns: Mapping[str, str]) -> RecordFormat:
@@ -166,7 +166,7 @@ class FormatWithColumns(Protocol):
 
 @runtime_checkable
 class FileFormat(Protocol):
-    """A format of files that are read as wholes."""
+    """A format of files that are read as a whole."""
 
     @property
     def name(self) -> str:
@@ -184,7 +184,7 @@ class FileFormat(Protocol):
         ...
 
     def read(self, file: str, stream: Stream, *, in_worker: bool) -> Iterator[Piece]:
-        """Yield the rows of a file that has at least a byte, in bounded pieces with positions from 1.
+        """Yield the rows of a nonempty file, in bounded pieces with positions from 1.
 
         Parameters
         ----------
@@ -196,7 +196,8 @@ class FileFormat(Protocol):
         Raises
         ------
         InputError
-            The file cannot be read to its end, or is not of the stream. What could be read has come before.
+            The file cannot be read to its end, or does not belong to the stream. What could be read was
+            yielded before.
         """
         ...
 

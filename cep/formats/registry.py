@@ -1,4 +1,4 @@
-"""The formats of events, by name. A format is added here with one line."""
+"""The formats of events, by name. One line here adds a format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMATS: Registry[AnyFormat] = Registry(
 
 
 def format_of_name(file: str) -> str | None:
-    """Return the name of the format that the ending of a file's name says, None if it says none."""
+    """Return the name of the format from the ending of a file's name; None if no format has it."""
     name = file.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -37,7 +37,7 @@ def format_of_name(file: str) -> str | None:
 
 
 def known_suffixes() -> tuple[str, ...]:
-    """Return all endings that say a format."""
+    """Return all endings of formats."""
     return tuple(_suffixes(FORMATS.names))
 
 

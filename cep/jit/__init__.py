@@ -1,1 +1,1 @@
-"""Loops that are compiled: how that is done, for the kernels of all rooms."""
+"""How loops are compiled, for the kernels of all folders."""

@@ -1,7 +1,7 @@
 """Which machine code fits given arguments: their types, as a key that is quick to build and to compare.
 
-numba finds the types of arguments in C, after an import that takes longer than a small run. A key says the
-same of the arguments that kernels are given: arrays, numbers, and tuples of them.
+numba finds the types of arguments in C, after an import that takes longer than a small run. A key describes
+the arguments of kernels in the same way: arrays, numbers, and tuples of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def key_of(arguments: tuple[Any, ...]) -> Key:
     Raises
     ------
     UnknownArgumentError
-        If one is neither an array nor a number nor a tuple.
+        An argument is neither an array nor a number nor a tuple.
     """
     key: list[Any] = []
     _append(key, arguments)
@@ -74,5 +74,5 @@ def as_json(key: Key) -> list[Any]:
 
 
 def of_json(values: list[Any]) -> Key:
-    """Return the key that `as_json` was given."""
+    """Return the key from the values that `as_json` returned."""
     return tuple(np.dtype(part[0]) if isinstance(part, list) else part for part in values)

@@ -58,7 +58,7 @@ class Sources:
 
     How kernels are compiled is always among them.
 
-    Their times would not do: archives and images of containers do not keep the time of a file exactly.
+    The times of files cannot be used: archives and container images do not keep them exactly.
     """
 
     def __init__(self, *packages: str, modules: Sequence[tuple[str, str]] = ()) -> None:
@@ -78,7 +78,7 @@ class Sources:
 
     @functools.cached_property
     def stamp(self) -> str:
-        """The digest of what is in them."""
+        """The digest of their contents."""
         digest = hashlib.sha256()
         for name, file in self.files().items():
             digest.update(name.encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -113,7 +113,7 @@ class Kernel:
         return code(*arguments)
 
     def code_for(self, key: Key) -> Callable[..., Any]:
-        """Return what runs the loop on arguments of some types: from this process, from disk, or compiled."""
+        """Return the compiled loop for arguments of some types: from this process, from disk, or new."""
         if not self._is_loaded(key):
             self._compile(key)
         return self._codes[key]
@@ -173,9 +173,9 @@ _RECORDED: dict[tuple[Kernel, Key], None] | None = None
 
 @contextmanager
 def recording() -> Iterator[dict[tuple[Kernel, Key], None]]:
-    """Run kernels that are not loaded as Python, and collect them with the types of their arguments.
+    """Run kernels that are not loaded as Python, and record them with the types of their arguments.
 
-    So it is known what some work needs without compiling it.
+    This shows what some work needs without compiling it.
     """
     global _RECORDED
     before, _RECORDED = _RECORDED, {}
@@ -187,7 +187,7 @@ def recording() -> Iterator[dict[tuple[Kernel, Key], None]]:
 
 
 def kernel(sources: Sources) -> Callable[[_F], _F]:
-    """Return what makes a function a kernel, whose machine code is good as long as `sources` are the same."""
+    """Return a decorator for kernels, whose machine code is valid as long as `sources` are the same."""
 
     def make_kernel(function: _F) -> _F:
         if DISABLED:
@@ -200,7 +200,7 @@ def kernel(sources: Sources) -> Callable[[_F], _F]:
 
 
 class Part:
-    """A part of kernels. Called by Python, it runs as Python."""
+    """A part of kernels. If Python calls it, it runs as Python."""
 
     def __init__(self, function: Callable[..., Any], *, inline: bool) -> None:
         functools.update_wrapper(self, function)
@@ -239,7 +239,7 @@ def _part(function: _F, *, inline: bool) -> _F:
 
 
 class Instruction:
-    """What a loop does in LLVM's instructions, and Python in its own way.
+    """An operation that loops do with LLVM's instructions, and Python in its own way.
 
     Parameters
     ----------
@@ -273,5 +273,5 @@ def instruction(plain: _F, generator: str) -> _F:
 
 
 def is_compiled(kernel: Any) -> bool:
-    """Return whether a kernel is compiled, in this process or on disk. Functions of Python need not be."""
+    """Return whether a kernel is compiled, in this process or on disk. Python functions need not be."""
     return not isinstance(kernel, Kernel) or kernel.is_compiled()

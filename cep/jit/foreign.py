@@ -15,12 +15,12 @@ _call = compiled.instruction(_no_call, "cep.jit.instructions:call")
 
 @compiled.kernel(compiled.Sources(modules=(("cep.jit", "foreign.py"),)))
 def call_each(function: int, addresses: I64) -> None:
-    """Call a C function with each address. A call takes some nanoseconds; by ctypes it takes 200.
+    """Call a C function with each address. A call takes a few nanoseconds; with ctypes it takes 200.
 
     Parameters
     ----------
     function
-        Where the code is of a function that takes an address and returns nothing. Nothing checks this.
+        The address of a function that takes an address and returns nothing. This is not checked.
     addresses
         int64[n].
     """

@@ -1,6 +1,6 @@
 """LLVM's instructions for `cep.jit.wide`, `memory` and `foreign`: what numba calls when it compiles them.
 
-A function gets the types of arguments, and returns the signature of a call and what generates its code.
+A function receives the types of arguments, and returns the signature of a call and its code generator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WORD, _TWO, _THREE, _FOUR, _SIX = (ir.IntType(64 * n) for n in (1, 2, 3, 4, 6))
 
 
 def _whole(builder: Any, words: Sequence[Any], form: Any) -> Any:
-    """Return a number of its words, the lowest first."""
+    """Return the number with these words, the lowest first."""
     found = builder.zext(words[0], form)
     for number, word in enumerate(words[1:], 1):
         found = builder.or_(found, builder.shl(builder.zext(word, form), form(64 * number)))
@@ -49,13 +49,13 @@ def _magnitude(builder: Any, upper: Any, lower: Any, low_bits: Any) -> tuple[Any
 
 
 def _product(builder: Any, one: Any, other: Any, place: int, form: Any = _FOUR) -> Any:
-    """Return the product of two words, of which the lowest bit is the bit `place` of the result."""
+    """Return the product of two words, whose lowest bit is the bit `place` of the result."""
     product = builder.mul(builder.zext(one, _TWO), builder.zext(other, _TWO))  # one instruction
     return builder.shl(builder.zext(product, form), form(place))
 
 
 def _of_chunks(builder: Any, chunks: Sequence[Any], form: Any) -> Any:
-    """Return a number of its chunks."""
+    """Return the number with these chunks."""
     found = builder.sext(chunks[0], form)
     for number, chunk in enumerate(chunks[1:], 1):
         found = builder.add(found, builder.shl(builder.sext(chunk, form), form(32 * number)))
@@ -138,7 +138,7 @@ def leading_zeros(context: Any, word: Any) -> Any:
 
 
 def prefetch(context: Any, table: Any, row: Any) -> Any:
-    """Fetch the beginning of a row of an array."""
+    """Fetch the start of a row of an array."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]
@@ -159,7 +159,7 @@ def prefetch(context: Any, table: Any, row: Any) -> Any:
 
 
 def read_word(context: Any, data: Any, at: Any) -> Any:
-    """Read 8 bytes, which begin anywhere."""
+    """Read 8 bytes, which start anywhere."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kind = signature.args[0]

@@ -46,7 +46,7 @@ def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
     """
     dynamic = _extension("_dynfunc")
     _register_symbols()
-    engine = _engine()  # from now on LLVM knows the symbols of the process, too
+    engine = _engine()  # from now on LLVM also knows the symbols of the process
     missing = [name for name in code.needed if not llvm.address_of_symbol(name)]
     if missing:  # LLVM would end the process
         raise NotLoadedError(", ".join(missing))

@@ -1,4 +1,4 @@
-"""Memory as the processor reads it: by lines of its cache, fetched ahead, and by words of 8 bytes."""
+"""Memory as the processor reads it: in cache lines, fetched ahead, and in words of 8 bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cep.jit.compiled import instruction
 
 
 def _no_prefetch(table: I32 | I64, row: int) -> None:
-    """Kernels that are not compiled wait anyway."""
+    """Do nothing: kernels that are not compiled wait anyway."""
 
 
 prefetch: Callable[[I32 | I64, int], None] = instruction(_no_prefetch, "cep.jit.instructions:prefetch")
@@ -30,7 +30,7 @@ _LINE = 64
 
 
 def in_lines(n_rows: int, width: int) -> I64:
-    """Return (n_rows, width) int64, not set, that begin with a line: rows of 8 or 4 are in one line each."""
+    """Return (n_rows, width) int64, not set, aligned to cache lines: rows of 8 or 4 are in one line each."""
     n = n_rows * width
     room = np.empty(n + _LINE // 8, np.int64)
     first = -room.ctypes.data % _LINE // 8

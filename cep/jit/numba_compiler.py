@@ -1,8 +1,8 @@
-"""Compiles kernels with numba. It is imported when something has to be compiled, and only then.
+"""Compiles kernels with numba. It is imported only when something must be compiled.
 
 Kernels are compiled without two things that numba adds for safety, parts without a third (decisions 7, 15):
 
-- *Counts of references.* Kernels make no arrays, so numba need not count references to those they are given.
+- *Reference counts.* Kernels create no arrays, so numba need not count references to those that they receive.
   It would do so with two atomic operations for each array and each part, inlined or not.
 - *Negative indices.* numba tests at every access whether an index is below 0, and adds the length then.
   Kernels have no such indices, so theirs are read as unsigned numbers (`UnsignedIndices`).
@@ -44,7 +44,7 @@ from cep.jit.stored import MachineCode
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class UnsignedIndices(FunctionPass):
-    """After type inference: let every access to an array cast its indices to unsigned integers."""
+    """After type inference: make every array access cast its indices to unsigned integers."""
 
     _name = "unsigned_indices"
 
@@ -76,12 +76,12 @@ def _unsigned(index: types.Type) -> types.Type:
 class _PartCode(JITCodeLibrary):
     """The code of a part. It becomes machine code in the kernels that use it, and nowhere else.
 
-    numba would do that for each part as well, together with all parts that it calls (decision 15).
+    numba would also compile each part by itself, together with all parts that it calls (decision 15).
     """
 
     @property
     def codegen(self) -> Any:
-        """Parts have no Python objects, so numba gets nothing to put them into."""
+        """Parts have no Python objects, so numba gets no place for them."""
         return _NoEnvironment()
 
     def _finalize_final_module(self) -> None:
@@ -112,7 +112,7 @@ class WithinKernels(FunctionPass):
         FunctionPass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        """Give the compiler a library of its own."""
+        """Give the compiler its own library."""
         state.library = _PartCode(state.targetctx.codegen(), state.func_id.func_qualname)
         return True
 
@@ -156,7 +156,7 @@ def part(function: Callable[..., Any], *, inline: bool) -> Any:
     def get_call_template(args: tuple[types.Type, ...], kws: Any) -> Any:
         """Type a call with a constant number as a call with any number.
 
-        numba would compile the part once more for a constant, even for the first value of a variable.
+        numba would compile the part a second time for a constant, even for the first value of a variable.
         LLVM knows the constant where the part is inlined.
         """
         return typed(tuple(map(_any_number, args)), kws)
@@ -170,7 +170,7 @@ def _any_number(argument: types.Type) -> types.Type:
 
 
 def instruction(generator: Callable[..., Any]) -> Any:
-    """Return what numba generates the code of an `Instruction` with."""
+    """Return the object from which numba generates the code of an `Instruction`."""
     made = intrinsic(generator)
     cpu_target.typing_context.refresh()  # a kernel that names it is being compiled
     cpu_target.target_context.refresh()
@@ -178,7 +178,7 @@ def instruction(generator: Callable[..., Any]) -> Any:
 
 
 def register(kind: type) -> None:
-    """Let code that names a part or an instruction, an object of `kind`, mean what numba has for it."""
+    """Make numba use its own object for a part or an instruction, an object of `kind`, in code."""
     typeof_impl.register(kind)(_type_of_part)
 
 
@@ -193,9 +193,9 @@ def compile_kernel(dispatcher: Any, key: Key) -> tuple[Callable[..., Any], Machi
     Returns
     -------
     called
-        What Python calls.
+        The function that Python calls.
     code
-        What can be kept on disk; None if it has values of this process.
+        The code for the disk; None if it contains values of this process.
     """
     signature = types_of(key)
     dispatcher.compile(signature)

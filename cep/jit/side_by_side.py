@@ -1,6 +1,6 @@
 """Compiles kernels in several processes at the same time: the compiler itself uses one core.
 
-A process compiles one kernel after another, and says when each is done: a line of JSON in, a line out.
+A process compiles one kernel after another, and reports each: a line of JSON in, a line out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compile_all(
     n_processes
         With one, or with one kernel, this process compiles itself.
     told
-        Gets each kernel that has been compiled, from threads.
+        Receives each kernel that has been compiled, from threads.
     """
     if min(n_processes, len(work)) <= 1:
         for kernel, key in work:
@@ -50,7 +50,7 @@ def compile_all(
 
 
 def _serve(left: queue.SimpleQueue[tuple[Kernel, Key]], told: Callable[[Kernel], None]) -> None:
-    """Give work to a process of its own as long as there is any."""
+    """Give work to a separate process until none is left."""
     command = [sys.executable, "-c", _START, *sys.path]
     with subprocess.Popen(  # noqa: S603 - this Python
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -69,7 +69,7 @@ def _serve(left: queue.SimpleQueue[tuple[Kernel, Key]], told: Callable[[Kernel],
                 answer = process.stdout.readline()
             except BrokenPipeError:
                 answer = ""
-            if not answer:  # it has said why; a call of the kernel compiles it
+            if not answer:  # it has reported the reason; a call of the kernel compiles it
                 break
             told(kernel)
         process.stdin.close()

@@ -1,7 +1,7 @@
 """Machine code of kernels on disk: a file for each kernel, its arguments and the machine.
 
-The file begins with a line of JSON: the sources that the code was compiled from, the machine, what is needed
-to load it, and the digest of the code, which follows the line. Nothing of it is unpickled. Code that was
+The file starts with a line of JSON: the sources that the code was compiled from, the machine, what is needed
+to load it, and the digest of the code, which follows the line. Nothing in it is unpickled. Code that was
 compiled from other sources, by another numba, for another processor, or is damaged is not loaded.
 """
 
@@ -62,7 +62,7 @@ def is_disabled() -> bool:
 
 @cache
 def machine() -> str:
-    """Return the digest of everything but sources on which machine code depends.
+    """Return the digest of everything on which machine code depends, except sources.
 
     That is Python, numba, the processor, and numba's settings in the environment or a file.
     """
@@ -88,7 +88,7 @@ def machine() -> str:
 
 
 def _version_of(package: str) -> str:
-    """Return the file in a package that says its version. To read its metadata takes ten times as long."""
+    """Return the file in a package that says its version. Reading its metadata takes ten times as long."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return "none"
@@ -98,7 +98,7 @@ def _version_of(package: str) -> str:
 def places(source: Path) -> list[Path]:
     """Return the folders in which code of kernels of a module may be, the first choice first.
 
-    They are those of numba: ``NUMBA_CACHE_DIR``, or else beside the source, or else in the user's cache.
+    They are those of numba: ``NUMBA_CACHE_DIR``, else next to the source, else in the user's cache.
     """
     folder = source.parent
     place = f"{folder.name}_{hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:40]}"
@@ -114,7 +114,7 @@ def _name(module: str, function: str) -> str:
 
 
 def _header(file: BinaryIO, stamp: str) -> dict[str, Any] | None:
-    """Return the first line of a file, if it is of this machine and of these sources."""
+    """Return the first line of a file, if it is for this machine and these sources."""
     try:
         header: dict[str, Any] = json.loads(file.readline())
         is_good = (header["machine"], header["sources"]) == (machine(), stamp)
@@ -124,7 +124,7 @@ def _header(file: BinaryIO, stamp: str) -> dict[str, Any] | None:
 
 
 def _opened(source: Path, module: str, function: str, stamp: str) -> tuple[dict[str, Any], BinaryIO] | None:
-    """Return the header of the first good file of a kernel, and the file after its header."""
+    """Return the header of the first valid file of a kernel, and the content after its header."""
     for folder in places(source):
         try:
             file = (folder / _name(module, function)).open("rb")
@@ -138,7 +138,7 @@ def _opened(source: Path, module: str, function: str, stamp: str) -> tuple[dict[
 
 
 def load(source: Path, module: str, function: str, stamp: str) -> list[MachineCode]:
-    """Return the good code of a kernel on disk: one for each kind of arguments."""
+    """Return the valid code of a kernel on disk: one for each kind of arguments."""
     found = _opened(source, module, function, stamp)
     if found is None:
         return []
@@ -158,7 +158,7 @@ def _part(part: dict[str, Any], code: bytes) -> MachineCode:
 
 
 def has(source: Path, module: str, function: str, stamp: str) -> bool:
-    """Return whether there is code of a kernel on disk that is good, as far as its first line says."""
+    """Return whether code of a kernel on disk is valid according to its first line."""
     found = _opened(source, module, function, stamp)
     if found is not None:
         found[1].close()
@@ -166,7 +166,7 @@ def has(source: Path, module: str, function: str, stamp: str) -> bool:
 
 
 def save(source: Path, module: str, function: str, stamp: str, codes: Iterable[MachineCode]) -> None:
-    """Write the code of a kernel to the first place where that is possible, the whole file at once."""
+    """Write the code of a kernel to the first possible place, the whole file at once."""
     parts: list[dict[str, Any]] = []
     code = b""
     for machine_code in codes:

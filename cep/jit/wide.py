@@ -1,7 +1,7 @@
 """Whole numbers of up to 384 bits in kernels, for exact sums of squares. They are passed as words of 64 bits.
 
-A number x comes in two halves: ``x = upper * 2**low_bits + lower``. Or in chunks, the lowest first, of which
-each is worth 2**32 times the one before; they may be negative, and have more than 32 bits.
+A number x has two halves, ``x = upper * 2**low_bits + lower``, or chunks, the lowest first. Each chunk is
+worth 2**32 times the one before. Chunks may be negative and have more than 32 bits.
 """
 
 from __future__ import annotations

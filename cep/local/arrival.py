@@ -1,4 +1,4 @@
-"""Events of several inputs, taken as arriving one by one: how late each of them is."""
+"""Events of several inputs, as if they arrived one by one: how late each of them is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arrived:
 
 
 class _Input:
-    """What was read of one input and has not arrived yet, with the latest time up to each event."""
+    """What was read from one input and has not arrived yet, with the latest time up to each event."""
 
     def __init__(self, stream: Stream, tables: Iterator[pa.Table], start_us: int) -> None:
         self.stream = stream
@@ -52,7 +52,7 @@ class _Input:
         self.reached = np.concatenate((self.reached, reached))
 
     def take(self, n: int) -> tuple[pa.Table | None, I64, I64]:
-        """Take the first `n` events out, with their times and the latest time up to each."""
+        """Remove and return the first `n` events, with their times and the latest time up to each."""
         events, times, reached = self.events, self.times[:n], self.reached[:n]
         if events is None or n == 0:
             return None, times, reached
@@ -66,12 +66,12 @@ def arrive(
 ) -> Iterator[list[Arrived]]:
     """Yield the events of all inputs, some at a time, as they arrive.
 
-    With `cuts` none of those that are yielded together is late but the first. Then it makes no difference to
-    rules with corrections whether they get them together or one by one.
+    With `cuts` only the first of the events yielded together may be late. Then rules with corrections give
+    the same result for them together and one by one.
 
-    Each input keeps its order, and moves on together with the others: next comes the event up to which its
-    input's event time has gone least far, of several the one of the stream that is declared first. An event
-    that lies `lateness_us` or more before the latest one of any input before it is late.
+    Each input keeps its order and advances together with the others: next is the event of the input whose
+    event time up to it is the least, among several that of the stream declared first. An event that is
+    `lateness_us` or more before the latest earlier event of any input is late.
     """
     waiting = [_Input(stream, iter(tables), start_us) for stream, tables in inputs.items()]
     latest_us = start_us

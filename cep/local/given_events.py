@@ -1,4 +1,4 @@
-"""Events that a program gives, as rows, DataFrames or Arrow tables -> the table of a stream."""
+"""Events from a program, as rows, DataFrames or Arrow tables -> the table of a stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SAMPLE_TIME = datetime(2024, 5, 31, 18, 30, tzinfo=UTC)
 
 
 class GivenEventsError(InputError, ValueError):
-    """Events that a program gives do not fit their stream."""
+    """Events from a program do not fit their stream."""
 
 
 def event_table(stream: Stream, events: Any) -> pa.Table:
@@ -84,7 +84,7 @@ def _require_no_nulls(table: pa.Table, name: str, stream: Stream) -> None:
 
 
 def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
-    """Return a table as one of Arrow; None: the events are no table."""
+    """Return a table as an Arrow table; None: the events are not a table."""
     is_frame = type(events).__module__.startswith("pandas.") and hasattr(events, "columns")
     if not is_frame and not hasattr(events, "__arrow_c_stream__"):
         return None
@@ -100,7 +100,7 @@ def _arrow_table(stream: Stream, events: Any) -> pa.Table | None:
 
 
 def _columns_of_table(table: pa.Table, stream: Stream) -> dict[str, pa.Array]:
-    """Return the columns of `stream`; others of the table are left out."""
+    """Return the columns of `stream`, without the other columns of the table."""
     places = {field: _place(table.schema, field) for field in stream.fields}
     clock = stream.device_clock
     lacking = [
@@ -146,7 +146,7 @@ def _values(table: pa.Table, place: tuple[str, ...], field: Field) -> pa.Array:
 
 
 def _typed(values: pa.Array, field: Field) -> pa.Array:
-    """Return a column of a table as events have it."""
+    """Return a column of a table in the form of events."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         values, kind = values.dictionary_decode(), kind.value_type
@@ -188,7 +188,7 @@ def _casts(value: pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def _can_hold(kind: pa.DataType, field: Field) -> bool:
-    """Say whether a column of an Arrow type may have values of `field`; a DataFrame knows fewer types."""
+    """Return whether a column of an Arrow type may have values of `field`; DataFrames have fewer types."""
     types = pa.types
     is_number = types.is_integer(kind) or types.is_floating(kind)
     is_text = types.is_string(kind) or types.is_large_string(kind)
@@ -254,7 +254,7 @@ def _column_of_rows(rows: Sequence[Mapping[str, Any]], field: Field) -> pa.Array
 
 
 def _plain(value: Any, field: Field, row: int) -> Any:
-    """Return a value of a row as the engine holds it; texts of times stay texts."""
+    """Return a value of a row in the engine's form; times given as texts remain texts."""
     if value is None:
         return None
     given = value
@@ -278,7 +278,7 @@ def _plain(value: Any, field: Field, row: int) -> Any:
 
 
 def _time(value: Any, field: Field, row: int) -> Any:
-    """Return a time of a row in microseconds; a text as it is."""
+    """Return a time of a row in microseconds, or a text unchanged."""
     if isinstance(value, datetime):
         if value.tzinfo is not None:
             return (value - _EPOCH) // _MICROSECOND

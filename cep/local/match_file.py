@@ -38,7 +38,7 @@ from cep.schema.text_values import event_table_schema
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """Matches (`RuleSet.match_schema`), what was refused, what came too late, and counts.
+    """Matches (`RuleSet.match_schema`), dead letters, late events, and counts.
 
     Matches are in order (`RuleSet.in_order`). With corrections, as a stream, they are in the order in which a
     stream writes them.
@@ -85,7 +85,7 @@ def read_inputs(
     on_bad_file: BadFile = BadFile.FAIL,
     on_chunk: Callable[[Chunk], None] | None = None,
 ) -> Mapping[str, Iterator[Chunk]]:
-    """Return the events of the files of each stream, read as they are asked for; see `match_file`."""
+    """Return the events of the files of each stream, read on demand; see `match_file`."""
     paths = path if isinstance(path, Mapping) else {rules.only_stream().name: path}
     rules.require_streams(paths)
     chunks = {
@@ -111,7 +111,7 @@ class LocalRun:
     chunks
         The events of each stream, by its name.
     deliver
-        Is given what was found, once.
+        Receives the result, once.
     as_stream
         See `match_chunks`.
     """
@@ -127,7 +127,7 @@ class LocalRun:
         return False
 
     def run(self) -> Counts:
-        """Match all events and deliver what was found; return what was counted."""
+        """Match all events and deliver the result; return the counts."""
         result = match_chunks(self.rules, self.chunks, as_stream=self.as_stream)
         self.deliver(result)
         return result.counts
@@ -136,7 +136,7 @@ class LocalRun:
 def _told(
     chunks: Mapping[str, Iterator[Chunk]], on_chunk: Callable[[Chunk], None]
 ) -> dict[str, Iterator[Chunk]]:
-    """Return `chunks`, each told to `on_chunk`; the first of each stream is read now."""
+    """Return `chunks`, each passed to `on_chunk`; the first of each stream is read now."""
 
     def told(chunk: Chunk) -> Chunk:
         on_chunk(chunk)
@@ -157,11 +157,10 @@ def match_chunks(
     """Return the matches of `rules` over all events of `chunks`: of their stream, or by stream.
 
     The input counts as complete: no event is late, whatever the order, and every window closes at the end.
-    With `as_stream` the events are taken as arriving in this order, one by one (`arrival`): an event that
-    lies the largest lateness of the streams or more before the latest one before it is late, and left out,
-    or, with `RuleSet.corrections`, corrects at once the matches of the events before it. So do versions of
-    tables.
-    Static tables are read first.
+    With `as_stream` the events arrive in this order, one by one (`arrival`). An event that is at least the
+    largest lateness of the streams before the latest earlier event is late and omitted or, with
+    `RuleSet.corrections`, at once corrects the matches of earlier events. The same holds for versions of
+    tables. Static tables are read first.
     """
     by_stream = chunks if isinstance(chunks, Mapping) else {rules.only_stream().name: chunks}
     counts = Counts()
@@ -202,7 +201,7 @@ def match_chunks(
     for matcher in matchers:
         _count_rules(counts, matcher.counters)
     late_tables = {stream: pa.concat_tables(tables) for stream, tables in late.items()}
-    # Corrections mean something only in the order in which they come.
+    # Corrections have a meaning only in their order.
     comes_in_order = as_stream and rules.corrections is not None
     ordered = rules.together(matches) if comes_in_order else rules.in_order(matches)
     return Result(ordered, pa.concat_tables(dead), late_tables, counts)
@@ -221,7 +220,7 @@ def _static_tables(rules: RuleSet, rows_of: Callable[[Stream], Iterable[pa.Table
 def _counted_us(
     part: Arrived, matchers: Sequence[Matcher | Corrector], corrections: Corrections | None
 ) -> int | I64:
-    """Return by how much events may be late and still be counted: what is final cannot be corrected."""
+    """Return how late events may be and still be counted: what is final cannot be corrected."""
     if corrections is None:
         return 0
     final_us = max(matcher.final_us for matcher in matchers if isinstance(matcher, Corrector))
@@ -231,6 +230,6 @@ def _counted_us(
 
 
 def _count_rules(counts: Counts, counters: Counters) -> None:
-    """Add what is counted by rule."""
+    """Add the counts by rule."""
     for name in ("matches", "timeouts", "suppressed", "dropped_runs", "retracted"):
         setattr(counts, name, getattr(counts, name) | getattr(counters, name))

@@ -1,1 +1,1 @@
-"""What a run found and what happened in it, as text on a terminal and as files."""
+"""The results and counts of a run, as text on a terminal and as files."""

@@ -42,7 +42,7 @@ class _JsonLines:
 
 
 class _Csv:
-    """Lists, events and times are the text that JSON has for them."""
+    """Lists, events and times are their text in JSON."""
 
     def write(self, file: Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
         import pyarrow.csv
@@ -76,12 +76,12 @@ WRITERS: Mapping[str, TableWriter] = {
 
 
 def writer_of(path: str | Path) -> TableWriter:
-    """Return what writes files with the ending of `path`.
+    """Return the writer of files with the ending of `path`.
 
     Raises
     ------
     InputError
-        The ending says no format.
+        The ending is not that of a format.
     """
     found = WRITERS.get(Path(path).suffix)
     if found is None:
@@ -94,7 +94,7 @@ def writer_of(path: str | Path) -> TableWriter:
 
 
 def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write `table` to a file of the format its ending says; `rows` are the same rows for JSON lines."""
+    """Write `table` to a file in the format of its ending; `rows` are the same rows for JSON lines."""
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,9 +102,10 @@ def write_table(path: str | Path, table: pa.Table, rows: Iterable[Mapping[str, A
 
 
 def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
-    """Write late events (`cep.formats.late_events.late_schema`) to a file of the format its ending says.
+    """Write late events (`cep.formats.late_events.late_schema`) to a file in the format of its ending.
 
-    The events of several streams have a file each, with the name of the stream before the ending.
+    With several streams, the events of each have their own file, with the name of the stream before the
+    ending.
     """
     path = Path(path)
     for stream, events in late.items():
@@ -115,7 +116,7 @@ def write_late(path: str | Path, late: Mapping[Stream, pa.Table]) -> None:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Return `table` with lists, events, times and `NUMBER_WORDS` as the text that JSON has for them."""
+    """Return `table` with lists, events, times and `NUMBER_WORDS` as their text in JSON."""
     for number, item in enumerate(table.schema):
         if pa.types.is_timestamp(item.type) and item.type.tz is not None:
             times = table.column(number).cast(pa.timestamp("us", tz="UTC"))

@@ -41,12 +41,12 @@ def summary_lines(
     instead: str = "",
     read: Collection[tuple[str, str]] = (),
 ) -> list[str]:
-    """Return what happened, a line for each kind of count, more where it needs a remedy.
+    """Return what happened: a line for each kind of count, and more if it needs a remedy.
 
     Parameters
     ----------
     instead
-        How else the run could be made, so that no event is late.
+        How else to run, so that no event is late.
     read
         The columns that rules read (`RuleSet.read_columns`).
     """
@@ -65,7 +65,7 @@ def loss_lines(
 ) -> list[str]:
     """Return the lines of the summary that say what was lost: what `--quiet` does not hide.
 
-    `kept`: the outputs that there are, of ``late`` and ``dead_letter``.
+    `kept`: the existing outputs among ``late`` and ``dead_letter``.
     """
     rows = (row for row in _rows(counts) if row.number and _LOSSES.get(row.name, row.name) not in kept)
     lines = _lines((row for row in rows if row.name in _LOSSES), counts, streams, instead)

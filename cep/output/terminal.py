@@ -68,7 +68,7 @@ def _intervals(value: int | list[int | None]) -> Any:
 
 
 def _heading(column: str) -> Text:
-    """Return a column's name in lines of whole words, so that the column is no wider than it need be."""
+    """Return a column's name in lines of whole words, which keeps the column narrow."""
     from rich.text import Text
 
     lines = [""]
@@ -95,7 +95,7 @@ def _duration(length: timedelta) -> str:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a table shows it: to the second, to six digits; files have it in full."""
+    """Return a value as a table shows it: to the second or to six digits; files contain it in full."""
     match value:
         case None:
             return ""

@@ -41,7 +41,6 @@ WORDS = {
 EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in WORDS.items()}
 
 # What is not clean yet. The list may only get shorter.
-TO_DO: tuple[str, ...] = ("cep/jit",)
 
 
 def prose(page: str) -> str:

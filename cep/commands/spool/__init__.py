@@ -1,1 +1,1 @@
-"""`cep spool` takes messages of a protocol and keeps them for pipelines."""
+"""`cep spool` receives messages of a protocol and keeps them for pipelines."""

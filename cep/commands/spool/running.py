@@ -59,7 +59,7 @@ def file_mode(text: str) -> FileMode:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where messages go, and how many; the options that all protocols have."""
+    """Where and how many messages are stored: the options of all protocols."""
 
     into: Path
     file_mode: FileMode
@@ -76,7 +76,7 @@ class Storage:
 
 
 def storage_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Storage`; it gets them as `storage`."""
+    """Give a command the options of `Storage`; it receives them as `storage`."""
     from functools import wraps
 
     @wraps(command)
@@ -160,7 +160,7 @@ def storage_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server is, and how to get in; the options of all protocols that connect to one."""
+    """The address of a server, and how to log in: the options of all protocols that connect to one."""
 
     host: str
     port: int
@@ -178,14 +178,14 @@ class Server:
 def server_options(
     noun: str, port: int, *, user: str = "", password: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `Server`; it gets them as `server`.
+    """Give a command the options of `Server`; it receives them as `server`.
 
     Parameters
     ----------
     noun
-        What the server is called.
+        The word for the server.
     port, user, password
-        What holds without an option.
+        The defaults of the options.
     """
     from functools import wraps
 
@@ -220,7 +220,7 @@ def server_options(
 
 
 def secret(variable: str | None) -> str:
-    """Return the value of a variable of the environment; raises InputError if it does not exist."""
+    """Return the value of an environment variable; raises InputError if it does not exist."""
     if variable is None:
         return ""
     found = os.environ.get(variable, "")
@@ -258,7 +258,7 @@ def _run_spool(protocol: str, receiver: Receiver, storage: Storage) -> None:
         remove_after_seconds=storage.remove_after,
         wanted=storage.wait_for,
     )
-    # Whoever has the folder is the only one that may connect: a second session of a name would end the first.
+    # Only the process that holds the folder may connect: a second session with a name would end the first.
     writer = writer_at(storage.into, limits, time.time)
     try:
         receiver.check()

@@ -29,7 +29,7 @@ def spool() -> None:
 
 
 def _listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of where it listens."""
+    """Give a command the options for its address."""
 
     def given_to(command: Callable[..., None]) -> Callable[..., None]:
         of_port = click.option(
@@ -44,7 +44,7 @@ def _listens(port: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def _ahead(option: str, most: int, word: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the option of how many messages a server sends ahead."""
+    """Give a command the option for the number of messages that a server sends ahead."""
     help_text = f"Messages that may be {word}."
     return click.option(option, type=click.IntRange(1, most), default=1000, show_default=True, help=help_text)
 
@@ -105,13 +105,13 @@ def http(storage: Storage, token_env: str | None, headers: tuple[str, ...], **gi
 
 
 def _listening(storage: Storage, scheme: str, host: str) -> Callable[[int], None]:
-    """Return what to call with the port, which prints it."""
+    """Return a function that prints the port."""
     say = _say(storage)
     return lambda port: say(f"listening at {scheme}://{host}:{port}")
 
 
 def _say(storage: Storage) -> Callable[[str], None]:
-    """Return what to call with a line about the spool, which prints it unless it is quiet."""
+    """Return a function that prints a line about the spool, unless it is quiet."""
 
     def say(text: str) -> None:
         if not storage.quiet:

@@ -1,1 +1,1 @@
-"""Formats of messages that have types of their own, and a schema: Avro, Protocol Buffers."""
+"""Formats of messages with their own types and a schema: Avro, Protocol Buffers."""

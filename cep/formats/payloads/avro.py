@@ -1,7 +1,7 @@
-"""Avro as a format of messages: by a schema of one's own, or by the schema whose number each message has.
+"""Avro as a format of messages: by a given schema, or by the schema whose number is in each message.
 
-With a registry each message is read by the schema with which it was written. A schema of one's own, the
-reader's, then says other names (`aliases`) and defaults of fields that older messages lack.
+With a registry each message is read by the schema with which it was written. A given schema, the reader's,
+then provides other names (`aliases`), and defaults for fields that older messages lack.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -94,14 +94,13 @@ class AvroFormat(Unquoted):
     Parameters
     ----------
     schema
-        With a registry the schema of the reader, empty if there is none. Without one the schema of all
-        messages.
+        With a registry the schema of the reader, or empty. Without one the schema of all messages.
     what
         The schema, for errors.
     is_framed
         Whether the number of a schema precedes each message.
     registry
-        What knows schemas by their numbers.
+        Returns schemas by their numbers.
     """
 
     schema: str
@@ -136,7 +135,7 @@ def require_fields(schema: Record, stream: Stream, what: str) -> None:
 
 
 def inside(nodes: Sequence[Node], field: Field) -> list[Node]:
-    """Return what a field may be, by what it or the array with it may be."""
+    """Return the possible types of a field, from those of the field or of its array."""
     found = list(nodes)
     for part in field.element:
         if isinstance(part, str):
@@ -217,10 +216,10 @@ def _quoting(decoded: Decoded, records: Sequence[bytes]) -> Decoded:
 
 
 def _in_order(parts: Sequence[Decoded], records: Sequence[bytes]) -> Decoded:
-    """Return messages of several schemas as they came."""
+    """Return messages of several schemas in their original order."""
     indices = np.concatenate([part.indices for part in parts])
     order = np.argsort(indices, kind="stable")
-    # A schema may give texts with a dictionary where another one gives plain texts.
+    # One schema may give texts with a dictionary where another gives plain texts.
     events = pa.concat_tables([part.events for part in parts], promote_options="permissive")
     problems = sorted(problem for part in parts for problem in part.problems)
     return Decoded(
@@ -233,16 +232,16 @@ def _in_order(parts: Sequence[Decoded], records: Sequence[bytes]) -> Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How the columns of a stream are read of messages of one schema.
+    """How the columns of a stream are read from messages of one schema.
 
     Parameters
     ----------
     schema
         The schema with which they were written.
     places
-        By column where its value is; None: the messages have none.
+        By column the place of its value; None: the messages have none.
     defaults
-        By column the value that it has then.
+        By column its value in that case.
     """
 
     schema: Record
@@ -258,7 +257,7 @@ def _plan(written: str, wanted: str, stream: Stream, what: str) -> _Plan:
     Raises
     ------
     InputError
-        The schema is none, or no message of it can be of the stream (E0891).
+        The schema is invalid, or none of its messages can belong to the stream (E0891).
     """
     schema = read_schema(written, what)
     reader = read_schema(wanted, "the reader's schema") if wanted else None
@@ -283,7 +282,7 @@ def _plan(written: str, wanted: str, stream: Stream, what: str) -> _Plan:
 
 
 def _written_place(schema: Record, reader: Record, place: Path) -> Path:
-    """Return where the writer has what the reader calls `place`: a name on the way may be an alias."""
+    """Return the writer's place for the reader's `place`: each name in it may be an alias."""
     found: list[str] = []
     here: Node | None = reader
     for name in place:
@@ -300,7 +299,7 @@ def _written_place(schema: Record, reader: Record, place: Path) -> Path:
 
 
 def _default(reader: Record, field: Field) -> FieldValues | None:
-    """Return the value of a column in messages that lack it; None: the reader's schema says none."""
+    """Return the value of a column in messages that lack it; None: the reader's schema has no default."""
     parents = [reader] if len(field.place) == 1 else at_place(reader, field.place[:-1])
     for parent in parents:
         if isinstance(parent, Record) and field.place[-1] in parent.names:
@@ -313,7 +312,7 @@ def _default(reader: Record, field: Field) -> FieldValues | None:
 def _constant(value: Any, node: Node, field: Field) -> FieldValues | None:
     """Return a default as a column of one row."""
     if isinstance(node, Union):
-        # By the specification the default is of the first branch; newer writers take any.
+        # By the specification the default belongs to the first branch; newer writers allow any.
         return next(
             (found for part in node.branches if (found := _constant(value, part, field)) is not None), None
         )
@@ -338,7 +337,7 @@ def _constant(value: Any, node: Node, field: Field) -> FieldValues | None:
 
 
 def _read(plan: _Plan, bodies: Lines, records: Sequence[bytes]) -> Decoded:
-    """Return what messages of one schema are."""
+    """Return the events and problems of messages of one schema."""
     wanted: dict[Path, bool] = {}
     for field in plan.stream.fields:
         place = plan.places[field.name]
@@ -384,7 +383,7 @@ def _element(column: WantedField, field: Field, n: int) -> FieldValues:
 
 
 def _is_of(value: Any, kind: pa.DataType) -> bool:
-    """Return whether a value may be of a type: a union has values of others, too."""
+    """Return whether a value may have a type: a union also has values of other types."""
     try:
         pa.scalar(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

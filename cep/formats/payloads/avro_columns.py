@@ -1,12 +1,12 @@
-"""Records of Avro -> columns: a value of all messages at a time, never a message at a time.
+"""Avro records -> columns: one value of all messages at a time, never one message at a time.
 
 All messages of a call have one schema, so their values come in one order, and each has a cursor of its own:
-`int64[n]` places in one block of bytes. To read a field is a few operations of numpy over all cursors. A
+`int64[n]` places in one block of bytes. Reading a field takes a few numpy operations over all cursors. A
 union splits the cursors by its branch. Only arrays, maps and whole records that a column wants go through
 fastavro, message by message.
 
-A cursor never leaves its message. Where the bytes say so, the message is refused, and what is read of it
-from there on counts for nothing.
+A cursor never leaves its message. If the bytes would make it do so, the message is refused, and what is read
+from then on does not count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class WantedField:
-    """What was read for one type at one place.
+    """The values that were read for one type at one place.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class WantedField:
 def read_columns(
     schema: Record, records: Lines, wanted: Mapping[Path, bool]
 ) -> tuple[dict[Path, list[WantedField]], dict[int, str]]:
-    """Return the columns at the wanted places, and the messages that are no record of the schema.
+    """Return the columns at the wanted places, and the messages that are not records of the schema.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def read_columns(
 
 
 class _Cursors:
-    """Where each message is read, and what was read of it."""
+    """The cursor of each message, and what was read from it."""
 
     def __init__(self, records: Lines, wanted: Mapping[Path, bool]) -> None:
         self.n = len(records)
@@ -108,12 +108,12 @@ class _Cursors:
     # ------------------------------------------------------------ the end
 
     def refused(self) -> dict[int, str]:
-        """Return why messages are refused."""
+        """Return the reasons why messages are refused."""
         self.refuse(_ALL, self.at != self.ends, BEHIND)
         return self.reasons
 
     def refuse(self, rows: Rows, bad: Mask, reason: str, path: Path = ()) -> None:
-        """Note which of `rows` are no record; the first reason counts."""
+        """Note which of `rows` are not records; the first reason counts."""
         if not bad.any():
             return
         chosen = np.flatnonzero(bad) if isinstance(rows, slice) else rows[bad]
@@ -136,7 +136,7 @@ class _Cursors:
         return columns
 
     def _of_bytes(self, path: Path, kind: Value, starts: I64, lengths: I64, valid: Mask) -> pa.Array:
-        """Return values that are bytes of the block; all but decimals without a read one of them."""
+        """Return values that are bytes of the block; without reading them, except for decimals."""
         values = self.block.bytes_column(starts, lengths, valid)
         if pa.types.is_decimal(kind.arrow):
             decimals = pa.array([_decimal(value, kind.arrow) for value in values.to_pylist()], kind.arrow)
@@ -252,7 +252,7 @@ class _Cursors:
     # ------------------------------------------------------------ numbers
 
     def _advance(self, path: Path, rows: Rows, at: I64, n_bytes: I64 | int) -> None:
-        """Move cursors on from `at`, at most to the ends of their messages."""
+        """Advance cursors from `at`, at most to the ends of their messages."""
         after = at + n_bytes
         ends = self.ends[rows]
         over = after > ends

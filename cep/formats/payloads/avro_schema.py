@@ -1,4 +1,4 @@
-"""Schemas of Avro: what is read of a record, as a tree of nodes.
+"""Avro schemas: what is read from a record, as a tree of nodes.
 
 A schema is refused if a few bytes could keep its reader busy forever: types that contain themselves, and
 arrays of items without a byte.
@@ -50,7 +50,7 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with no value inside: `kind` is its type in Avro, `arrow` the type of its column."""
+    """A simple value: `kind` is its type in Avro, `arrow` the type of its column."""
 
     kind: str
     arrow: pa.DataType
@@ -67,7 +67,7 @@ class Record:
     parts: tuple[Node, ...]
     aliases: tuple[tuple[str, ...], ...]
     defaults: tuple[str | None, ...]  # as JSON; None: it has none
-    schema: str  # it alone, as JSON
+    schema: str  # only it, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Collection:
 
     kind: str
     items: Node
-    schema: str  # it alone, as JSON
+    schema: str  # only it, as JSON
 
 
 Node = Value | Record | Union | Collection
@@ -100,7 +100,7 @@ def read_schema(text: str | bytes, what: str) -> Record:
     Raises
     ------
     InputError
-        It is no schema of Avro, no record, or a schema that is refused (E0890).
+        It is not an Avro schema, not a record, or a schema that is refused (E0890).
     """
     try:
         named: dict[str, Json] = {}
@@ -119,7 +119,7 @@ def read_schema(text: str | bytes, what: str) -> Record:
 
 
 class _Reader:
-    """Makes nodes of a schema that fastavro has parsed: named types are written out once."""
+    """Turns a schema that fastavro has parsed into nodes: named types are written out once."""
 
     def __init__(self, named: dict[str, Json]) -> None:
         self.named = named
@@ -163,7 +163,7 @@ class _Reader:
         )
 
     def _alone(self, schema: Json, known: set[str]) -> Json:
-        """Return a part of the schema that needs nothing of the rest."""
+        """Return a self-contained part of the schema."""
         if isinstance(schema, list):
             return [self._alone(branch, known) for branch in schema]
         if isinstance(schema, str):
@@ -200,7 +200,7 @@ def _value(schema: Json, kind: str) -> Value:
 
 
 def may_have_bytes(node: Node) -> bool:
-    """Say whether every value of a type has at least a byte."""
+    """Return whether every value of a type has at least one byte."""
     match node:
         case Value():
             return node.kind != "null" and not (node.kind == "fixed" and node.size == 0)
@@ -211,7 +211,7 @@ def may_have_bytes(node: Node) -> bool:
 
 
 def branches_of(node: Node) -> Iterator[Node]:
-    """Yield what a value may be: the branches of a union, but null."""
+    """Yield the possible types of a value: the branches of a union, except null."""
     if isinstance(node, Union):
         for branch in node.branches:
             yield from branches_of(branch)
@@ -220,7 +220,7 @@ def branches_of(node: Node) -> Iterator[Node]:
 
 
 def at_place(node: Node, place: Sequence[str]) -> list[Node]:
-    """Return what a field may be, in all branches of unions; none: there is no such field."""
+    """Return the possible types of a field, in all branches of unions; empty: there is no such field."""
     found = list(branches_of(node))
     for name in place:
         parts = [
@@ -244,7 +244,7 @@ def arrow_type(node: Node) -> pa.DataType | None:
         case Record():
             kinds = [arrow_type(part) for part in node.parts]
             known = zip(node.names, kinds, strict=True)
-            # A field of no type is missing for who wants it.
+            # A field without a type counts as missing.
             return pa.struct([(name, kind) for name, kind in known if kind is not None])
         case Collection():
             kind = arrow_type(node.items)
@@ -257,7 +257,7 @@ def arrow_type(node: Node) -> pa.DataType | None:
 
 
 def word_for(nodes: Sequence[Node]) -> str:
-    """Return what a field is, in Avro's words: ``long (timestamp-millis)``."""
+    """Return the type of a field in Avro's terms: ``long (timestamp-millis)``."""
     words = [
         node.word if isinstance(node, Value) else node.kind if isinstance(node, Collection) else "record"
         for node in nodes

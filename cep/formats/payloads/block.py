@@ -1,4 +1,4 @@
-"""Values at any place of a block of bytes, of many messages at a time."""
+"""Values at any place of a block of bytes, for many messages at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXPONENT_BIAS = 1023
 
 
 class Block:
-    """Bytes in which many messages lie, one after another.
+    """The bytes of many messages, one after another.
 
     Places (`at`) are int64[n], from 0 up to the number of bytes.
     """
@@ -39,7 +39,7 @@ class Block:
         self._words = _view(self.data, "<u8")
 
     def numbers(self, at: I64, kind: str) -> npt.NDArray[Any]:
-        """Return the number that starts at each place, of a type of numpy of at most 8 bytes."""
+        """Return the number that starts at each place, of a numpy type of at most 8 bytes."""
         values: npt.NDArray[Any] = _view(self.data, kind)[at]
         return values
 
@@ -51,15 +51,15 @@ class Block:
         uint64[n]
             The integers.
         int64[n] or int
-            How many bytes each has.
+            The number of bytes of each.
         bool[n] or None
-            Which have more than 64 bits, and are none; None: each is one.
+            Which have more than 64 bits and are invalid; None: all are valid.
         """
         first = self.data[at]
         if first.max(initial=0) < 0x80:
             return first.astype(np.uint64), 1, None
         words: U64 = self._words[at]
-        last = ~words & _HIGH_BITS  # the bytes that continue in no other
+        last = ~words & _HIGH_BITS  # the bytes that no other byte continues
         lowest = last & (~last + _ONE)
         # The bits of the number are those below the lowest bit of `last`; its exponent says where it is.
         exponents = (lowest.astype(np.float64).view(np.int64) >> 52) - _EXPONENT_BIAS
@@ -73,7 +73,7 @@ class Block:
         return values, n_bytes, self._long_ones(np.flatnonzero(is_long), at, values, n_bytes)
 
     def _long_ones(self, chosen: I64, at: I64, values: U64, n_bytes: I64) -> Mask:
-        """Fill in integers of nine and ten bytes, of which eight are in `values`; say which are longer."""
+        """Complete integers of nine and ten bytes, eight of which are in `values`; return longer ones."""
         ninth = self.data[at[chosen] + 8].astype(np.uint64)
         tenth = self.data[at[chosen] + 9].astype(np.uint64)
         goes_on = ninth >= 0x80
@@ -91,12 +91,13 @@ class Block:
         Parameters
         ----------
         starts, lengths
-            int64[n]: where each value is; none starts before the end of the one before it.
+            int64[n]: where each value is; none starts before the end of the previous one.
         valid
             bool[n]: the others are NULL.
         """
         n = len(starts)
-        # The values and what is between them, as one column over the block: then every second one is taken.
+        # The values and the gaps between them, as one column over the block, of which every second one is
+        # taken.
         places = np.empty(2 * n + 1, np.int64)
         places[0:-1:2], places[1::2], places[-1] = starts, starts + lengths, len(self.data)
         buffers = [None, pa.py_buffer(places), pa.py_buffer(self.data)]
@@ -112,6 +113,6 @@ def signed(values: U64) -> I64:
 
 
 def _view(data: U8, kind: str) -> npt.NDArray[Any]:
-    """Return numbers that start at each byte of `data`, but the last ones."""
+    """Return the numbers that start at each byte of `data`, except the last bytes."""
     size = np.dtype(kind).itemsize
     return np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))

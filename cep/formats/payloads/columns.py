@@ -1,4 +1,4 @@
-"""Columns that a decoder of messages has found -> the events of a stream, and the problems."""
+"""Columns found by a decoder of messages -> the events of a stream, and the problems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cep.schema.text_values import event_table_schema
 
 
 class Base64Records(Sequence[bytes]):
-    """Messages as dead letters quote them: in base64, made when somebody asks for one."""
+    """Messages as dead letters quote them: in base64, computed on demand."""
 
     def __init__(self, records: Sequence[bytes]) -> None:
         self._records = records
@@ -47,18 +47,18 @@ class Base64Records(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """What messages have for a column, or some of them: other branches of a union give others.
+    """The values of messages, or some of them, for a column: each branch of a union gives separate values.
 
     Parameters
     ----------
     values
         A value for each message, NULL where it has none.
     fits
-        Whether the type of `values` is one that the column can be read of. If not, each value is a problem.
+        Whether the column can be read from the type of `values`. If not, each value is a problem.
     is_typed
-        Whether `values` are as events have them (`ARROW_TYPES`).
+        Whether `values` have the types of events (`ARROW_TYPES`).
     bad
-        By the index of a message what it has, if nobody can hold it.
+        By the index of a message its value, if no type can represent it.
     """
 
     values: pa.Array
@@ -73,15 +73,14 @@ def events_of(
     refused: Mapping[int, str],
     records: Sequence[bytes],
 ) -> Decoded:
-    """Return the events of messages, by the columns that were found in them.
+    """Return the events of messages from the columns that were found in them.
 
     Parameters
     ----------
     found
         By column. A column that does not exist is NULL.
     refused
-        The messages that are no events, by index, with their reasons. What `found` has of them counts for
-        nothing.
+        The messages that are not events, by index, with their reasons. Their values in `found` do not count.
     records
         The messages.
     """
@@ -138,7 +137,7 @@ def _shown(found: Sequence[FieldValues], row: int) -> str:
 
 
 def misfit(stream: Stream, field: Field, given: str, what: str) -> InputError:
-    """Return the error for a field of a schema that is not of the type of its column."""
+    """Return the error for a field of a schema that does not have the type of its column."""
     return InputError(
         "E0891",
         f"field `{field.column}` of {what} is {given}, stream `{stream.name}` declares {field.declared}",

@@ -1,12 +1,12 @@
 """Debezium's envelopes as a format of messages: a change of a row as JSON.
 
-An envelope has the row after the change and the row before it, what was done, and where from::
+An envelope contains the rows after and before the change, the operation, and its origin::
 
     {"before": null, "after": {"id": 1}, "op": "c", "ts_ms": 1714557600123, "source": {"ts_ms": ..., ...}}
 
-Kafka Connect may wrap it: ``{"schema": {...}, "payload": {...}}``. The schema then says what numbers mean.
-The reader of JSON lines (`cep.formats.text.json_lines`) reads all of it: a column of the stream is a place in
-the envelope.
+Kafka Connect may wrap it: ``{"schema": {...}, "payload": {...}}``. The schema then gives the meaning of
+numbers. The reader of JSON lines (`cep.formats.text.json_lines`) reads all of this: a column of the stream is
+a place in the envelope.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -83,7 +83,7 @@ class DebeziumFormat(Unquoted):
     Parameters
     ----------
     columns
-        Columns of the stream that are not of the row, and what they are (`WORDS`).
+        Columns of the stream that are not in the row, and their meaning (`WORDS`).
     """
 
     columns: tuple[tuple[str, str], ...] = ()
@@ -93,11 +93,11 @@ class DebeziumFormat(Unquoted):
     words = (*WORDS, f"{BEFORE}COLUMN")
 
     def has_word(self, what: str) -> bool:
-        """Return whether it gives something of this name."""
+        """Return whether it provides a value with this name."""
         return what in WORDS or what.startswith(BEFORE)
 
     def with_columns(self, columns: Mapping[str, str]) -> DebeziumFormat:
-        """Return the format with columns of the stream that are not of the row."""
+        """Return the format with columns of the stream that are not in the row."""
         return DebeziumFormat(tuple(columns.items()))
 
     def reader(self, origin: str, stream: Stream) -> DebeziumReader:
@@ -106,7 +106,7 @@ class DebeziumFormat(Unquoted):
 
 
 class DebeziumReader:
-    """Reads envelopes; see `RecordReader`. It knows the schemas that it has met."""
+    """Reads envelopes; see `RecordReader`. It remembers the schemas that it has read."""
 
     def __init__(self, stream: Stream, columns: Mapping[str, str]) -> None:
         self.stream, self.columns = stream, columns
@@ -144,7 +144,7 @@ class DebeziumReader:
     # ------------------------------------------------------------ the schema around it
 
     def _kinds(self, record: bytes) -> tuple[tuple[str, Kind], ...] | None:
-        """Return what the schema of a wrapped message says of columns, None: it is not wrapped."""
+        """Return what the schema of a wrapped message says about columns; None: it is not wrapped."""
         if not record.startswith(_SCHEMA):
             return _kinds_of(record) if b'"payload"' in record else None
         for known, kinds in self._schemas.items():
@@ -228,7 +228,7 @@ class _Wanted:
         self.fields: dict[str, Field] = {}
 
     def row(self, side: str, field: Field, place: tuple[str, ...]) -> None:
-        """Want a column of the row after or before a change."""
+        """Request a column of the row after or before a change."""
         kind = self._kind(field, place)
         plain = Field("", field.ddl, field.unit, field.format, field.zone, element=field.element)
         if kind in _UNITS and field.type is Type.TIMESTAMP:
@@ -241,7 +241,7 @@ class _Wanted:
         self.fields[name] = replace(plain, name=name, path=(*self.top, side, *place))
 
     def word(self, what: str, field: Field) -> None:
-        """Want something that an envelope says of a change."""
+        """Request something that an envelope says about a change."""
         for name, ddl, unit, place in _PLACES[what]:
             kind = field.ddl if what == "transaction" else ddl
             self.fields[name] = Field(name, kind, unit, path=(*self.top, *place))
@@ -265,7 +265,7 @@ class _Wanted:
         return values
 
     def said(self, found: pa.Table, what: str, field: Field) -> pa.Array:
-        """Return what envelopes say of changes."""
+        """Return what envelopes say about changes."""
         columns = [found.column(name).combine_chunks() for name, *_ in _PLACES[what]]
         match what:
             case "commit_time":
@@ -282,7 +282,7 @@ class _Wanted:
                 return columns[0]
 
     def _kind(self, field: Field, place: tuple[str, ...]) -> str:
-        """Return what the schema says of a column, if it matters to the type of the stream's column."""
+        """Return what the schema says about a column, if it matters for the type of the stream's column."""
         is_column = len(place) == 1 and not field.element
         kind = self.kinds.get(place[0], ("", 0))[0] if is_column else ""
         matters = {
@@ -311,7 +311,7 @@ _PLACES: dict[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]] = {
 
 
 def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
-    """Return the name of a column of a row: two columns of the stream may be of one."""
+    """Return the name of a column of a row: two columns of the stream may read the same one."""
     column = ".".join(place)
     return f"{side}.{column}" if column == field.column else f"{side}.{column} as {field.name}"
 
@@ -319,7 +319,7 @@ def _name(side: str, field: Field, place: tuple[str, ...]) -> str:
 def _of_row(
     after: pa.Array, before: pa.Array, is_deleted: pa.Array, field: Field, problem_of: dict[int, str]
 ) -> pa.Array:
-    """Return the row after a change, of one that was deleted the row before it."""
+    """Return the row after a change, or before it if the row was deleted."""
     if field.type is Type.STRING:
         is_unchanged = where_true(pc.equal(after, _UNCHANGED))
         if is_unchanged.any():
@@ -338,7 +338,7 @@ def _note(problem_of: dict[int, str], bad: Mask, reason: str) -> None:
 def _converted(
     values: pa.Array, convert: Callable[[str], Any], field: Field, problem_of: dict[int, str]
 ) -> pa.Array:
-    """Return texts as other values; those that cannot be are problems."""
+    """Return texts as other values; those that cannot be converted are problems."""
     found = []
     for row, text in enumerate(values.to_pylist()):
         value = None
@@ -352,7 +352,7 @@ def _converted(
 
 
 def _decimal(text: str, digits: int) -> float:
-    """Return the nearest DOUBLE of a whole number in base64, of which some digits are after the point."""
+    """Return the nearest DOUBLE of a base64 whole number, some digits of which are after the point."""
     unscaled = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
     return float(f"{unscaled}e{-digits}")
 
@@ -362,7 +362,7 @@ def _json(text: str, field: Field) -> str:
 
 
 def _kinds_of(record: bytes) -> tuple[tuple[str, Kind], ...] | None:
-    """Return what the schema of a message says of the columns of its row, None: it is not wrapped."""
+    """Return what the schema of a message says about the columns of its row; None: it is not wrapped."""
     try:
         found = json.loads(record)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """Protocol Buffers as a format of messages: by a set of descriptors, or by those of a registry.
 
 Fields that are scalars, `Timestamp`s or wrappers are read as columns (`protobuf_columns`). The parser of
-protobuf itself reads the messages that are not plain, and all messages where a column is a list, a map or a
-whole message: these cost Python code each.
+protobuf itself reads the messages that are not plain, and all messages if a column is a list, a map or a
+whole message: each of these takes Python code.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -113,7 +113,7 @@ class ProtobufFormat(Unquoted):
     is_framed
         Whether the number of a schema and the index of a type precede each message.
     registry
-        What knows schemas by their numbers.
+        Returns schemas by their numbers.
     """
 
     descriptor: bytes = field(repr=False)
@@ -138,7 +138,7 @@ class ProtobufFormat(Unquoted):
 
 
 def fields_of(kind: Descriptor, stream: Stream, what: str) -> dict[Field, ProtoField]:
-    """Return where the columns of a stream are; raises InputError (E0891) if a message cannot have them."""
+    """Return the places of the columns of a stream; raises InputError (E0891) if some are impossible."""
     found = {column: field_at(kind, column.place, column.element) for column in stream.fields}
     lacking = [column for column, place in found.items() if place is None]
     if lacking:
@@ -178,7 +178,7 @@ class ProtobufReader:
             block = records if isinstance(records, Lines) else lines_of_objects(records)
             found = _columns(kind, fields, block, refused, range(len(records)))
             is_empty = block.ends == block.starts
-            # A message whose fields all have their defaults has no byte; as an event that is hardly meant.
+            # A message whose fields all have their defaults has no bytes; it is hardly intended as an event.
             refused |= dict.fromkeys(np.flatnonzero(is_empty).tolist(), EMPTY)
             return events_of(self.stream, found, refused, records)
         parts = []
@@ -193,7 +193,7 @@ class ProtobufReader:
     def _groups(
         self, records: Sequence[bytes], refused: dict[int, str]
     ) -> Iterator[tuple[Descriptor, dict[Field, ProtoField], list[int], Lines]]:
-        """Yield the messages of each type: the type, its fields, their indices, themselves."""
+        """Yield for each type of messages: the type, its fields, the indices, the messages."""
         block = records if isinstance(records, Lines) else lines_of_objects(records)
         bodies, numbers, bad = unframed(block)
         is_empty = block.ends == block.starts
@@ -254,7 +254,7 @@ class ProtobufReader:
 
 
 def _index_path(body: bytes) -> tuple[tuple[int, ...], int]:
-    """Return which message of its file a message is, and how many bytes say so; empty if they do not."""
+    """Return the index path of a message type in its file, and its number of bytes; empty if invalid."""
     at, numbers = 0, list[int]()
     while not numbers or len(numbers) <= numbers[0]:
         value, shift = 0, 0
@@ -282,7 +282,7 @@ def _columns(
     refused: dict[int, str],
     rows: Sequence[int],
 ) -> dict[str, Sequence[FieldValues]]:
-    """Return the columns of messages of one type; adds to `refused` by `rows` the ones that are none."""
+    """Return the columns of messages of one type; adds invalid ones to `refused`, by `rows`."""
     if len(records) < FEWEST or not all(place.is_plain for place in fields.values()):
         return _parsed(kind, fields, records.objects(), refused, rows)
     parts = {column: _leaves(kind, place) for column, place in fields.items()}
@@ -304,7 +304,7 @@ def _columns(
 
 
 def _leaves(kind: Descriptor, place: ProtoField) -> list[tuple[tuple[str, ...], FieldDescriptor]]:
-    """Return the scalars that a column is made of: one, or those of a `Timestamp`."""
+    """Return the scalars of a column: one, or those of a `Timestamp`."""
     for name in place.place[:-1]:
         kind = kind.fields_by_name[name].message_type
     part = kind.fields_by_name[place.place[-1]]
@@ -319,7 +319,7 @@ def of_columns(
     place: ProtoField,
     column: Field,
 ) -> FieldValues:
-    """Return what was found for a column of the stream; NULL for messages that are left."""
+    """Return what was found for a column of the stream; NULL for messages that the parser reads."""
     path, part = leaves[0]
     there = ~columns.left
     for length in range(1, len(path)):
@@ -350,13 +350,13 @@ def of_columns(
 
 
 def _numbers(columns: Columns, path: tuple[str, ...]) -> Any:
-    """Return the numbers at a place, the default where there is none."""
+    """Return the numbers at a place, or the default if there is none."""
     scalar = columns.scalars.get(path)
     return np.zeros(columns.n, np.int32) if scalar is None else scalar.values
 
 
 def _symbol(part: FieldDescriptor, number: int) -> str:
-    """Return the name of a number; one without a name is one that a newer version has."""
+    """Return the name of a number; a number without a name comes from a newer version."""
     known = part.enum_type.values_by_number.get(number)
     return str(number) if known is None else str(known.name)
 
@@ -406,7 +406,7 @@ def _found(messages: Sequence[Any], place: ProtoField, column: Field) -> FieldVa
 
 
 def _values(messages: Sequence[Any], part: FieldDescriptor) -> list[Any]:
-    """Return what messages have in a field, None if they have nothing."""
+    """Return the values of a field in messages; None if they have none."""
     name = part.name
     if part.has_presence:
         return [getattr(m, name) if m is not None and m.HasField(name) else None for m in messages]
@@ -442,7 +442,7 @@ def _array(
 
 
 def _times(rows: I64, seconds: I64, nanos: I64, n: int, bad: dict[int, str]) -> pa.Array:
-    """Return the times of `rows` among `n` messages; adds to `bad` those that are none."""
+    """Return the times of `rows` among `n` messages; adds invalid ones to `bad`."""
     outside = (seconds < _FIRST_SECOND) | (seconds >= _END_SECOND) | (nanos < 0) | (nanos >= 1_000_000_000)
     for at in np.flatnonzero(outside).tolist():
         bad[int(rows[at])] = f"{seconds[at]} seconds and {nanos[at]} nanoseconds since 1970"
@@ -486,7 +486,7 @@ def _whole(messages: Sequence[Any], part: FieldDescriptor, column: Field) -> Fie
 
 
 def _plain_field(message: Any, part: FieldDescriptor) -> Any:
-    """Return a field as Python values; raises ValueError for what Python cannot hold."""
+    """Return a field as Python values; raises ValueError for what Python cannot represent."""
     value = getattr(message, part.name)
     if is_map(part):
         inner = part.message_type.fields_by_name["value"]

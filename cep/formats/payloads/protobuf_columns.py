@@ -1,12 +1,12 @@
-"""Messages of Protocol Buffers -> columns: a field of all messages at a time, never a message at a time.
+"""Messages of Protocol Buffers -> columns: one field of all messages at a time, never one message at a time.
 
-Each message has a cursor: `int64[n]` places in one block of bytes. In each step the messages that are at
-the lowest tag read the field after it, by a few operations of numpy. Messages that one program has written
-have their fields in one order, so a step is for most of them.
+Each message has a cursor: `int64[n]` places in one block of bytes. In each step the messages that are at the
+lowest tag read the field after it, by a few operations of numpy. Messages that one program wrote have their
+fields in the same order, so a step serves most of them.
 
-What is not plain is left to protobuf's own parser, message by message: what may be no message at all, groups,
-packed fields, two members of a oneof, text that is not UTF-8, numbers that no column holds. So what is read
-here, that parser would read alike; what is refused, it refuses.
+Everything else is left to protobuf's own parser, message by message: possibly invalid messages, groups,
+packed fields, two members of a oneof, text that is not UTF-8, numbers that no column can hold. So that parser
+would give the same result for what is read here, and it alone refuses messages.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class WantedField:
     part
         The field.
     has
-        bool[n]: which messages have it. Elsewhere `values` is the default of its type.
+        bool[n]: which messages have it. For others `values` is the default of its type.
     values
-        Its numbers, [n]; None: it is bytes or a text.
+        [n]: its numbers; None: it is bytes or a text.
     starts, lengths
-        int64[n]: where its bytes are, if it is such.
+        int64[n]: where its bytes are, if it is bytes or a text.
     """
 
     part: FieldDescriptor
@@ -63,20 +63,20 @@ class WantedField:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """The messages of one type that are being read.
+    """The messages of one type during reading.
 
     Parameters
     ----------
     path
-        Where they are; None: nothing in them is wanted.
+        The place of the messages; None: nothing in them is wanted.
     rows
-        int64[m]: which messages they are, or are in.
+        int64[m]: the indices of these messages, or of those that contain them.
     tags
-        uint64[m]: the tag after which each cursor stands.
+        uint64[m]: the tag before each cursor.
     at, ends
         int64[m]: the cursors, and where the messages end.
     depth
-        How many messages are around them.
+        The number of messages around them.
     """
 
     kind: Descriptor
@@ -90,7 +90,7 @@ class _Inside:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The values after a tag: where each starts and what is after it, which are none, and integers."""
+    """The values after a tag: the start and end of each, which are invalid, and integers."""
 
     begins: I64
     after: I64
@@ -103,16 +103,16 @@ class _Value:
 
 
 class Columns:
-    """The fields of some messages that are wanted.
+    """The wanted fields of some messages.
 
     Attributes
     ----------
     scalars
-        By place. One that does not exist has no message.
+        By place. No message has a field that does not exist.
     messages
         By place of a message on the way, bool[n]: which messages have it.
     left
-        bool[n]: the messages that the parser has to read. What is in the columns of them counts for nothing.
+        bool[n]: the messages that the parser must read. Their values in the columns do not count.
     """
 
     def __init__(self, kind: Descriptor, records: Lines, wanted: Collection[Path]) -> None:
@@ -151,7 +151,7 @@ class Columns:
         self.left[inside.rows[inside.tags != _DONE]] = True
 
     def _next_tags(self, inside: _Inside, chosen: I64 | slice) -> None:
-        """Read the tags of the chosen, and move after them."""
+        """Read the tags of the chosen messages, and advance past them."""
         here, end = inside.at[chosen], inside.ends[chosen]
         found, n_bytes, too_long = self.block.varints(here)
         after = here + n_bytes
@@ -168,7 +168,7 @@ class Columns:
         inside.at[chosen] = after
 
     def _field(self, inside: _Inside, tag: int, chosen: I64) -> None:
-        """Read the field after a tag, and move after it. What cannot be read is left."""
+        """Read the field after a tag, and advance past it. What cannot be read is left to the parser."""
         wire, part = tag & 7, inside.kind.fields_by_number.get(tag >> 3)
         here, end, rows = inside.at[chosen], inside.ends[chosen], inside.rows[chosen]
         found = self._value(wire, here)
@@ -214,7 +214,7 @@ class Columns:
         if path is not None:
             self._note_oneof(part, inside.path, rows)
             self.messages.setdefault(path, np.zeros(self.n, bool))[rows] = True
-        # Also one that nobody wants may be none.
+        # A field that nobody wants may be invalid, too.
         tags = np.full(len(rows), _DONE)
         at = found.begins.copy()
         self._read(_Inside(part.message_type, path, rows, tags, at, found.after, inside.depth + 1))

@@ -1,4 +1,4 @@
-"""Descriptors of Protocol Buffers: which fields of a message a stream wants, and of which types they are."""
+"""Descriptors of Protocol Buffers: the fields of a message that a stream reads, and their types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-# Files that others import without bringing them along.
+# Files that others import without including them.
 from google.protobuf import (  # noqa: F401
     any_pb2,
     descriptor_pb2,
@@ -80,12 +80,12 @@ UNSIGNED_64 = frozenset(("uint64", "fixed64"))
 
 @dataclass(frozen=True, slots=True)
 class ProtoField:
-    """A field of a message that is wanted.
+    """A wanted field of a message.
 
     Parameters
     ----------
     place
-        The names of the fields on the way to it.
+        The names of the fields on the path to it.
     word
         Its type, for errors.
     arrow
@@ -102,7 +102,7 @@ class ProtoField:
 
 @lru_cache(maxsize=64)
 def message_of(content: bytes, name: str, what: str) -> Descriptor:
-    """Return the type of messages that a set of descriptors has under a name.
+    """Return the type of messages with a name in a set of descriptors.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def message_of(content: bytes, name: str, what: str) -> Descriptor:
     Raises
     ------
     InputError
-        It is no such set, or has no such type (E0890).
+        It is not such a set, or has no such type (E0890).
     """
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(content).file
@@ -139,12 +139,12 @@ def message_of(content: bytes, name: str, what: str) -> Descriptor:
 
 
 def pool_of(files: Sequence[Any]) -> Any:
-    """Return a pool with files and those of Google's that they import.
+    """Return a pool with files and the files of Google that they import.
 
     Raises
     ------
     ValueError, TypeError
-        They do not fit together, or a file that they import is not among them.
+        The files contradict each other, or an imported file is missing.
     """
     pool = descriptor_pool.DescriptorPool()
     given = {file.name: file for file in files}
@@ -210,7 +210,7 @@ def field_at(
 ) -> ProtoField | None:
     """Return the field at a place; None: there is none.
 
-    `element`: it is a list, and what is inside it is wanted.
+    `element`: the field is a list, and a value inside it is wanted.
     """
     found: FieldDescriptor = None
     for name in place:
@@ -227,20 +227,20 @@ def field_at(
 
 
 def is_plain(field: FieldDescriptor) -> bool:
-    """Say whether a field is a scalar, a `Timestamp` or a wrapper, and has one value at most."""
+    """Return whether a field is a scalar, a `Timestamp` or a wrapper with at most one value."""
     if field.is_repeated:
         return False
     return field.message_type is None or field.message_type.full_name in {TIMESTAMP, *_WRAPPED}
 
 
 def wrapped(field: FieldDescriptor) -> FieldDescriptor | None:
-    """Return the field inside a wrapper such as `StringValue`; None: it is none."""
+    """Return the field inside a wrapper such as `StringValue`; None: it is not a wrapper."""
     kind = field.message_type
     return kind.fields_by_name["value"] if kind is not None and kind.full_name in _WRAPPED else None
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Say whether a field is a map."""
+    """Return whether a field is a map."""
     kind = field.message_type
     return bool(field.is_repeated and kind is not None and kind.GetOptions().map_entry)
 
@@ -254,7 +254,7 @@ def _word(field: FieldDescriptor) -> str:
 
 
 def _arrow(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType | None:
-    """Return the type of a column of a field; None: there is none, as of a type that contains itself."""
+    """Return the type of a column of a field; None: there is none, as for a type that contains itself."""
     kind = field.message_type
     if is_map(field):
         key, value = (_arrow(kind.fields_by_name[name], inside) for name in ("key", "value"))

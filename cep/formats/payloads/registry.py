@@ -21,7 +21,7 @@ class PayloadType(Protocol):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of its settings; `registry` is none of them."""
+        """The names of its settings, without `registry`."""
         ...
 
     @property
@@ -30,7 +30,7 @@ class PayloadType(Protocol):
         ...
 
     def open(self, settings: Mapping[str, str], registry: SchemaSource | None) -> RecordFormat:
-        """Return the format. It reads the files. Raises InputError (E0890) for what is wrong with them."""
+        """Return the format. It reads the files. Raises InputError (E0890) for problems of them."""
         ...
 
 
@@ -62,7 +62,7 @@ def payload_format(
     settings
         Its settings by name, such as ``{"schema": "orders.avsc"}``.
     registry
-        What knows schemas by their numbers.
+        Returns schemas by their numbers.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Schemas by number, and the bytes with which Confluent's clients say which one a message has.
+"""Schemas by number, and the bytes by which Confluent's clients mark the schema of a message.
 
-A message starts with a byte 0 and the number of its schema, four bytes, the highest first.
+A message starts with a zero byte and the number of its schema, four bytes in big-endian order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_FRAME = "no schema's number: the first byte is not 0"
 
 
 class SchemaSource(Protocol):
-    """Knows schemas by their numbers. It travels to the workers, so it holds no connection."""
+    """Returns schemas by their numbers. It is sent to the workers, so it holds no connection."""
 
     def check(self) -> None:
         """Raise InputError if it does not answer. On the driver, before anything runs."""
@@ -32,23 +32,23 @@ class SchemaSource(Protocol):
         Parameters
         ----------
         form
-            In which form, where there are several: ``serialized``.
+            The form of the schema, if there are several: ``serialized``.
 
         Raises
         ------
         InputError
-            It does not answer, or refuses access. No message is a dead letter for this.
+            It does not answer, or refuses access. Messages do not become dead letters for this reason.
         """
         ...
 
 
 def unknown_schema(number: int) -> str:
-    """Return the reason for a message whose schema nobody knows."""
+    """Return the reason for a message with an unknown schema."""
     return f"schema {number} is not in the registry"
 
 
 def unframed(records: Lines) -> tuple[Lines, I64, Mask]:
-    """Return messages without frames, int64[n] the numbers of their schemas, and which have no frame."""
+    """Return messages without frames, the numbers of their schemas (int64[n]), and which have no frame."""
     starts, ends = records.starts, records.ends
     is_short = ends - starts < FRAME_BYTES
     safe = np.where(is_short, 0, starts)

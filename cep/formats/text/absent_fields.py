@@ -1,6 +1,6 @@
-"""Declared fields that no record has: a column of them is NULL everywhere, which nobody would notice.
+"""Declared fields that no record has: their columns are NULL everywhere, which could go unnoticed.
 
-Only where a column is NULL in all events that were decoded together, a few of their records are examined.
+A few records are examined only if a column is NULL in all events that were decoded together.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ROOT: tuple[tuple[str, ...], ...] = ((),)
 def absent_fields(
     records: Sequence[bytes], events: pa.Table, stream: Stream, roots: Sequence[tuple[str, ...]] = ROOT
 ) -> dict[str, str]:
-    """Return the columns whose field no record has, as far as these tell, and what they have instead.
+    """Return the columns whose field none of these records has, and what they have instead.
 
     Parameters
     ----------
     records
         Objects of JSON.
     events
-        What they are, before any event is refused. Columns that it lacks are not looked for.
+        Their events, before any is refused. Columns that are missing here are not checked.
     roots
         Where in a record an object with the fields may be.
     """
@@ -69,7 +69,7 @@ def _at(found: Any, place: Sequence[str]) -> Any:
 
 
 def _has(found: Any, place: Sequence[str]) -> bool:
-    """Return whether an object has a field, or says on the way to it that there is nothing."""
+    """Return whether an object has a field, or a null on the path to it."""
     for name in place:
         if not isinstance(found, dict) or name not in found:
             return False
@@ -80,7 +80,7 @@ def _has(found: Any, place: Sequence[str]) -> bool:
 
 
 def _instead(objects: Sequence[dict[str, Any]], field: Field) -> str:
-    """Return what to declare instead, as far as there are names like the one that is missing."""
+    """Return what to declare instead, if there are names similar to the missing one."""
     place = field.place
     depth, inside = 0, list(objects)
     while more := [

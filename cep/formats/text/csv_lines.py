@@ -1,13 +1,13 @@
-r"""CSV lines -> typed events, and for each record that is not one the reason.
+r"""CSV lines -> typed events, and the reason for each record that is not an event.
 
 The form is RFC 4180: comma, double quotes, a doubled quote inside quotes; or what the stream declares
-(`CsvLayout`). A quoted field may have line ends in it, but a record has `MAX_RECORD_LINES` lines at most: a
-quote that is left open makes a dead letter of its line, and the lines below it are read by
-themselves. An empty field is NULL, quoted or not. Columns that the stream does not declare are not examined.
-See `cep.schema.text_values` for the accepted forms.
+(`CsvLayout`). A quoted field may contain line ends, but a record has at most `MAX_RECORD_LINES` lines: the
+line of an unclosed quote becomes a dead letter, and the lines below it are read separately. An empty field is
+NULL, quoted or not. Columns that the stream does not declare are not examined. See `cep.schema.text_values`
+for the accepted forms.
 
-Arrow takes records apart, but it is lenient with quotes, and one left open takes in the lines that follow. So
-each line with a quote is first held against a regular expression.
+Arrow splits records, but it is lenient with quotes, and an unclosed quote swallows the following lines. So
+each line with a quote is first checked with a regular expression.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What lines look like in a layout. A line may end inside a quoted field, and start inside one."""
+    """The forms of lines in a layout. A line may start or end inside a quoted field."""
 
     quote: bytes
     lines: re.Pattern[bytes]  # any number of them, each of them a record
@@ -91,7 +91,7 @@ def parse_header(line: bytes, layout: CsvLayout = COMMA_SEPARATED) -> list[str]:
 
 
 def record_length(lines: Sequence[bytes], layout: CsvLayout) -> int:
-    """Return how many of `lines` the first record has; 0: its end has not come yet."""
+    """Return the number of lines of the first record; 0: its end has not arrived yet."""
     form = _form_of(layout)
     if not form.quote or form.quote not in lines[0] or form.record.fullmatch(lines[0]) is not None:
         return 1
@@ -99,7 +99,7 @@ def record_length(lines: Sequence[bytes], layout: CsvLayout) -> int:
 
 
 def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_last: bool = True) -> Decoded:
-    """Return what `lines` have; with `is_last` no lines come after them.
+    """Decode `lines`; with `is_last` no lines follow them.
 
     Empty lines are neither events nor problems. `header` has every column of `stream`, each once. The index
     of an event is its first line; `Decoded.records` has each record on its first line, and nothing on its
@@ -111,7 +111,7 @@ def read(lines: Sequence[bytes], header: Sequence[str], stream: Stream, *, is_la
     n_read = len(lines)
     problems: list[Problem] = []
     has_signs = (form.quote and form.quote in block) or b"\r" in block
-    has_inner_ends = block.count(b"\n") >= max(len(lines), 1)  # messages may have them, lines of a file not
+    has_inner_ends = block.count(b"\n") >= max(len(lines), 1)  # only messages may have them
     is_plain = _is_utf8(block) and not has_inner_ends
     is_plain = is_plain and not (has_signs and form.lines.fullmatch(block) is None)
     if not is_plain:
@@ -160,7 +160,7 @@ def _is_utf8(text: bytes) -> bool:
 def _records(
     lines: Sequence[bytes], block: bytes, form: _Form, layout: CsvLayout, is_last: bool
 ) -> tuple[Sequence[bytes], Indices, list[Problem], int]:
-    """Return lines with records that have several joined, the indices of records, and what `Decoded` has."""
+    """Return lines with multi-line records joined, the indices of records, and those for `Decoded`."""
     joined: list[bytes] | None = None
     indices: list[int] = []
     problems: list[Problem] = []
@@ -223,7 +223,7 @@ def _read_arrow(
         return "skip"
 
     if block.startswith(_BOM):
-        block = _BOM + block  # Arrow drops one, and the mark of the file is already gone
+        block = _BOM + block  # Arrow drops one, and that of the file was removed before
     names = [f"f{at}" for at in range(len(header))]
     wanted = [names[header.index(field.column)] for field in stream.fields]
     table = pyarrow.csv.read_csv(
@@ -272,7 +272,7 @@ def csv_header(name: str, line: bytes, stream: Stream) -> list[str]:
 
 
 class _CsvLines:
-    """Records of CSV; the stream says how they are laid out."""
+    """CSV records; the stream gives their layout."""
 
     name = "csv"
     suffixes = (".csv",)

@@ -1,4 +1,4 @@
-"""Numbers as a CSV file writes them -> as all other readers do: ``1.234,5`` -> ``1234.5``."""
+"""Numbers in the form of a CSV file -> in the form of all other readers: ``1.234,5`` -> ``1234.5``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def usual_numbers(texts: pa.Array, field: Field, layout: CsvLayout) -> tuple[pa.
     Returns
     -------
     pa.Array
-        The texts, NULL where a number is written in another form than the layout says.
+        The texts, NULL for a number whose form is not that of the layout.
     bool[n] or None
-        Where that is so; None: nowhere.
+        The rows with such numbers; None: there are none.
     """
     is_number = field.type in (Type.DOUBLE, Type.BIGINT) or bool(field.unit)
     if not is_number or not layout.number_form:

@@ -1,4 +1,4 @@
-"""What can be read of a packed file that Arrow does not read to its end, byte by byte up to the damage."""
+"""Reads a compressed file that Arrow cannot read to its end, byte by byte up to the damage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIGNS = 16
 
 
 def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
-    """Return the error for a file all of which was read, but for bytes after its end."""
+    """Return the error for a file that was read completely but has bytes after its end."""
     word = "byte" if n_bytes == 1 else "bytes"
     return InputError(
         BYTES_BEHIND,
@@ -45,7 +45,7 @@ def bytes_behind_end(name: str, n_bytes: int, form: str) -> InputError:
 
 
 def rest_of(name: str, n_known: int, block_bytes: int) -> Generator[bytes, None, InputError | None]:
-    """Yield what is after the first `n_known` bytes of the content, up to the damage.
+    """Yield the content after its first `n_known` bytes, up to the damage.
 
     `block_bytes`: the approximate number of bytes at a time.
 
@@ -105,7 +105,7 @@ def _rest_of(name: str, n_known: int) -> Generator[bytes, None, InputError | Non
 
 
 def _begins_a_part(found: bytes, first: bytes, passed_over: bytes = b"") -> bool:
-    """Return whether bytes start like a part of a packed file, or are cut off before they can tell."""
+    """Return whether bytes start like a part of a compressed file, or are too few to tell."""
     if first.startswith(found) or found.startswith(first):
         return True
     return bool(passed_over) and found[1 : 1 + len(passed_over)] == passed_over
@@ -117,10 +117,9 @@ class _Raw(io.RawIOBase):
     Attributes
     ----------
     probes
-        Whether it says between two bytes that there are no more: whoever unpacks them does not mind at the
-        end of a part.
+        Whether it reports an end between two bytes: a decompressor accepts this at the end of a part.
     is_probe
-        Whether it has said so last.
+        Whether its last answer was such an end.
     end
         The end of the last part that nothing followed.
     """
@@ -145,7 +144,7 @@ class _Raw(io.RawIOBase):
         return data
 
     def readable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
 
@@ -167,7 +166,7 @@ def _skip(unpacked: Any, n_bytes: int) -> None:
 
 
 def _byte_by_byte(raw: _Raw, form: str, start: int) -> Generator[bytes, None, Exception]:
-    """Yield the content from byte `start` on, note where the last part ends; return the error after it."""
+    """Yield the content from byte `start` on, note the end of the last part; return the error after it."""
     unpacked = _opened(raw, form)
     _skip(unpacked, start)
     raw.probes = True

@@ -1,4 +1,4 @@
-"""What the first bytes of a text file say: is it what it is taken for?"""
+"""Checks from the first bytes of a text file whether it has the expected form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OLD_LINES = re.compile(rb"\}[ \t]*\r\s*\{")
 
 
 def refuse_other_contents(file: str, line: bytes, for_utf_16: str = "") -> None:
-    """Raise InputError if a file whose first line is `line` is no text of lines in UTF-8.
+    """Raise InputError if a file whose first line is `line` is not text in UTF-8.
 
     `for_utf_16`: what to do about UTF-16; by default, to convert the file.
     """
@@ -43,7 +43,7 @@ def refuse_other_contents(file: str, line: bytes, for_utf_16: str = "") -> None:
 
 
 def begins_with_object(lines: Sequence[bytes]) -> bool:
-    """Say whether the first line that is not empty is a JSON object."""
+    """Return whether the first nonempty line is a JSON object."""
     first = next((line for line in lines if line.strip()), b"")
     try:
         return isinstance(json.loads(first), dict)
@@ -82,7 +82,7 @@ def _head(lines: Sequence[bytes]) -> bytes:
 
 
 def _is_spread(head: bytes) -> bool:
-    """Say whether the first object goes over several lines, and ends before the end of `head`."""
+    """Return whether the first object spans several lines and ends within `head`."""
     text = head.decode(errors="replace").lstrip()
     try:
         found, end = json.JSONDecoder().raw_decode(text)

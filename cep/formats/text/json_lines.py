@@ -1,23 +1,23 @@
-"""JSON lines -> typed events, and for each line that is not one the reason.
+"""JSON lines -> typed events, and the reason for each line that is not an event.
 
-A line holds one object. A number is written as a number, or as one of `NUMBER_WORDS`; a string and a time as
-a string; a field that is missing is NULL; fields that the stream does not declare are not examined.
-`cep.schema.text_values` has the accepted forms. An array, a struct, a map is written as JSON writes it, and
-binary in base64.
+A line contains one object. A number is written as a number or as one of `NUMBER_WORDS`, a string or a time as
+a string. A missing field is NULL; fields that the stream does not declare are not examined.
+`cep.schema.text_values` has the accepted forms. Arrays, structs and maps are written as in JSON, binary
+values in base64.
 
-`parse_line` says what a line means. It is slow, so `parse` gives many lines at once to a kernel
-(`cep.formats.text.json`). The kernel takes plain lines and no others. What it leaves goes to Arrow, as do all
-lines of streams that the kernel does not read, and all lines while it is not compiled. To `parse_line` goes
-what Arrow reads otherwise or not at all:
+`parse_line` defines the meaning of a line. It is slow, so `parse` passes many lines at once to a kernel
+(`cep.formats.text.json`), which reads only plain lines. Arrow reads the rest, all lines of streams that the
+kernel does not read, and all lines while it is not compiled. `parse_line` reads what Arrow reads differently
+or not at all:
 
-- Arrow reads ``Inf`` and ``-NaN``, which are no JSON, and objects of any depth.
-- A bad line fails all lines that Arrow got with it. These are cut at the line that Arrow names, or in the
-  middle. Where few lines are left, they are read one by one.
-- Values out of the range of their type show in the columns that Arrow made: their lines are read again, for
-  the reason.
+- Arrow reads ``Inf`` and ``-NaN``, which are not JSON, and objects of any depth.
+- A bad line fails all lines that Arrow received with it. These are divided at the line that Arrow names, or
+  in the middle. Once few lines remain, they are read one by one.
+- Values outside the range of their type show in Arrow's columns: their lines are read again for the
+  reason.
 - Arrow reads no texts as numbers, not even `NUMBER_WORDS`.
-- Arrow reads whole arrays only. Lines with a column that is an element are all read one by one.
-- Arrow has no maps, and where some counts of a column have fractions, it makes DOUBLE of all of them.
+- Arrow reads only whole arrays. Lines with a column that is an element are all read one by one.
+- Arrow has no maps, and if some counts of a column have fractions, it turns all of them into DOUBLE.
 
 `tests/property/readers.py` compares both with `parse_line`.
 """
@@ -115,7 +115,7 @@ def parse_line(line: str, stream: Stream) -> dict[str, Any] | str:
 
 
 def _value_at(tree: dict[str, Any], place: Sequence[str | int]) -> Any:
-    """Return the value at `place`; if there is something else than an object or an array on the way, this."""
+    """Return the value at `place`, or whatever else than an object or an array is on the path."""
     value: Any = tree
     for part in place:
         if value is None:
@@ -128,7 +128,7 @@ def _value_at(tree: dict[str, Any], place: Sequence[str | int]) -> Any:
 
 
 class _NoObject:
-    """What stands where an object or an array with the value should be: of no type that a column has."""
+    """What is in the place of an object or an array with the value: of no type of a column."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -157,7 +157,7 @@ def _whole_number(text: str) -> int:
 
 
 class _Number(str):
-    """A number as the line has it."""
+    """A number as written in the line."""
 
     __slots__ = ()
 
@@ -185,7 +185,7 @@ def _as_written(value: object) -> str:
 
 
 def _typed(value: object, field: Field) -> object:
-    """Return `value`, as JSON gives it, as the field's type, or None if it is not of the type."""
+    """Return `value`, as read from JSON, in the field's type, or None if it does not have the type."""
     match field.type, value:
         case Type.OPAQUE, _:
             try:
@@ -214,7 +214,8 @@ def _typed(value: object, field: Field) -> object:
 
 
 def _is_text(value: str) -> bool:
-    """Say whether `value` has no half of a surrogate pair: JSON can write one, text cannot hold it."""
+    """Return whether `value` has no half of a surrogate pair, which JSON can write but text cannot hold.
+    """
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -223,7 +224,7 @@ def _is_text(value: str) -> bool:
 
 
 def _depth(line: bytes) -> int:
-    """Return how many objects and arrays of a line are inside each other."""
+    """Return how deeply the objects and arrays of a line are nested."""
     signs = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
     opening = (signs == ord("{")) | (signs == ord("["))
     closing = (signs == ord("}")) | (signs == ord("]"))
@@ -236,7 +237,7 @@ def _depth(line: bytes) -> int:
 def parse(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, Indices, list[Problem]]:
     """Return the events of `lines`, the index of each event's line, and the problems of the other lines.
 
-    Empty lines are neither.
+    Empty lines are neither events nor problems.
     """
     columns = _columns_module(len(lines)) if len(lines) > ONE_BY_ONE else None
     plan = columns and columns.plan_of(stream)
@@ -262,8 +263,8 @@ def _chosen(lines: Sequence[bytes], rows: Indices) -> Sequence[bytes]:
 
 
 def _columns_module(n_lines: int) -> ModuleType | None:
-    """Return the module of the kernel if the kernel is compiled, and loaded or worth being loaded."""
-    # Imported here: who reads a few lines need not load numba.
+    """Return the module of the kernel if the kernel is compiled, and loaded or worth loading."""
+    # Imported here: a reader of a few lines need not load numba.
     from cep.formats.text.json import columns
 
     return columns if columns.is_ready(look_on_disk=n_lines >= _WORTH_LOADING) else None
@@ -272,12 +273,12 @@ def _columns_module(n_lines: int) -> ModuleType | None:
 def _merged(
     events: pa.Table, rows: Indices, others: pa.Table, other_rows: Indices
 ) -> tuple[pa.Table, Indices]:
-    """Return two tables of events as one, and their rows, which grow in each of them, in order."""
+    """Return two tables of events as one, with their rows, which ascend in each of them, in order."""
     if len(others) == 0:
         return events, rows
     places = np.searchsorted(rows, other_rows)
     merged = np.insert(rows, places, other_rows)
-    cuts = np.flatnonzero(np.diff(places, prepend=-1))  # the first of those that come between the same two
+    cuts = np.flatnonzero(np.diff(places, prepend=-1))  # the first of those between the same two rows
     if len(cuts) > _MOST_CUTS:
         order = np.argsort(np.concatenate([rows, other_rows]), kind="stable")
         return pa.concat_tables([events, others]).combine_chunks().take(pa.array(order)), merged
@@ -322,7 +323,7 @@ def parse_otherwise(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, I
                 pieces += _cut(piece, rows, error.row)
                 continue
             if not is_event.all():
-                # Few: for their reasons, or because only `parse_line` reads them right.
+                # Few: for their reasons, or because only `parse_line` reads them correctly.
                 pieces += _one_by_one(piece, rows, np.flatnonzero(~is_event))
                 table, rows = table.filter(pa.array(is_event)), rows[is_event]
         tables.append(table)
@@ -338,7 +339,7 @@ def parse_otherwise(lines: Sequence[bytes], stream: Stream) -> tuple[pa.Table, I
 
 
 class _BadLineError(Exception):
-    """Arrow cannot read some line, perhaps line `row`. The lines are cut there in any case."""
+    """Arrow cannot read a line, perhaps line `row`. The lines are divided there in any case."""
 
     def __init__(self, row: int) -> None:
         super().__init__(row)
@@ -346,17 +347,17 @@ class _BadLineError(Exception):
 
 
 class _FractionError(Exception):
-    """There is a number with a fraction or an exponent where Arrow was to find whole numbers."""
+    """A number with a fraction or an exponent where Arrow expected whole numbers."""
 
 
 def _cut(lines: Sequence[bytes], indices: Indices, at: int) -> list[_Rows]:
-    """Return what lies after, at and before a line, in this order, as far as there is something."""
+    """Return the lines after, at and before a line, in this order, without empty parts."""
     parts = (slice(at + 1, None), slice(at, at + 1), slice(0, at))
     return [(lines[part], indices[part]) for part in parts if len(indices[part])]
 
 
 def _one_by_one(lines: Sequence[bytes], indices: Indices, chosen: npt.NDArray[np.intp]) -> list[_Rows]:
-    """Return the `chosen` lines in portions that are not given to Arrow."""
+    """Return the `chosen` lines in portions that Arrow does not read."""
     parts = [chosen[start : start + ONE_BY_ONE] for start in range(0, len(chosen), ONE_BY_ONE)]
     return [([lines[row] for row in part.tolist()], indices[part]) for part in parts]
 
@@ -364,8 +365,8 @@ def _one_by_one(lines: Sequence[bytes], indices: Indices, chosen: npt.NDArray[np
 def _objects(lines: Sequence[bytes], indices: Indices) -> tuple[Sequence[bytes], Indices, list[Problem]]:
     """Return the lines that may hold an object, their indices, and the problems of the others.
 
-    They start with ``{`` and end with ``}``: then, if Arrow reads as many objects as there are lines, each
-    line holds one. An object can neither end within a line nor continue after it.
+    They start with ``{`` and end with ``}``: if Arrow then reads as many objects as lines, each line contains
+    one. An object can neither end within a line nor continue after it.
     """
     objects: list[bytes] = []
     rows: list[int] = []
@@ -398,14 +399,14 @@ def _are_in_braces(block: bytes) -> bool:
 def _parse_together(
     block: bytes, lines: Sequence[bytes], stream: Stream, has_fractions: bool
 ) -> tuple[pa.Table, Mask, bool]:
-    """Return the events of `lines`, which of them are, and whether counts of a unit have fractions.
+    """Return the events of `lines`, which lines are events, and whether counts of a unit have fractions.
 
-    Lines that are not are to be read one by one. `has_fractions`: what the lines before had.
-    Raises _BadLineError if Arrow does not read them.
+    The other lines must be read one by one. `has_fractions`: whether earlier lines had some. Raises
+    _BadLineError if Arrow cannot read the lines.
     """
     odd = _odd_lines(block, lines)
     if odd:
-        # An object without fields keeps their places.
+        # An object without fields keeps their positions.
         lines = list(lines)
         for row in odd:
             lines[row] = b"{}"
@@ -431,7 +432,7 @@ def _parse_together(
 def _odd_lines(block: bytes, lines: Sequence[bytes]) -> list[int]:
     """Return the lines that Arrow would read but JSON does not allow, and those nested too deeply."""
     odd: list[int] = []
-    # One character is found many times faster than three.
+    # Finding one character is many times faster than finding three.
     if (b"I" in block and b"Inf" in block) or (b"N" in block and b"-NaN" in block):
         odd += [
             row
@@ -451,7 +452,7 @@ def _odd_lines(block: bytes, lines: Sequence[bytes]) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _arrow_schema(stream: Stream, number: pa.DataType) -> pa.Schema | None:
-    """Return what Arrow is to read of a line, counts of a unit as `number`; None: it cannot, as for maps."""
+    """Return Arrow's schema for lines, counts of a unit as `number`; None: it cannot read them (maps)."""
     tree: dict[str, Any] = {}
     for field in stream.fields:
         if field.type is Type.OPAQUE or field.element:

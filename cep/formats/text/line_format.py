@@ -22,19 +22,19 @@ Begin = Callable[[str, Sequence[bytes], bool], int | None]
 
 
 def none_absent(lines: Sequence[bytes], events: pa.Table, stream: Stream) -> Mapping[str, str]:
-    """Return that nothing is known to be absent."""
+    """Return an empty mapping: nothing is known to be absent."""
     return {}
 
 
 def no_header(file: str, lines: Sequence[bytes], is_last: bool) -> int | None:
-    """Return 0 for a file of lines; raises InputError if it is no text in UTF-8."""
+    """Return 0 for a file of lines; raises InputError if it is not text in UTF-8."""
     refuse_other_contents(file, lines[0])
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat(Unquoted):
-    """A `RecordFormat` whose records are lines in UTF-8, each whole in itself: all it needs is `parse`."""
+    """A `RecordFormat` whose records are complete lines in UTF-8: it only needs `parse`."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -43,7 +43,7 @@ class LineFormat(Unquoted):
     absent: Absent = none_absent
 
     def reader(self, origin: str, stream: Stream) -> LineReader:
-        """Return what reads the lines of `origin`."""
+        """Return a reader of the lines of `origin`."""
         return LineReader(self, origin, stream)
 
 

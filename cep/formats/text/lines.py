@@ -1,4 +1,4 @@
-"""Lines that stay where they are: in one block of bytes, until somebody asks for one of them."""
+"""Lines that remain in one block of bytes until one of them is requested."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PART = 1024
 
 
 class Lines(Sequence[bytes]):
-    """Lines of a block, or messages that lie one after another.
+    """Lines of a block, or messages one after another.
 
     Attributes
     ----------
     data
         uint8[n]: bytes, and a line feed as the last one.
     starts, ends
-        int64[n_lines]: the place of each line in `data`, without what ends it.
+        int64[n_lines]: the place of each line in `data`, without its line end.
     """
 
     def __init__(self, data: U8, starts: I64, ends: I64) -> None:
@@ -35,13 +35,13 @@ class Lines(Sequence[bytes]):
     def of_block(cls, block: bytes) -> Lines:
         """Return the lines of a block. A line ends in a line feed, or a carriage return and a line feed.
 
-        What is after the last line feed is a line if there is anything.
+        Bytes after the last line feed are a line.
         """
         if not block.endswith(b"\n"):
             block += b"\n" if block else b""
         lines = cls.__new__(cls)
         lines.data = np.frombuffer(block, np.uint8)
-        # Who wants objects need not look for places first.
+        # Callers that want objects need not find places first.
         lines._places, lines._block, lines._length = None, block, None
         return lines
 
@@ -128,6 +128,6 @@ def lines_of_column(values: pa.Array) -> Lines:
     data[-1] = ord("\n")
     places -= places[0]
     starts, ends = places[:-1], places[1:]
-    if values.null_count:  # such a value may have bytes that nobody sees
+    if values.null_count:  # a NULL may have hidden bytes
         ends = np.where(np.asarray(values.is_null()), starts, ends)
     return Lines(data, starts, ends)

@@ -1,7 +1,7 @@
-"""Messages of a topic -> events: each value is a record of its own, whatever the values around it are.
+"""Messages of a topic -> events: each value is a separate record, whatever the values around it are.
 
-Values are decoded by the readers of lines (`RecordFormat`). What a line of a file may do and a message may
-not is judged here: continue in the next record, or be nothing at all.
+Values are decoded by the readers of lines (`RecordFormat`). This module judges what a line of a file may do
+and a message may not: continue in the next record, or be nothing at all.
 
 Executors read this: it imports nothing of the compiler.
 """
@@ -40,10 +40,10 @@ class Messages:
     values
         The value of each message.
     positions
-        int64[n], growing: the offset of each message.
+        int64[n], ascending: the offset of each message.
     columns
-        What else is known about the messages, by the name of the stream's column: texts, or
-        values as `event_table_schema` has them.
+        What else is known about the messages, by the name of the stream's column: texts, or values in the
+        types of `event_table_schema`.
     """
 
     origin: str
@@ -86,7 +86,8 @@ class MessageReader:
         self._format = value_format
 
     def check(self) -> None:
-        """Raise InputError if no value can be an event of the stream. On the driver, before anything runs."""
+        """Raise InputError if no value can be an event of the stream. On the driver, before anything runs.
+        """
         if isinstance(self._format, CheckedFormat):
             self._format.check(self._inside)
 
@@ -99,7 +100,7 @@ class MessageReader:
     def deletions(self, messages: Messages, op: str, ahead: AheadGuard) -> Chunk:
         """Return messages without a value as deletions of rows of a table.
 
-        Their columns say the key and the time; `op` is the column that says what was done.
+        Their columns give the key and the time; the column `op` gives the operation.
         """
         n = len(messages.positions)
         nothing = event_table_schema(self._inside)
@@ -131,7 +132,7 @@ class MessageReader:
     def _as_utf8(self, values: Sequence[bytes]) -> Sequence[bytes]:
         if self._encoding == "utf-8":
             return values
-        # Bytes that are no characters become such that the reader of the format refuses the message.
+        # Invalid bytes are kept in a form for which the reader of the format refuses the message.
         return [
             value.decode(self._encoding, "surrogateescape").encode(errors="surrogatepass") for value in values
         ]
@@ -155,7 +156,7 @@ class MessageReader:
     def _with_columns(
         self, decoded: Decoded, columns: Mapping[str, pa.Array]
     ) -> tuple[pa.Table, list[Problem]]:
-        """Return the events with all columns of the stream, and the messages that have a wrong one."""
+        """Return the events with all columns of the stream, and the messages with a wrong column."""
         n_events = decoded.events.num_rows
         problems: list[Problem] = []
         found = []
@@ -182,7 +183,7 @@ def _typed(given: pa.Array, field: Field) -> tuple[pa.Array, Mask]:
 
 
 def _complete(decoded: Decoded, n: int) -> Decoded:
-    """Return what was decoded, with a problem for each message that the format takes for nothing."""
+    """Return what was decoded, with a problem for each message that the format ignores."""
     if len(decoded.indices) + len(decoded.problems) == n:
         return decoded
     known = {*decoded.indices.tolist(), *(index for index, _ in decoded.problems)}

@@ -1,4 +1,4 @@
-"""Text files: opened, whatever they are packed in, and taken apart into lines and events."""
+"""Text files: opened, decompressed, and split into lines and events."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def _opened(name: str) -> Iterator[Any]:
 def line_blocks(
     name: str, block_bytes: int, encoding: str = "utf-8", bounds: Bounds | None = None
 ) -> Iterator[Lines]:
-    """Yield the lines of a file, whole ones, about `block_bytes` at a time, as UTF-8.
+    """Yield the complete lines of a file, about `block_bytes` at a time, as UTF-8.
 
-    `bounds`: only these bytes, of a file that is not packed. A line ends in a line feed, or a carriage return
-    and a line feed. What is no character of `encoding` is no UTF-8 either.
+    `bounds`: only these bytes, of an uncompressed file. A line ends in a line feed, or a carriage return and
+    a line feed. Bytes that are not characters of `encoding` become invalid UTF-8.
 
     Raises
     ------
     InputError
-        The file cannot be read; what could be read of it has come before. E0624: all of it was read, but
-        other bytes are after its end.
+        The file cannot be read; what could be read was yielded before. E0624: the whole file was read, but
+        other bytes follow its end.
     """
     n_lines = 0
     pending: list[bytes] = []
@@ -92,9 +92,9 @@ def line_blocks(
 def _portions(
     name: str, file: Any, block_bytes: int, bounds: Bounds | None, behind: list[InputError]
 ) -> Iterator[bytes]:
-    """Yield the bytes of a file, `block_bytes` or less at a time; before an error all that came before it.
+    """Yield the bytes of a file, at most `block_bytes` at a time, including all bytes before an error.
 
-    Adds to `behind` the error for bytes after the end of a packed file.
+    Adds to `behind` the error for bytes after the end of a compressed file.
     """
     n_left = sys.maxsize
     if bounds is not None:
@@ -105,7 +105,7 @@ def _portions(
         try:
             data: bytes = file.read(min(block_bytes, n_left))
         except (OSError, pa.ArrowException):
-            # The read that meets the damage of a packed file fails with all that it has got.
+            # The read that finds the damage of a compressed file loses everything that it has read.
             if name == STDIN or bounds is not None or not name.lower().endswith(COMPRESSED):
                 raise
             found = yield from rest_of(name, n_read, block_bytes)
@@ -137,7 +137,7 @@ def _as_utf8(name: str, portions: Iterator[bytes], encoding: str) -> Iterator[by
 
 
 def lines_as_utf8(lines: Sequence[bytes], encoding: str) -> Sequence[bytes]:
-    """Return lines of a file, cut at its line feeds, as `line_blocks` has them."""
+    """Return lines of a file, split at its line feeds, in the form of `line_blocks`."""
     if encoding == "utf-8":
         return lines
     if encoding.startswith("utf-16"):
@@ -174,9 +174,9 @@ def _first_line(error: Exception) -> str:
 
 
 class TextReader:
-    """Takes the lines of one file, in portions of any size, and gives pieces.
+    """Turns the lines of one file, in portions of any size, into pieces.
 
-    It takes lines as `line_blocks` gives them. `named` are the columns in the file's name.
+    It takes lines in the form of `line_blocks`. `named` are the columns in the file's name.
     """
 
     def __init__(
@@ -192,14 +192,14 @@ class TextReader:
         self._has_begun = False
 
     def read(self, lines: Sequence[bytes], *, is_last: bool = False) -> list[Piece]:
-        """Return the events of the next lines; with `is_last` of all that are left.
+        """Return the events of the next lines; with `is_last` of all remaining lines.
 
         Raises
         ------
         InputError
-            The file has another form than lines of events of the stream.
+            The file does not consist of lines with events of the stream.
         """
-        # Objects are made only where lines of two portions come together.
+        # Objects are created only where lines of two portions meet.
         self._lines = [*self._lines, *lines] if self._lines else lines
         if not self._has_begun and not self._begin(is_last):
             return []
@@ -222,7 +222,7 @@ class TextReader:
         return [with_columns(piece, self._stream, self._named)]
 
     def pass_over(self, n_bytes: int) -> None:
-        """Continue after the first `n_bytes` of a file that is not packed; the header is still read."""
+        """Continue after the first `n_bytes` of an uncompressed file; the header is still read."""
         if n_bytes == 0:
             return
         try:
@@ -241,7 +241,7 @@ class TextReader:
         self._first_line = n_lines + 1
 
     def _begin(self, is_last: bool) -> bool:
-        """Read the start of the file; say if there is enough of it."""
+        """Read the start of the file; return whether there is enough of it."""
         lines = self._lines
         if not lines:
             return False

@@ -21,11 +21,11 @@ column : int
 row : int
     The event.
 is_list : (MAX_SKIPPED_NESTING + 1,) uint8
-    Whether each of what is open is a list.
+    Whether each open object or list is a list.
 value : int
     The digits before the point as a number.
 is_below, is_date : bool
-    Whether there is a minus before the number. Whether the time is a day only.
+    Whether a minus precedes the number; whether the time is only a day.
 texts : (columns, room) uint8
     The texts of columns.
 to : int

@@ -1,4 +1,4 @@
-"""Lines of JSON -> columns of typed events, as far as the lines are plain (`read_lines` says which are).
+"""JSON lines -> columns of typed events, for plain lines (`read_lines` defines them).
 
 The kernel is used where it has been compiled (`cep warm`, a run). No reader waits for the compiler.
 """
@@ -59,7 +59,7 @@ _MOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """What the kernel looks for, for one stream: `Names` and `Columns` without what changes."""
+    """What the kernel searches for one stream: `Names` and `Columns` without the parts that change."""
 
     text: U8
     ptr: I64
@@ -76,7 +76,7 @@ class FieldPlan:
 
     @property
     def n_texts(self) -> int:
-        """How many columns hold texts."""
+        """The number of columns with texts."""
         return int((self.kind == TEXT).sum())
 
 
@@ -126,7 +126,7 @@ def plan_of(stream: Stream) -> FieldPlan | None:
 
 
 def _spellings(name: str) -> Iterable[bytes]:
-    """Return a name as JSON is usually written: as it is, or in ASCII; both without quotes."""
+    """Return the usual forms of a name in JSON: as it is, and in ASCII; both without quotes."""
     return dict.fromkeys(json.dumps(name, ensure_ascii=is_ascii)[1:-1].encode() for is_ascii in (False, True))
 
 
@@ -157,7 +157,7 @@ def _range(field: Field) -> tuple[int, int]:
 
 
 def is_ready(*, look_on_disk: bool) -> bool:
-    """Return whether the kernel is compiled, in this process or, if asked to look there, on disk."""
+    """Return whether the kernel is compiled, in this process or, if requested, on disk."""
     if not isinstance(read_lines, Kernel):
         return False  # as Python it is slower than any other way
     return bool(read_lines.keys) or (look_on_disk and read_lines.is_compiled())
@@ -182,9 +182,9 @@ def plain_events(lines: Lines, stream: Stream, plan: FieldPlan) -> tuple[pa.Tabl
     events
         See `cep.schema.text_values.event_table_schema`.
     rows
-        int64[n_events], growing: the line of each event.
+        int64[n_events], ascending: the line of each event.
     others
-        int64[n], growing: lines for another reader. They are events or not.
+        int64[n], ascending: lines for another reader, whether they are events or not.
     """
     if len(lines) == 0:
         return _read(lines, stream, plan)
@@ -247,7 +247,7 @@ def _read(lines: Lines, stream: Stream, plan: FieldPlan) -> tuple[pa.Table, I64,
 
 
 def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Array, Mask | None]:
-    """Return a column of `n` events, and where another reader must say what the value is; None: nowhere."""
+    """Return a column of `n` events, and where another reader must read the value; None: nowhere."""
     state = columns.state[number, :n]
     values = columns.numbers[number, :n]
     kind = columns.kind[number]
@@ -274,7 +274,7 @@ def _column(columns: Columns, number: int, field: Field, n: int) -> tuple[pa.Arr
 
 
 def _of_buffers(kind: pa.DataType, is_known: Mask, *content: npt.NDArray[Any]) -> pa.Array:
-    """Return a column of its own memory: one that is kept must not keep all others."""
+    """Return a column with separate memory: keeping one must not keep all others."""
     n_null = len(is_known) - int(np.count_nonzero(is_known))
     known = pa.py_buffer(np.packbits(is_known, bitorder="little")) if n_null else None
     return pa.Array.from_buffers(

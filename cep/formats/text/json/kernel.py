@@ -1,16 +1,16 @@
 """The kernel of JSON lines: each byte is examined once, and lines become columns.
 
-It takes an object of a line only where all of it is plain: `read_lines` says what that is. It refuses every
-other line, and what such a line is, `parse_line` says. So no line means anything else here than there.
+It reads a line only if all of it is plain; `read_lines` defines this. It refuses every other line, and
+`parse_line` then reads it. So no line has a different meaning here than there.
 
 Parameters
 ----------
 data : (n,) uint8
     See `cep.formats.text.json.scan`.
 names : Names
-    The names in objects where values of columns are.
+    The names of the values of columns in objects.
 columns : Columns
-    What becomes of the values.
+    The columns of the values.
 row : int
     The event: its place in every column.
 """
@@ -76,12 +76,12 @@ ROOT, OUTSIDE = 0, -1
 
 
 class Names(NamedTuple):
-    """Names in objects. An object inside an object has a number, as the line has: ROOT.
+    """Names in objects. Each object inside another has a number; that of the line is ROOT.
 
-    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name as JSON writes it, between quotes. It is in
-    the object `inside`; `column` is its column, or ``-1 - object``. A name may be written in two ways; `same`
-    is the number of the first one. `enclosing[object]` is the object around it. `bucket` and `next_name` are
-    a hash table, a list of names in each bucket. `usual[i]` is the name that stood i-th in the last lines.
+    `text[ptr[name] : ptr[name + 1]]` are the bytes of a name as JSON writes it, between quotes. It is in the
+    object `inside`; `column` is its column, or ``-1 - object``. A name may be written in two ways; `same` is
+    the number of the first one. `enclosing[object]` is the object around it. `bucket` and `next_name` are a
+    hash table with a list of names in each bucket. `usual[i]` is the i-th name of the last lines.
     `seen[same]` is the last line that had the name. `is_list` is room for `skip_value`.
     """
 
@@ -101,9 +101,9 @@ class Names(NamedTuple):
 class Columns(NamedTuple):
     """Columns, by number, in rows of matrices: (columns, lines).
 
-    `numbers` are int64, or the bits of doubles; `reals` is the same memory. A text ends at
-    `ends[number, row + 1]` of the row `number` of `texts`, and `text_number` says which number a column has.
-    `text_end[number]` is the end of the last one, perhaps of a line that is refused later.
+    `numbers` are int64, or the bits of doubles; `reals` is the same memory. A text ends at `ends[number, row
+    + 1]` of the row `number` of `texts`, and `text_number` is the number of a column among these.
+    `text_end[number]` is the end of the last text, perhaps in a line that is refused later.
     """
 
     kind: I64
@@ -125,14 +125,14 @@ def bucket_of(inside: int, length: int, first: int, last: int) -> int:
 
 
 def bucket_of_bytes(inside: int, name: bytes) -> int:
-    """Return the bucket of a name; without any byte, the quotes around it count."""
+    """Return the bucket of a name; for an empty name the quotes around it count."""
     first, last = (name[0], name[-1]) if name else (QUOTE, QUOTE)
     return (31 * inside + len(name) + 5 * first + 11 * last) & (N_BUCKETS - 1)
 
 
 @inlined
 def is_name(data: U8, at: int, names: Names, name: int) -> int:
-    """Return the place after a name and its quote if it is this one; `at` is after the first quote."""
+    """Return the place after this name and its quote, if it is here; `at` is after the first quote."""
     for place in range(names.ptr[name], names.ptr[name + 1]):
         if data[at] != names.text[place]:
             return REFUSED
@@ -157,7 +157,7 @@ def look_up(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
         if names.inside[name] == inside and is_name(data, at, names, name) == end + 1:
             return end + 1, name
         name = names.next_name[name]
-    # With escapes it may be the name of a column, spelled in a way that nobody expects.
+    # With escapes it may be the name of a column in an unusual spelling.
     return (REFUSED if is_escaped else end + 1), OTHER
 
 
@@ -198,12 +198,12 @@ def skip_single(data: U8, at: int) -> int:
 
 @inlined
 def skip_ends(data: U8, at: int, is_list: U8, depth: int) -> tuple[int, int]:
-    """Return the place of the next value in what is open, and how much is open there.
+    """Return the place of the next value in the open objects and lists, and the depth there.
 
     Parameters
     ----------
     depth : int
-        How many objects and lists are open. Where it becomes 0, there is no next value.
+        The number of open objects and lists. If it becomes 0, there is no next value.
     """
     while depth > 0:
         at = skip_space(data, at)
@@ -225,7 +225,7 @@ def skip_value(data: U8, at: int, is_list: U8) -> int:
     Parameters
     ----------
     is_list : (MAX_SKIPPED_NESTING + 1,) uint8
-        Room for what is open.
+        Room for the open objects and lists.
     """
     depth = 0
     while True:
@@ -252,7 +252,7 @@ def skip_value(data: U8, at: int, is_list: U8) -> int:
 
 @inlined
 def read_real(data: U8, at: int, value: int, is_below: bool, columns: Columns, column: int, row: int) -> int:
-    """Set the number that ``value``, a point, digits and an exponent mean; return the place after it."""
+    """Set the number that ``value``, a point, digits and an exponent form; return the place after it."""
     at, value, power = fraction(data, at, value)
     if at < 0:
         return REFUSED
@@ -297,7 +297,7 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
             return REFUSED
         columns.state[column, row] = PRESENT if kind == REAL else PRESENT_REAL
         at = read_real(data, at, value, is_below, columns, column, row)
-        # As in Arrow's columns, counts of so many digits are left to `parse_line`.
+        # As with Arrow's columns, counts with this many digits are left to `parse_line`.
         if at >= 0 and kind == COUNT and not -EXACT < columns.reals[column, row] < EXACT:
             return REFUSED
         return at
@@ -312,7 +312,7 @@ def read_number(data: U8, at: int, columns: Columns, column: int, row: int) -> i
 
 @outlined
 def read_word(data: U8, at: int, columns: Columns, column: int, row: int) -> int:
-    """Set the number that a text means which JSON does not have; return the place of the quote after it."""
+    """Set a number that JSON lacks, from its text; return the place of the quote after it."""
     is_below = data[at] == MINUS
     if is_below:
         at += 1
@@ -370,7 +370,7 @@ def read_name(data: U8, at: int, names: Names, inside: int, member: int) -> tupl
     inside : int
         The object it is in.
     member : int
-        How many names the line has before it.
+        The number of names before it in the line.
     """
     n_usual = len(names.usual)
     name = names.usual[member] if member < n_usual else OTHER
@@ -390,7 +390,7 @@ def read_name(data: U8, at: int, names: Names, inside: int, member: int) -> tupl
 def read_named(
     data: U8, at: int, line: int, names: Names, name: int, columns: Columns, row: int, inside: int
 ) -> tuple[int, int]:
-    """Set the value after a name; return the place after it, and the object that stands open.
+    """Set the value after a name; return the place after it, and the object that is then open.
 
     Parameters
     ----------
@@ -417,12 +417,12 @@ def read_named(
 
 @inlined
 def skip_closings(data: U8, at: int, names: Names, inside: int) -> tuple[int, int]:
-    """Return the place after the comma after a value, and the object that stands open there.
+    """Return the place after the comma after a value, and the object that is open there.
 
     Parameters
     ----------
     inside : int
-        The object that the value is in. Where it ends, and the line with it, OUTSIDE stands open.
+        The object that contains the value. If it ends, and the line with it, OUTSIDE is open.
     """
     while True:
         at = skip_space(data, at)
@@ -487,11 +487,11 @@ def read_lines(
 ) -> int:
     """Set the columns to the values of plain lines, and say which lines are not plain.
 
-    A line is plain if it is an object of RFC 8259, and nothing else but blanks, tabs and carriage returns
-    around it, in UTF-8; if no name of a column stands twice in an object, or is spelled with other escapes
-    than usual; if values are NULL or of the types of their columns, whole numbers of at most 19 digits, other
-    numbers of at most 18 digits or a word for what JSON lacks, texts without halves of surrogate pairs; if it
-    is not nested deeply; and if no number is hard to round.
+    A line is plain if it is an object of RFC 8259 in UTF-8, with only blanks, tabs and carriage returns
+    around it; if no name of a column occurs twice in an object, or has unusual escapes; if values are NULL or
+    of the types of their columns, whole numbers of at most 19 digits, other numbers of at most 18 digits or a
+    word for what JSON lacks, texts without halves of surrogate pairs; if it is not nested deeply; and if no
+    number is hard to round.
 
     Parameters
     ----------

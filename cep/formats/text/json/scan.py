@@ -1,9 +1,9 @@
-"""Parts of the kernel of JSON lines: signs, texts and numbers, as RFC 8259 has them.
+"""Parts of the kernel of JSON lines: signs, texts and numbers of RFC 8259.
 
 A part takes `data` and the place `at` where something starts, and returns the place after it, or REFUSED.
-Then some other reader decides what the line is: a part may refuse what is sound, and never takes what is not.
-Parts read one byte after the other and stop at a line feed, so none reads past the end of `data`, whose
-last byte is one.
+Then another reader decides about the line: a part may refuse sound input, but never accepts unsound input.
+Parts read one byte after another and stop at a line feed, so none reads past the end of `data`, whose last
+byte is a line feed.
 
 Parameters
 ----------
@@ -90,7 +90,7 @@ WIDE_POWERS = _wide_powers()
 
 @inlined
 def skip_space(data: U8, at: int) -> int:
-    """Return the place of the next sign that is no white space. A line feed is not skipped."""
+    """Return the place of the next sign that is not white space. A line feed is not skipped."""
     while data[at] == 0x20 or data[at] == 0x09 or data[at] == 0x0D:
         at += 1
     return at
@@ -98,13 +98,13 @@ def skip_space(data: U8, at: int) -> int:
 
 @inlined
 def follows(data: U8, at: int) -> bool:
-    """Return whether the byte at a place continues with a character of several bytes."""
+    """Return whether the byte at a place continues a character of several bytes."""
     return data[at] & 0xC0 == 0x80
 
 
 @outlined
 def long_character(data: U8, at: int) -> int:
-    """Return the place after a character of several bytes, as UTF-8 allows it."""
+    """Return the place after a character of several bytes, if UTF-8 allows it."""
     first, second = data[at], data[at + 1]
     if first < 0xC2 or first > 0xF4 or not follows(data, at + 1):
         return REFUSED
@@ -113,7 +113,7 @@ def long_character(data: U8, at: int) -> int:
     if not follows(data, at + 2):
         return REFUSED
     if first < 0xF0:
-        # Not shorter than written, and no half of a surrogate pair.
+        # Neither encoded too long, nor half of a surrogate pair.
         if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
             return REFUSED
         return at + 3
@@ -176,7 +176,7 @@ def skip_text(data: U8, at: int) -> int:
 
 @inlined
 def skip_name(data: U8, at: int) -> tuple[int, bool]:
-    """Return the place of the quote that ends a name, and whether escapes are in it.
+    """Return the place of the quote that ends a name, and whether it contains escapes.
 
     `at` is after the first quote.
     """
@@ -201,7 +201,7 @@ def skip_name(data: U8, at: int) -> tuple[int, bool]:
 
 @outlined
 def copy_escape(data: U8, at: int, texts: U8, column: int, to: int) -> tuple[int, int]:
-    """Copy what a backslash and the signs after it mean; return the places after it here and there."""
+    """Copy the character of a backslash and the signs after it; return the places after both."""
     sign = data[at + 1]
     if sign != SMALL_U:
         texts[column, to] = ESCAPES[sign]
@@ -412,7 +412,7 @@ def high_word(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @outlined
 def wide_bits(value: int, power: int) -> int:
-    """Return the bits of the DOUBLE nearest to ``value * 10 ** power``, or REFUSED where that is not plain.
+    """Return the bits of the DOUBLE nearest to ``value * 10 ** power``, or REFUSED if it is hard to round.
 
     Eisel and Lemire's way (Lemire, "Number Parsing at a Gigabyte per Second", 2021).
 

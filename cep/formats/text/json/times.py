@@ -1,4 +1,4 @@
-"""Parts of the kernel of JSON lines: times, as ISO 8601 has them; `scan` says what holds for all parts."""
+"""Parts of the kernel of JSON lines: times of ISO 8601; `scan` describes what all parts have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def two_digits(data: U8, at: int) -> int:
 
 @inlined
 def days_of(year: int, month: int, day: int) -> int:
-    """Return the days from 1970 to a day from the year 1 on; NO_DAY if it is no day."""
+    """Return the days from 1970 to a day from the year 1 on; NO_DAY if there is no such day."""
     if month < 1 or month > 12 or day < 1 or year < 1:
         return NO_DAY
     length = 31
@@ -36,7 +36,7 @@ def days_of(year: int, month: int, day: int) -> int:
         length = 30
     if day > length:
         return NO_DAY
-    # Years start in March here, so that leap days are at their end.
+    # Years start in March here, which puts leap days at their end.
     years = year - (1 if month <= 2 else 0)
     months = month + (9 if month <= 2 else -3)
     return years * 365 + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 719469
@@ -44,7 +44,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 @inlined
 def iso_day(data: U8, at: int) -> int:
-    """Return the days from 1970 to ``2024-05-01``; NO_DAY if it is no day."""
+    """Return the days from 1970 to ``2024-05-01``; NO_DAY if there is no such day."""
     century = two_digits(data, at)
     if century < 0:
         return NO_DAY
@@ -116,7 +116,7 @@ def iso_zone(data: U8, at: int) -> tuple[int, int]:
 def iso_time(data: U8, at: int, is_date: bool) -> tuple[int, int]:
     """Return the place of the quote that ends a time, and the time in microseconds.
 
-    `at` is after the first quote. A time without a zone is in UTC. `is_date`: there is a day only.
+    `at` is after the first quote. A time without a zone is in UTC. `is_date`: the time is only a day.
     """
     days = iso_day(data, at)
     if days == NO_DAY:
