@@ -40,8 +40,6 @@ WORDS = {
 }
 EXPRESSIONS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in WORDS.items()}
 
-# What is not clean yet. The list may only get shorter.
-
 
 def prose(page: str) -> str:
     """Return the text of a page without code, addresses and comments."""
@@ -81,23 +79,12 @@ def mended(path: Path) -> Iterator[tuple[str, str]]:
             yield text[max(0, match.start() - 70) : match.end() + 60], instead
 
 
-def is_to_do(path: Path) -> bool:
-    return any(path.relative_to(ROOT).is_relative_to(entry) for entry in TO_DO)
-
-
 @pytest.mark.parametrize("folder", [*PAGES, *CODE])
 def test_the_words_are_ordinary(folder: str) -> None:
     found = {
-        str(path.relative_to(ROOT)): phrases
-        for path in files(folder)
-        if not is_to_do(path) and (phrases := list(mended(path)))
+        str(path.relative_to(ROOT)): phrases for path in files(folder) if (phrases := list(mended(path)))
     }
     assert found == {}
-
-
-@pytest.mark.parametrize("entry", TO_DO)
-def test_what_is_to_do_has_something_to_do(entry: str) -> None:
-    assert any(list(mended(path)) for path in files(entry)), f"{entry} is clean: take it out of the list"
 
 
 @pytest.mark.parametrize(

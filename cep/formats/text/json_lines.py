@@ -214,8 +214,7 @@ def _typed(value: object, field: Field) -> object:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether `value` has no half of a surrogate pair, which JSON can write but text cannot hold.
-    """
+    """Return whether `value` has no half of a surrogate pair, which JSON can write but text cannot hold."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -86,8 +86,7 @@ class MessageReader:
         self._format = value_format
 
     def check(self) -> None:
-        """Raise InputError if no value can be an event of the stream. On the driver, before anything runs.
-        """
+        """Raise InputError if no value can be an event of the stream. On the driver, before anything runs."""
         if isinstance(self._format, CheckedFormat):
             self._format.check(self._inside)
 
