@@ -5,7 +5,7 @@ SET_UP := .venv/.set-up
 CLASSES := .venv/.java-classes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo payments test test-servers check quick servers versions lowest pythons fuzz fuzz-text \
+.PHONY: help demo payments test test-servers check quick servers versions newest-numba lowest pythons fuzz fuzz-text \
 	fuzz-readers sweep bench docs lock clean java warm
 
 help:  ## list the targets
@@ -48,6 +48,9 @@ servers: java warm  ## fetch the servers that tests talk to: Kafka, PostgreSQL, 
 
 versions: java warm  ## try the older versions of PySpark that are supported, in a short form
 	$(BIN)/python -m tests.e2e.versions $(ARGS)
+
+newest-numba: $(SET_UP)  ## run the tests of cep/jit with the newest numba, which pyproject.toml may not allow yet
+	@$(BIN)/python -m tests.e2e.newest_numba
 
 lowest: $(SET_UP)  ## try the lowest versions of packages that pyproject.toml allows: tests/unit, some of Spark
 	$(BIN)/python -m tests.e2e.environments lowest

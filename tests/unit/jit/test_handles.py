@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import inspect
 from importlib.metadata import version
@@ -12,11 +13,15 @@ import numba
 import numpy as np
 import pytest
 from numba import types
-from numba.core import environment, typed_passes
+from numba.core import cgutils, environment, typed_passes
+from numba.core.base import BaseContext
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.np import arrayobj
 
-from cep.jit import loading, numba_compiler
+from cep.jit import compiled, foreign, loading, memory, numba_compiler
+
+compiled.compiler()  # with it numba knows what an instruction is
 
 ONE = types.Array(types.int64, 1, "C")
 
@@ -159,3 +164,48 @@ def test_machine_code_is_loaded_without_numbas_codegen(dispatcher: Any, result: 
     assert code is not None
     assert loading.call(code, add_up)(values) == 21
     assert all(llvm.address_of_symbol(name) for name in code.needed)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (cgutils.get_or_insert_function, ("module", "fnty", "name")),
+        (cgutils.get_item_pointer, ("context", "builder", "aryty", "ary", "inds")),
+        (arrayobj.make_array, ("array_type",)),
+        (BaseContext.make_tuple, ("self", "builder", "typ", "values")),
+        (BaseContext.cast, ("self", "builder", "val", "fromty", "toty")),
+        (BaseContext.get_constant, ("self", "ty", "val")),
+        (BaseContext.get_dummy_value, ("self",)),
+    ],
+)
+def test_what_instructions_call_takes_what_it_took(function: Any, parameters: tuple[str, ...]) -> None:
+    found = tuple(inspect.signature(function).parameters)
+    assert found[: len(parameters)] == parameters, f"cep/jit/instructions.py calls {function.__qualname__}"
+
+
+def test_a_pointer_to_bytes_has_the_type_that_instructions_cast_to() -> None:
+    assert str(cgutils.voidptr_t) == "i8*", "cgutils.voidptr_t: instructions.prefetch"
+
+
+def test_instructions_find_the_elements_of_an_array() -> None:
+    read = numba.njit(lambda data, at: memory.read_word(data, at))
+    data = np.arange(20, dtype=np.uint8)
+    assert [int(read(data, at)) for at in (0, 3)] == [
+        int.from_bytes(bytes(data[at : at + 8]), "little") for at in (0, 3)
+    ], "instructions.read_word"
+
+
+def test_instructions_fetch_rows_ahead() -> None:
+    fetch = numba.njit(lambda table, row: memory.prefetch(table, row))
+    table = np.arange(12).reshape(3, 4)
+    fetch(table, 2)
+    assert "@llvm.prefetch" in "".join(fetch.inspect_llvm().values()), "instructions.prefetch"
+
+
+def test_instructions_call_c_functions() -> None:
+    given: list[int] = []
+    note = ctypes.CFUNCTYPE(None, ctypes.c_int64)(given.append)
+    address = ctypes.cast(note, ctypes.c_void_p).value
+    assert address is not None
+    foreign.call_each(address, np.array([3, 5]))
+    assert given == [3, 5], "instructions.call"
