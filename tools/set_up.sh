@@ -38,7 +38,10 @@ step() { # what took the seconds since the last step
 }
 
 echo "set-up: installing the packages of requirements.lock (1.2 GB with Spark; again only after a change)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-compile \
+    -r requirements.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# pip would do this on one core. Files that are no Python of this version do not matter.
+.venv/bin/python -m compileall -q -j 0 .venv/lib cep spark_runtime scenarios >/dev/null 2>&1 || :
 step "the installation"
 touch .venv/.set-up

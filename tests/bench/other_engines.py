@@ -171,6 +171,7 @@ def cpu_seconds(command: list[str], folder: Path, threads: int) -> float:
         If it failed; with what it wrote.
     """
     environment = {**os.environ, "POLARS_MAX_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has compiled modules
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
         _, status, used = os.wait4(process.pid, 0)
