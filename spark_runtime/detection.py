@@ -199,6 +199,7 @@ _INSTEAD = {
     "NoneType": "show() and the methods of a writer return None; give the DataFrame itself",
     "pyspark.sql.group.": "leave groupBy out: the rules say PARTITION BY, and detect groups by it",
     "pyspark.sql.streaming.": "give the DataFrame that readStream returns after load()",
+    "pyspark.sql.connect.": "Spark Connect needs PySpark 4.0 or later",
     "pyspark.core.rdd.": "write spark.createDataFrame(events, schema)",
 }
 """Prefix of a type's name -> what to write instead."""

@@ -9,7 +9,6 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 
 from cep.errors import InputError
 from cep.expression import Type
@@ -17,6 +16,7 @@ from cep.schema.column_types import ColumnType
 from cep.schema.stream import DDL_TYPES, UNITS, Field, Stream, canonical_ddl
 from cep.schema.text_values import column_from_text
 from cep.schema.time_values import END_US, FIRST_US, times_of_timestamps
+from spark_runtime.compat.driver import bigints
 
 _DDL_OF: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
@@ -278,15 +278,16 @@ def _in_years(us: SparkColumn) -> SparkColumn:
 
 def _times_of_doubles(column: SparkColumn, unit: str) -> SparkColumn:
     factor, divisor = UNITS[unit]
-    scaled = column * F.lit(float(factor)) / F.lit(float(divisor))
+    column = _of_64_bits(column)
+    scaled = _of_64_bits(column * F.lit(float(factor)) / F.lit(float(divisor)))
     rounded = F.floor(scaled) if divisor > 1 else F.rint(scaled)
-    of_fraction = _in_years(F.when(_has_64_bits(scaled), rounded.try_cast("bigint")))
-    of_whole = _times_of_integers(column.try_cast("bigint"), unit)
-    return F.when(_has_64_bits(column), F.when(column == F.rint(column), of_whole).otherwise(of_fraction))
+    of_whole = _times_of_integers(column.cast("bigint"), unit)
+    return F.when(column == F.rint(column), of_whole).otherwise(_in_years(rounded.cast("bigint")))
 
 
-def _has_64_bits(number: SparkColumn) -> SparkColumn:
-    return (number >= F.lit(-_TWO_63)) & (number < F.lit(_TWO_63))  # in Spark NaN is the largest number
+def _of_64_bits(number: SparkColumn) -> SparkColumn:
+    """Return doubles that fit into a BIGINT, else NULL; in Spark NaN is the largest number."""
+    return F.when((number >= F.lit(-_TWO_63)) & (number < F.lit(_TWO_63)), number)
 
 
 _TWO_63 = 2.0**63
@@ -298,8 +299,7 @@ def _times_of_texts(field: Field) -> Callable[[SparkColumn], SparkColumn]:
     def times(texts: pa.Array) -> pa.Array:
         return column_from_text(texts, field)[0]
 
-    # Typed by its annotations: the stubs know only the form about which Spark warns.
-    return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
+    return bigints(times, pa.string())
 
 
 def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
@@ -308,7 +308,7 @@ def _times_of_local(zone: str) -> Callable[[SparkColumn], SparkColumn]:
     def times(values: pa.Array) -> pa.Array:
         return times_of_timestamps(values, zone)[0]
 
-    return arrow_udf(times, "bigint")  # type: ignore[call-overload, no-any-return]
+    return bigints(times, pa.timestamp("us"))
 
 
 def spark_schema(schema: pa.Schema) -> T.StructType:

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from cep.errors import InputError
 from cep.schema.stream import Stream
 from cep.schema.text_values import event_table_schema
+from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import typed_events
 from spark_runtime.tables.content import Content
@@ -31,7 +32,7 @@ def frame_content(frame: DataFrame | MessageFrame, table: Stream) -> Content:
     assert table.table is not None
     typed = typed_events(frame, table)
     most = table.table.max_rows
-    found = (typed if most is None else typed.limit(most + 1)).toArrow()
+    found = to_arrow(typed if most is None else typed.limit(most + 1))
     rows = found.cast(event_table_schema(table))
     require_few(table, rows.num_rows)
     require_keys(table, rows, "its DataFrame")

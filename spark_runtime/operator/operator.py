@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cep.engine.chains.chain import Chain
+from spark_runtime.compat.worker import mend_state_reader
 from spark_runtime.operator.call import Call
 from spark_runtime.operator.key_state import decode_state, encode_state
 from spark_runtime.operator.stages import as_output, as_parcels, later_parcels
@@ -142,3 +143,6 @@ class KeyGroups:
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 yield from table_of_bytes(data, schema).to_batches()
+
+
+mend_state_reader()  # a worker reads this module before its first group

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cep.counts import Counts
 from cep.settings.file_mode import FileMode
+from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.dataflow import Dataflow
 from spark_runtime.pipeline.checkpoint import NOTES
 from spark_runtime.sinks.delivery import Delivery
@@ -163,7 +164,7 @@ class Delivering:
         if kinds:
             if is_kept:
                 output = output.where(F.col(KIND).isin(COUNTS, *kinds))
-            return _Found(self.flow, output.sparkSession, output.toArrow())
+            return _Found(self.flow, output.sparkSession, to_arrow(output))
         # Each omitted column or filter saves Spark about ten milliseconds of planning per micro-batch.
         rows = (output.where(F.col(KIND) == COUNTS) if self.flow.delivery.kinds else output).collect()
         counts = {KIND: [COUNTS] * len(rows), TEXT: [row[TEXT] for row in rows]}
@@ -220,6 +221,7 @@ class _Found:
 
     def _typed(self, output: Output, texts: Sequence[str]) -> pa.Table:
         """Return late events from their texts. Spark parses them, because they are few."""
-        rows = pa.table({KIND: [output.kind] * len(texts), TEXT: list(texts)})
-        frame = self.spark.createDataFrame(rows)
-        return self.flow.objects(frame, output.kind, output.schema).toArrow()
+        frame = self.spark.createDataFrame(
+            [(output.kind, text) for text in texts], f"{KIND} string, {TEXT} string"
+        )
+        return to_arrow(self.flow.objects(frame, output.kind, output.schema))

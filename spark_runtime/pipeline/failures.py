@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from cep.errors import CepError, InputError, StateError
 from cep.write_errors import write_error
+from spark_runtime.compat.driver import condition_of
 from spark_runtime.sessions.local_session import java_log
 
 _OURS = re.compile(
@@ -63,7 +64,7 @@ def as_cep_error(error: BaseException, places: Sequence[str] = ()) -> CepError:
     found = [(name, rest) for name, rest in _CONDITION.findall(text) if name not in _WRAPPERS]
     name, rest = found[0] if found else ("", _first_line(text))
     if isinstance(error, PySparkException) and not found:
-        name = error.getCondition() or ""
+        name = condition_of(error)
     file = _FILE.search(text)
     where = f"`{file.group(0).strip('`')}`" if file else "a file of the input"
     if name.startswith("PATH_NOT_FOUND"):

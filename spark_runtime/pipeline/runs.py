@@ -40,7 +40,7 @@ from spark_runtime.pipeline.made import Pipeline
 from spark_runtime.pipeline.micro_batches import MicroBatches
 from spark_runtime.pipeline.progress import Totals
 from spark_runtime.pipeline.stored_rules import StoredRules
-from spark_runtime.sessions.local_session import LOCAL_CHECKPOINT_SETTINGS
+from spark_runtime.sessions.local_session import local_checkpoint_settings
 from spark_runtime.sessions.run_folder import places
 from spark_runtime.sessions.state_stores import forget_ended
 from spark_runtime.sinks.place import folders_of
@@ -262,7 +262,7 @@ class StreamRun(PipelineRun):
         self.notes = Notes(checkpoint.files)
         self.spark.conf.set("spark.sql.shuffle.partitions", str(checkpoint.n_groups))
         if not is_remote(checkpoint.path):
-            for key, value in LOCAL_CHECKPOINT_SETTINGS.items():
+            for key, value in local_checkpoint_settings().items():
                 self.spark.conf.set(key, value)
         folder = "" if is_remote(checkpoint.path) else checkpoint.path
         tables = StaticTables(self._static_files, checkpoint.files, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cep.errors import SetupError
+from spark_runtime.compat.driver import checkpoint_file_manager, pyspark_version
 from spark_runtime.sessions.java import find_java
 from spark_runtime.sessions.run_folder import RunFolder, is_quiet, open_run_folder, places
 from spark_runtime.sessions.worker_python import choose_workers_python
@@ -72,16 +72,12 @@ def sql_settings() -> dict[str, str]:
     }
 
 
-_STREAMING = "org.apache.spark.sql.execution.streaming"
-
-LOCAL_CHECKPOINT_SETTINGS = {
+def local_checkpoint_settings() -> dict[str, str]:
+    """Return the settings of a stream whose checkpoint is on a local disk."""
     # The default manager checks at each rename whether a file is a link. For a local file Hadoop starts four
     # processes to find out, forty in a micro-batch: 130 ms. Both rename in one step.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""Settings of a stream whose checkpoint is on a local disk."""
+    return {"spark.sql.streaming.checkpointFileManagerClass": checkpoint_file_manager()}
+
 
 JAVA_OPTIONS = (
     # Java does not compile methods larger than 8,000 bytes but interprets them. The predicates of a few rules
@@ -281,7 +277,7 @@ def _in_environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-OLDEST = (4, 1)
+OLDEST = (3, 5)
 """The oldest PySpark that works; `make versions` tries it."""
 
 
@@ -298,8 +294,7 @@ def check_pyspark() -> None:
         raise SetupError(
             "E0801", "PySpark is not installed", "install the extra: pip install 'spark-cep[spark]'"
         ) from error
-    version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
-    if version < OLDEST:
+    if pyspark_version() < OLDEST:
         raise SetupError(
             "E0801",
             f"PySpark {pyspark.__version__} is too old: {'.'.join(map(str, OLDEST))} or later is needed",

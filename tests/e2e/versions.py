@@ -1,26 +1,39 @@
 """``python -m tests.e2e.versions``: tries the older versions of PySpark that are supported, in a short form.
 
+After the tests, one checkpoint of `detect` and one of `cep run` are carried from the oldest version through
+all to the newest (`carried_on`).
+
 Each version is installed into a folder of its own in .venv, once, and comes before the PySpark of .venv. All
 other packages and the compiled kernels are those of .venv. A line says what each version did:
 
-    PySpark 4.1.4: 15 passed in 60.1s
+    PySpark 4.1.4: 22 passed in 60.1s
+    a checkpoint of PySpark 4.1.4 continues with 4.2.1: right
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
+from pyspark import __version__
+
+from tests.e2e.carried_on import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# PySpark 4.1 leaves the closing of sockets to the garbage collector, which warns in a test.
+# Before 4.2 PySpark leaves the closing of sockets to the garbage collector, which warns in a test. 3.5 compares
+# versions with distutils.
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
+OPTIONS += ("-W", "ignore:distutils Version:DeprecationWarning")
 
 VERSIONS = {
+    "3.5.9": "ea27adc39ddac9413b8951e45aa748cbed6c785971b81386efc41938f6243d93",
+    "4.0.5": "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6",
     "4.1.4": "bcbd5e18690cf79d438e97210ad06fb8d451a251bb77becc2b0418868d2acd73",
     "4.2.1": "d79b7c8ee41e66a9202fe6f600ca90b931ca571ae9dbdf31c58d2672e5102da0",
 }
@@ -35,8 +48,9 @@ TESTS = (
     f"{_DETECT}::test_a_batch_gives_the_local_matches[every event]",
     f"{_DETECT}::test_a_stream_in_any_order_within_the_lateness_gives_the_local_matches[every event]",
     "tests/e2e/test_scenarios.py::test_fraud_matches_are_the_same_locally_in_a_batch_and_in_a_stream[json]",
+    "tests/spark/test_compat.py",
 )
-"""`detect` in a batch and a stream, state that goes on, `cep run` with the fraud scenario in both."""
+"""`detect` in a batch and a stream, state that goes on, `cep run` with the fraud scenario, `compat`."""
 
 
 def install(version: str) -> Path:
@@ -54,15 +68,19 @@ def install(version: str) -> Path:
     return folder
 
 
+def environment_of(version: str) -> dict[str, str]:
+    """Return the variables with which Python imports a version of PySpark."""
+    places = [str(ROOT)] if version == __version__ else [str(install(version)), str(ROOT)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    asked = [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"]
+    found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == version
+    return environment
+
+
 def tried(version: str) -> bool:
     """Run the tests with a version of PySpark, print what came of it, and return whether all passed."""
-    folder = install(version)
-    asked = "import pyspark; print(pyspark.__version__)"
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    found = subprocess.run(
-        [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == version
+    environment = environment_of(version)
     command = [sys.executable, "-m", "pytest", "-q", *OPTIONS, *TESTS]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
@@ -72,14 +90,40 @@ def tried(version: str) -> bool:
     return done.returncode == 0
 
 
+def carried_on() -> bool:
+    """Carry a checkpoint from each version to the next, print what came of it, and say if all was right."""
+    versions = [*VERSIONS, __version__]
+    outcomes = []
+    with TemporaryDirectory() as folder:
+        for step, version in enumerate(versions):
+            command = [sys.executable, "-m", "tests.e2e.carried_on", folder, str(step)]
+            environment = environment_of(version)
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
+            is_right = done.returncode == 0 and json.loads(done.stdout) == expected(step)
+            outcomes.append(is_right)
+            if not is_right:
+                click.echo(f"{done.stdout}{done.stderr}expected: {expected(step)}")
+            before = (
+                f"a checkpoint of PySpark {versions[step - 1]} continues" if step else "checkpoints start"
+            )
+            click.echo(f"{before} with {version}: {'right' if is_right else 'WRONG'}")
+    return all(outcomes)
+
+
 @click.command()
 @click.option(
-    "--version", "versions", multiple=True, type=click.Choice(list(VERSIONS)), help="By default all."
+    "--version",
+    "versions",
+    multiple=True,
+    type=click.Choice(list(VERSIONS)),
+    help="By default all, with checkpoints.",
 )
 def main(versions: tuple[str, ...]) -> None:
     """Try older versions of PySpark."""
     outcomes = [tried(version) for version in versions or VERSIONS]
-    sys.exit(not all(outcomes))
+    sys.exit(not (all(outcomes) and (bool(versions) or carried_on())))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from cep.local.match_file import match_chunks
 from cep.rule_set import RuleSet
 from cep.schema.stream import Field, Stream
 from cep.schema.text_values import event_table_schema
+from spark_runtime.compat.driver import to_arrow
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000
@@ -179,7 +180,7 @@ def _plain(value: Any) -> Any:
 
 def spark_rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Rows of a DataFrame; its session is in UTC, and so are its times."""
-    rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    rows: list[dict[str, Any]] = to_arrow(frame).to_pylist()
     return rows
 
 

@@ -18,6 +18,7 @@ from cep.formats.files import read_events
 from cep.schema.stream import Stream
 from cep.settings.schema_file import parse_streams
 from spark_runtime import detect
+from spark_runtime.compat.driver import to_arrow
 from spark_runtime.dataflow.schema import misfits, typed_events
 from tests.unit.schema import test_array_elements as array_elements
 
@@ -76,7 +77,7 @@ def rows() -> list[tuple[Any, ...]]:
 
 def in_a_file(folder: Path, frame: DataFrame) -> list[dict[str, Any]]:
     """Return the events of `frame` as a file of Parquet gives them."""
-    table = frame.toArrow()
+    table = to_arrow(frame)
     at = table.schema.get_field_index("local")
     table = table.set_column(at, "local", table.column("local").cast(pa.timestamp("us")))
     pq.write_table(table, folder / "a.parquet")
@@ -130,11 +131,11 @@ def test_a_dataframe_gives_the_values_that_a_file_gives(spark: SparkSession, tmp
     )
     assert (found[4]["sec"], found[4]["ns"]) == ((2**31 - 1) * 10**6, -(2**63) // 1000)
     assert [found[row]["text"] for row in (1, 2)] == [found[row]["local"] for row in (1, 2)]
-    utc = F.convert_timezone(F.lit("Europe/Berlin"), F.lit("UTC"), F.col("local"))
-    epoch = F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz")
-    of_spark = [
-        row.us for row in frame.select(F.timestamp_diff("MICROSECOND", epoch, utc).alias("us")).collect()
-    ]
+    us = F.expr(
+        "timestampdiff(MICROSECOND, timestamp_ntz'1970-01-01', "
+        "convert_timezone('Europe/Berlin', 'UTC', local))"
+    )
+    of_spark = [row.us for row in frame.select(us.alias("us")).collect()]
     assert [row["local"] for row in found] == of_spark
     assert (found[5]["frac"], found[5]["nanos"]) == (0, 0)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cep.output.terminal import match_tables
 from cep.settings import declared
 from cep.settings.declared import Declared
+from spark_runtime.compat.driver import to_arrow
 from spark_runtime.sinks.protocol import BatchRows, DriverSink, Guarantee, MicroBatch, Output
 from spark_runtime.sinks.registry import SinkContext, SinkType
 from spark_runtime.wire.output import MATCH
@@ -56,7 +57,7 @@ class ConsoleSink:
         if n_wanted <= 0:
             return
         rules = self.context.rules
-        table = rules.in_order([rows.frame.limit(n_wanted).toArrow()])
+        table = rules.in_order([to_arrow(rows.frame.limit(n_wanted))])
         for shown in match_tables(rules, table):
             self.context.console.print(shown)
         self.n_shown += n_wanted

@@ -1,0 +1,1 @@
+"""What differs between the versions of PySpark that are supported: a function for each difference."""

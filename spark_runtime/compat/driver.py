@@ -1,0 +1,72 @@
+"""What the driver needs and older versions of PySpark lack. Each function names the version that ends it."""
+
+# No `from __future__ import annotations` here: `pandas_udf` reads the annotations of a function as types.
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+
+def pyspark_version() -> tuple[int, int]:
+    """Return the major and minor version of PySpark; raises ImportError if it is not installed."""
+    import pyspark
+
+    major, minor = re.findall(r"\d+", pyspark.__version__)[:2]
+    return int(major), int(minor)
+
+
+def to_arrow(frame: Any) -> pa.Table:
+    """Return the rows of a DataFrame as an Arrow table. 4.0 ends it: `toArrow`."""
+    if hasattr(type(frame), "toArrow"):
+        return frame.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    batches = frame._collect_as_arrow()
+    schema = batches[0].schema if batches else to_arrow_schema(frame.schema)
+    return pa.Table.from_batches(batches, schema)
+
+
+def condition_of(error: Any) -> str:
+    """Return the error condition of an exception of PySpark; "": it has none. 4.0 ends it: `getCondition`."""
+    return (error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()) or ""
+
+
+def bigints(function: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return `function` as a function of Spark's columns that runs in the workers. 4.1 ends it: `arrow_udf`.
+
+    `function` takes texts, or timestamps without a zone (`kind`), and returns BIGINT. Before 4.1 both travel
+    as texts: pandas has the same value for NULL and NaN, and no timestamps of all years.
+    """
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:
+        return _bigints_of_texts(function, kind)
+    return arrow_udf(function, "bigint")  # type: ignore[call-overload, no-any-return]
+
+
+def _bigints_of_texts(function: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Callable[[Any], Any]:
+    import pandas as pd
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    def of_texts(texts: pd.Series) -> pd.Series:
+        values = pa.array(texts, pa.string(), from_pandas=True).cast(kind)
+        return function(values).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+
+    called = pandas_udf(of_texts, "bigint")  # type: ignore[call-overload]
+
+    def of_column(column: Any) -> Any:
+        # Spark writes years after 9999 with a sign. They are no times of ours, as in `times_of_timestamps`.
+        text = column.cast("string")
+        return called(text if pa.types.is_string(kind) else F.when(text.rlike("^[0-9]{4}-"), text))
+
+    return of_column
+
+
+def checkpoint_file_manager() -> str:
+    """Return the class that writes files of checkpoints with plain renames. 4.1 ends it: another package."""
+    package = "org.apache.spark.sql.execution.streaming"
+    inner = ".checkpointing" if pyspark_version() >= (4, 1) else ""
+    return f"{package}{inner}.FileSystemBasedCheckpointFileManager"

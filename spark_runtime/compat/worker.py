@@ -1,0 +1,31 @@
+"""What the workers need and older versions of PySpark lack. Each function names the version that ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def mend_state_reader() -> None:
+    """Make PySpark 3.5 read the places of groups as integers. 4.0 ends it: it does so itself.
+
+    `applyInPandasWithState` gets a column of structs, with NULL after the last group. Through pandas the
+    integers of such structs become floats, by which a batch cannot be sliced.
+    """
+    import pyspark
+
+    if not pyspark.__version__.startswith("3.5."):
+        return
+    from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer as Reader
+
+    usual = Reader.arrow_to_pandas
+
+    def arrow_to_pandas(self: Any, column: Any, *args: Any, **options: Any) -> Any:
+        if not pa.types.is_struct(column.type) or column.type.get_field_index("startOffset") < 0:
+            return usual(self, column, *args, **options)
+        import pandas as pd
+
+        return pd.Series(column.to_pylist(), dtype=object)
+
+    Reader.arrow_to_pandas = arrow_to_pandas
