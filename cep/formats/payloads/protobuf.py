@@ -34,6 +34,7 @@ from cep.formats.payloads.protobuf_types import (
     file_of_registry,
     index_path,
     is_map,
+    is_repeated,
     message_at,
     message_class,
     message_of,
@@ -491,7 +492,7 @@ def _plain_field(message: Any, part: FieldDescriptor) -> Any:
     if is_map(part):
         inner = part.message_type.fields_by_name["value"]
         return {key: _plain(item, inner) for key, item in value.items()}
-    return [_plain(item, part) for item in value] if part.is_repeated else _plain(value, part)
+    return [_plain(item, part) for item in value] if is_repeated(part) else _plain(value, part)
 
 
 def _plain(value: Any, part: FieldDescriptor) -> Any:

@@ -21,7 +21,14 @@ import pyarrow as pa
 
 from cep.arrays import I64, U64, Mask
 from cep.formats.payloads.block import Block, signed
-from cep.formats.payloads.protobuf_types import SCALARS, UNSIGNED_64, Descriptor, FieldDescriptor
+from cep.formats.payloads.protobuf_types import (
+    SCALARS,
+    UNSIGNED_64,
+    Descriptor,
+    FieldDescriptor,
+    is_repeated,
+    is_required,
+)
 from cep.formats.text.lines import Lines
 
 Path = tuple[str, ...]
@@ -134,7 +141,7 @@ class Columns:
     def _read(self, inside: _Inside) -> None:
         """Read a message of each of some rows."""
         kind = inside.kind
-        is_odd = kind.is_extendable or any(part.is_required for part in kind.fields)
+        is_odd = kind.is_extendable or any(is_required(part) for part in kind.fields)
         if inside.depth > _MOST_DEPTH or is_odd:
             self.left[inside.rows] = True
             return
@@ -191,7 +198,7 @@ class Columns:
                 self._message(part, inside, rows, found)
         elif SCALARS[part.type].wire == wire:
             self._scalar(part, inside.path, rows, found)
-        elif part.is_repeated and wire == _BYTES:  # packed
+        elif is_repeated(part) and wire == _BYTES:  # packed
             self.left[rows] = True
 
     def _value(self, wire: int, here: I64) -> _Value | None:
@@ -210,7 +217,7 @@ class Columns:
         return _Value(begins, begins + np.minimum(lengths, _MOST_LENGTH).astype(np.int64), too_long)
 
     def _message(self, part: FieldDescriptor, inside: _Inside, rows: I64, found: _Value) -> None:
-        path = None if inside.path is None or part.is_repeated else (*inside.path, part.name)
+        path = None if inside.path is None or is_repeated(part) else (*inside.path, part.name)
         if path is not None:
             self._note_oneof(part, inside.path, rows)
             self.messages.setdefault(path, np.zeros(self.n, bool))[rows] = True
@@ -223,7 +230,7 @@ class Columns:
         word = SCALARS[part.type].word
         if word == "string":
             self._texts.append((rows, found.begins, found.after))
-        if path is None or part.is_repeated:
+        if path is None or is_repeated(part):
             return
         self._note_oneof(part, path, rows)
         place = (*path, part.name)

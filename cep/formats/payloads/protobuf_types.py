@@ -214,7 +214,7 @@ def field_at(
     """
     found: FieldDescriptor = None
     for name in place:
-        if found is not None and (found.is_repeated or found.message_type is None):
+        if found is not None and (is_repeated(found) or found.message_type is None):
             return None
         inside = kind if found is None else found.message_type
         found = inside.fields_by_name.get(name)
@@ -226,9 +226,19 @@ def field_at(
     return ProtoField(place, _word(found), _arrow(found, ()), is_plain(found))
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Return whether a field has any number of values. Protobuf 5 says only `label`."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
+
+def is_required(field: FieldDescriptor) -> bool:
+    """Return whether each message must have a field. Protobuf 5 says only `label`."""
+    return bool(field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED)
+
+
 def is_plain(field: FieldDescriptor) -> bool:
     """Return whether a field is a scalar, a `Timestamp` or a wrapper with at most one value."""
-    if field.is_repeated:
+    if is_repeated(field):
         return False
     return field.message_type is None or field.message_type.full_name in {TIMESTAMP, *_WRAPPED}
 
@@ -242,7 +252,7 @@ def wrapped(field: FieldDescriptor) -> FieldDescriptor | None:
 def is_map(field: FieldDescriptor) -> bool:
     """Return whether a field is a map."""
     kind = field.message_type
-    return bool(field.is_repeated and kind is not None and kind.GetOptions().map_entry)
+    return bool(is_repeated(field) and kind is not None and kind.GetOptions().map_entry)
 
 
 def _word(field: FieldDescriptor) -> str:
@@ -250,7 +260,7 @@ def _word(field: FieldDescriptor) -> str:
         return "map"
     kind = field.message_type
     word = SCALARS[field.type].word if kind is None else kind.full_name
-    return f"repeated {word}" if field.is_repeated else word
+    return f"repeated {word}" if is_repeated(field) else word
 
 
 def _arrow(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType | None:
@@ -271,4 +281,4 @@ def _arrow(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType | Non
     else:
         parts = [(part.name, _arrow(part, (*inside, kind.full_name))) for part in kind.fields]
         found = pa.struct([(name, part) for name, part in parts if part is not None])
-    return pa.list_(found) if field.is_repeated and found is not None else found
+    return pa.list_(found) if is_repeated(field) and found is not None else found

@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from cep.errors import InputError
 from cep.formats.ahead import AheadGuard
 from cep.formats.chunks import Chunk
+from cep.formats.payloads.protobuf_types import is_repeated
 from cep.formats.payloads.registry import payload_format
 from cep.formats.text.messages import MessageReader, Messages
 from cep.schema.stream import Field, Stream
@@ -331,11 +332,11 @@ def _filled(random: Random, made: Any, depth: int = 0) -> Any:
             continue
         if field.message_type is None:
             values = [_random_scalar(random, field) for _ in range(random.randrange(3))]
-            if field.is_repeated:
+            if is_repeated(field):
                 getattr(made, field.name).extend(values)
             elif values:
                 setattr(made, field.name, values[0])
-        elif field.is_repeated:
+        elif is_repeated(field):
             getattr(made, field.name).add()
         elif field.message_type.name == "Timestamp":
             made.at.FromMicroseconds(TIME_US + random.randrange(10**9))
