@@ -53,7 +53,8 @@ def _bigints_of_texts(function: Callable[[pa.Array], pa.Array], kind: pa.DataTyp
 
     def of_texts(texts: pd.Series) -> pd.Series:
         values = pa.array(texts, pa.string(), from_pandas=True).cast(kind)
-        return function(values).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        found: pd.Series = function(values).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return found
 
     called = pandas_udf(of_texts, "bigint")  # type: ignore[call-overload]
 

@@ -17,9 +17,10 @@ def mend_state_reader() -> None:
 
     if not pyspark.__version__.startswith("3.5."):
         return
-    from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer as Reader
+    from pyspark.sql.pandas import serializers
 
-    usual = Reader.arrow_to_pandas
+    reader: Any = vars(serializers)["ApplyInPandasWithStateSerializer"]
+    usual = reader.arrow_to_pandas
 
     def arrow_to_pandas(self: Any, column: Any, *args: Any, **options: Any) -> Any:
         if not pa.types.is_struct(column.type) or column.type.get_field_index("startOffset") < 0:
@@ -28,4 +29,4 @@ def mend_state_reader() -> None:
 
         return pd.Series(column.to_pylist(), dtype=object)
 
-    Reader.arrow_to_pandas = arrow_to_pandas
+    reader.arrow_to_pandas = arrow_to_pandas
