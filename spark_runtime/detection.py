@@ -18,7 +18,7 @@ from cep.rulebook import compile_rulebook, compile_texts, is_rules, load_ruleboo
 from cep.schema.stream import Stream
 from cep.schema.time_literals import parse_duration
 from cep.settings.schema_file import load_streams
-from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable
+from spark_runtime.dataflow.dataflow import Dataflow, drop_unusable, late_observed
 from spark_runtime.dataflow.message_frames import MessageFrame
 from spark_runtime.dataflow.schema import stream_of_frame, typed_events
 from spark_runtime.dataflow.table_frames import frame_content
@@ -60,7 +60,8 @@ def detect_matches(call: Call) -> DataFrame:
         for stream, frame in typed.items()
     }
     with workers_python(_frame_of(next(iter(usable.values()))).sparkSession):
-        return flow.matches(flow.output(flow.prepared(usable)))
+        output = flow.output(flow.prepared(usable))
+        return flow.matches(output if flow.is_batch else late_observed(output))
 
 
 def detect_findings(call: Call) -> DataFrame:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial, reduce
+from itertools import count
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -30,6 +31,7 @@ from spark_runtime.tables.content import Content
 from spark_runtime.wire.key_groups import labels
 from spark_runtime.wire.layout import Layout
 from spark_runtime.wire.output import (
+    COUNTS,
     DEAD,
     KIND,
     LATE,
@@ -262,3 +264,18 @@ def drop_unusable(events: DataFrame, stream: Stream) -> DataFrame:
     """Return typed events of `stream` without those whose time is NULL or out of its bounds."""
     time = quoted(stream.event_time)
     return events.where((time >= stream.min_valid_us) & (time < stream.max_valid_us))
+
+
+_numbers = count(1)
+
+
+def late_observed(output: DataFrame) -> DataFrame:
+    """Return the operator's output; the progress of its query says how many events were late.
+
+    It says so in `observedMetrics`, as `late_events` of `detect_1`, `detect_2` and so on: a query may have
+    several, and Spark takes each name once.
+    """
+    of_streams = F.from_json(F.get_json_object(TEXT, "$.late_of"), "map<string, bigint>")
+    late = F.aggregate(F.map_values(of_streams), F.lit(0).cast("bigint"), lambda total, n: total + n)
+    late_events = F.coalesce(F.sum(F.when(F.col(KIND) == COUNTS, late)), F.lit(0)).alias("late_events")
+    return output.observe(f"detect_{next(_numbers)}", late_events)

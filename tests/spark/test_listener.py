@@ -43,6 +43,26 @@ def test_a_listener_tells_where_the_watermark_is(spark: SparkSession, tmp_path: 
     assert all(len(status.partitions) == 1 and status.held_s == 0 for _, status in told)
 
 
+def test_the_progress_says_how_many_events_of_detect_were_late(spark: SparkSession, tmp_path: Path) -> None:
+    for name, seconds in (("on_time", (100, 200)), ("late", (1, 2, 190))):
+        rows = [(START + timedelta(seconds=s), 1, 1) for s in seconds]
+        frame = spark.createDataFrame(rows, "ts timestamp, n bigint, k bigint").coalesce(1)
+        frame.write.mode("append").parquet(str(tmp_path / "in"))
+        events = stream_of_files(spark, tmp_path / "in")
+        query = (
+            detect(events, RULE, event_time="ts", lateness="20 seconds")
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .queryName(name)
+            .start()
+        )
+        query.awaitTermination()
+    said = [metrics for progress in query.recentProgress for metrics in progress["observedMetrics"].items()]
+    assert {name.rpartition("_")[0] for name, _ in said} == {"detect"}
+    assert sum(metric["late_events"] for _, metric in said) == 2
+
+
 def test_before_any_event_there_is_no_watermark() -> None:
     assert watermark_of({}) is None
     assert watermark_of({"watermark": "1970-01-01T00:00:00.000Z"}) is None
