@@ -26,8 +26,8 @@ from tests.e2e.carried_on import expected
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Before 4.2 PySpark leaves the closing of sockets to the garbage collector, which warns in a test. 3.5 compares
-# versions with distutils.
+# Before 4.2 PySpark leaves the closing of sockets to the garbage collector, which warns in a test. 3.5 uses
+# distutils.
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
 OPTIONS += ("-W", "ignore:distutils Version:DeprecationWarning")
 
