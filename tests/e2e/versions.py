@@ -28,8 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Before 4.2 PySpark leaves the closing of sockets to the garbage collector, which warns in a test. 3.5 uses
 # distutils.
-OPTIONS = ("-p", "no:cacheprovider", "-p", "no:unraisableexception")
-OPTIONS += ("-W", "ignore:distutils Version:DeprecationWarning")
+OPTIONS = (
+    *("-p", "no:cacheprovider", "-p", "no:unraisableexception"),
+    *("-W", "ignore:distutils Version:DeprecationWarning"),
+)
 
 VERSIONS = {
     "3.5.9": "ea27adc39ddac9413b8951e45aa748cbed6c785971b81386efc41938f6243d93",
