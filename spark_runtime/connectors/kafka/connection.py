@@ -66,7 +66,7 @@ class Connection:
         Raises
         ------
         InputError
-            A variable of the environment is missing (E0853).
+            An environment variable is missing (E0853).
         """
         given = self.replaced_options()
         # Its log would interrupt the summary; `noted` gets what matters. Fatal errors have level 0: they stay
