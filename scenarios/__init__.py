@@ -1,1 +1,1 @@
-"""Runnable stories: data, rules, a pipeline, and how well it went."""
+"""Runnable scenarios: data, rules, a pipeline, and a score of the results."""

@@ -1,4 +1,4 @@
-"""The changelog of customers: the limit for transfers that each holder of a card has, and since when."""
+"""The changelog of customers: each card holder's limit for transfers, and the time from which it is valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scenarios.fraud.pen import Stories
 from scenarios.fraud.traffic import Cards
 
 LIMITS = np.array([500.0, 2_000.0, 5_000.0])
-"""Limits that holders ask for, in euros. The others have the limit of the house."""
+"""Limits that holders request, in euros. Other holders have the default limit."""
 
 _SHARES = np.array([0.2, 0.5, 0.3])
 _ASKING_SHARE = 0.2
@@ -33,9 +33,9 @@ _SCHEMA = pa.schema(
 
 
 def draw_customers(rng: np.random.Generator, cards: Cards, stories: Stories) -> pa.Table:
-    """Return the versions of customers who asked for a limit, in order of time.
+    """Return the versions of customers who requested a limit, in order of time.
 
-    Some asked before the first day. Some change their limit, or ask for the first one, later.
+    Some requested it before the first day. Some change their limit, or request the first one, later.
     """
     n_cards = len(cards)
     asked = np.flatnonzero(rng.random(n_cards) < _ASKING_SHARE)

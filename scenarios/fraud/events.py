@@ -50,7 +50,7 @@ COUNTRIES = (
 )
 
 CANNOT_BE_CALLED_BACK = frozenset(("US", "TR", "TH", "BR", "NG", "CN", "AE"))
-"""Countries outside the payments area of the issuer: money that went there does not come back."""
+"""Countries outside the payments area of the issuer: money that was sent there is not returned."""
 
 RISKY = tuple(number for number, name in enumerate(COUNTRIES) if name in CANNOT_BE_CALLED_BACK)
 """The same as numbers."""

@@ -56,14 +56,14 @@ def draw_events(rng: np.random.Generator, n_events: int) -> tuple[Events, tuple[
     stories = plant(rng, cards, n_events)
     told = stories.events()
     n_traffic = n_events - len(told) - 2 * len(cards)
-    # The traffic has one-time codes beyond the number of events asked for, so there is enough to remove.
+    # The traffic has one-time codes beyond the requested number of events, so there is enough to remove.
     traffic = draw_traffic(rng, cards, n_traffic + len(stories.quiet_card) * EVENTS_PER_CARD)
     traffic = traffic.take(~stories.contradicts(traffic, len(cards)))
     # Surplus events are removed from the balance events, because no story has a balance event.
     excess = len(traffic) - n_traffic
     looks = rng.permutation(np.flatnonzero(traffic.kind == BALANCE))[:excess]
     traffic = traffic.take(np.delete(np.arange(len(traffic)), looks))
-    # Generators of their own: what is drawn of all else stays what it was.
+    # Separate generators, so that these draws do not change any others.
     of_payees, of_customers = rng.spawn(2)
     traffic = with_payees(of_payees, cards, traffic, stories.cards_with_limits())
     paid = concat([traffic, told])

@@ -1,4 +1,4 @@
-"""What a story is, and the pen that writes the events of one."""
+"""Stories, and the pen that writes the events of one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """A holder has another limit for transfers from a time on."""
+    """A change of a holder's limit for transfers, valid from a time on."""
 
     card: int
     ts_us: int
@@ -79,7 +79,7 @@ class Stories:
 
 @dataclass(frozen=True, slots=True)
 class Payee:
-    """Who gets the money of a transfer, and in which country."""
+    """The payee of a transfer, and the payee's country."""
 
     number: int
     country: int
@@ -125,7 +125,7 @@ class Pen:
         return chosen
 
     def begin_at_most(self, days: float) -> None:
-        """Set the clock back if fewer than `days` are left: a long story must end in time."""
+        """Set the clock back if fewer than `days` remain: a long story must end in time."""
         self.now_us = min(self.now_us, END_US - int(days * DAY_US))
 
     def pay_online(self, amount: float, device: int, approved: int = 1, merchant: int | None = None) -> None:
@@ -146,7 +146,7 @@ class Pen:
         self._add(CREDENTIAL_CHANGE, np.nan, device=device, approved=approved)
 
     def transfer(self, amount: float, device: int, approved: int = 1, to: Payee | None = None) -> None:
-        """Write a transfer, to somebody at home if nobody is named."""
+        """Write a transfer, to somebody in the home country if no payee is named."""
         payee = Payee(usual_payee(self.card), int(self.cards.home[self.card])) if to is None else to
         self._add(TRANSFER, amount, device=device, approved=approved, payee=payee)
 

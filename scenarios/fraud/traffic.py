@@ -122,7 +122,7 @@ def draw_traffic(rng: np.random.Generator, cards: Cards, n_events: int) -> Event
 
 
 PAYEES_PER_CARD = 6
-"""A holder sends most money to so many people."""
+"""Number of people to whom a holder sends most of the money."""
 
 _NEW_PAYEE_SHARE = 0.1
 
@@ -222,7 +222,7 @@ def own_device(card: I64, second: I64) -> I64:
 def _add_codes(rng: np.random.Generator, base: Events) -> tuple[Events, Events, Events]:
     """Return the events, the codes sent for large online payments, and the codes used.
 
-    A payment is left out if its code was never used. A few holders use the code after its time.
+    A payment is omitted if its code was never used. A few holders use the code after its time.
     """
     asks = np.flatnonzero(
         (base.kind == PURCHASE) & (base.card_present == 0) & (base.amount >= _CODE_FROM_AMOUNT)

@@ -1,1 +1,1 @@
-"""A shop: changes of tables, logins of a topic, alerts to three places."""
+"""A shop: changes of tables, logins from a topic, alerts to three places."""

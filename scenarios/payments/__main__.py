@@ -1,4 +1,4 @@
-"""Start servers, run a shop and its rules, and say what arrived where: ``python -m scenarios.payments``."""
+"""Start servers, run a shop and its rules, and report the alerts: ``python -m scenarios.payments``."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def main(orders: int, seed: int, out: Path, debug: bool) -> None:
 
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: the pipeline stops, then the servers end."""
+    """Make SIGTERM act like Ctrl-C: the pipeline stops, then the servers end."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # The handler is called; no second signal is sent. Where native code has taken the handler away for a
-        # moment, that signal would end this process before its servers.
+        # This calls the handler instead of sending a second signal, which would end this process before its
+        # servers if native code has temporarily removed the handler.
         handler = signal.getsignal(signal.SIGINT)
         (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
@@ -79,7 +79,7 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 
 def _run(shop: Shop, pen: Pen, out: Path, console: Console) -> bool:
-    """Write the past, run the pipeline, write the rest, run it to its end; return whether it came there."""
+    """Write the past, run the pipeline, write the rest, run it to its end; return whether it succeeded."""
     from spark_runtime import run_pipeline
 
     shutil.rmtree(out, ignore_errors=True)
@@ -106,7 +106,7 @@ def _run(shop: Shop, pen: Pen, out: Path, console: Console) -> bool:
 
 
 def _look(shop: Shop, stories: list[Story], console: Console) -> None:
-    """Print what arrived where; raise ClickException if it is not the same everywhere, or not right."""
+    """Print the alerts of each place; raise ClickException if they differ or are wrong."""
     posted = {request.headers["idempotency-key"]: request.rows[0] for request in shop.web.requests}
     places = {
         "topic alerts": [_alert(row) for row in shop.in_topic("alerts")],

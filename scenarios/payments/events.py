@@ -1,4 +1,4 @@
-"""What happens in a shop: changes of orders, payments and logins, and the pen that writes them."""
+"""The events of a shop: changes of orders, payments and logins, and the pen that writes them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 
 START_US = 1_740_960_000 * SECOND_US
-"""2025-03-03T00:00Z, when the data begin."""
+"""2025-03-03T00:00Z, the start of the data."""
 
 NOW_US = START_US + DAY_US
-"""When the pipeline starts for the first time: what happened before is in its first copy."""
+"""When the pipeline starts for the first time: earlier changes are in its first copy."""
 
 PLACED, SHIPPED, CANCELLED = "placed", "shipped", "cancelled"
 PAYMENT, DECLINED, REFUND = "payment", "declined", "refund"
@@ -23,7 +23,7 @@ PAYMENT, DECLINED, REFUND = "payment", "declined", "refund"
 
 @dataclass(frozen=True, slots=True)
 class OrderChange:
-    """A row of the table `orders` as it is from a time on. Amounts are in cents, times in microseconds."""
+    """A row of the table `orders`, valid from a time on. Amounts are in cents, times in microseconds."""
 
     at_us: int
     order_id: int
@@ -66,7 +66,7 @@ class Order:
 
 @dataclass(slots=True)
 class Pen:
-    """Writes what happens, each thing at its present time `now_us`."""
+    """Writes events at its current time `now_us`."""
 
     rng: Random
     changes: list[OrderChange | Payment] = field(default_factory=list)
@@ -77,15 +77,15 @@ class Pen:
     n_payments: int = 0
 
     def wait(self, low: float, high: float, unit_us: int = MINUTE_US) -> None:
-        """Let a time between `low` and `high` pass."""
+        """Advance the time by a random amount between `low` and `high`."""
         self.now_us += int(self.rng.uniform(low, high) * unit_us)
 
     def cents(self, low: float, high: float) -> int:
-        """Return an amount between two amounts."""
+        """Return a random amount between two bounds."""
         return round(self.rng.uniform(low, high) * 100)
 
     def new_account(self) -> str:
-        """Return the name of an account that nobody has."""
+        """Return the name of a new account."""
         self.n_accounts += 1
         return f"account-{self.n_accounts}"
 
@@ -105,19 +105,19 @@ class Pen:
         self._change(order, CANCELLED)
 
     def pay(self, order: Order) -> None:
-        """Pay an order."""
+        """Pay for an order."""
         self._move(order, PAYMENT, order.cents)
 
     def decline(self, order: Order) -> None:
-        """Try to pay an order, without success."""
+        """Try to pay for an order, without success."""
         self._move(order, DECLINED, order.cents)
 
     def refund(self, order: Order, cents: int | None = None) -> None:
-        """Give the amount of an order back, or `cents` of it."""
+        """Refund the amount of an order, or `cents` of it."""
         self._move(order, REFUND, order.cents if cents is None else cents)
 
     def log_in(self, account: str, *, success: bool = True, is_strange: bool = False) -> None:
-        """Log in, or fail to, from the account's usual address or from a strange one."""
+        """Log in, successfully or not, from the account's usual address or from a strange one."""
         number = int(account.rpartition("-")[2])
         network = "203.0.113" if is_strange else f"10.{number // 256 % 256}.{number % 256}"
         address = f"{network}.{7 if not is_strange else self.rng.randrange(1, 255)}"
@@ -136,7 +136,7 @@ Plot = Callable[[Pen], "str | int"]
 
 
 def write_traffic(pen: Pen, n_orders: int, days: float = 2.5) -> None:
-    """Write what honest customers do: they log in, place an order, pay it and get it."""
+    """Write the events of honest customers, who log in, place an order, pay for it and receive it."""
     accounts = [pen.new_account() for _ in range(max(20, n_orders // 3))]
     for _ in range(n_orders):
         pen.now_us = START_US + int(pen.rng.random() * days * DAY_US)

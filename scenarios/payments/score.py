@@ -1,4 +1,4 @@
-"""What arrived where, and what the rules found of the planted stories."""
+"""Scores the alerts: where they arrived, and which planted stories the rules found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def score_table(scores: Sequence[Score]) -> Table:
 
 
 def arrivals_table(places: Mapping[str, Sequence[Alert]]) -> Table:
-    """Return how many alerts of each rule arrived at each place, as a table for the terminal."""
+    """Return the number of alerts of each rule at each place, as a table for the terminal."""
     table = _table("What arrived where", tuple(places))
     counts = [Counter(alert.rule for alert in alerts) for alerts in places.values()]
     for rule in PLOTS:
@@ -85,7 +85,7 @@ def arrivals_table(places: Mapping[str, Sequence[Alert]]) -> Table:
 
 
 def do_agree(places: Mapping[str, Sequence[Alert]]) -> bool:
-    """Return whether all places have the same alerts, each of them once."""
+    """Return whether all places contain the same alerts, each exactly once."""
     first, *others = (sorted(alerts, key=lambda alert: alert.match_id) for alerts in places.values())
     is_once = len({alert.match_id for alert in first}) == len(first)
     return is_once and all(other == first for other in others)

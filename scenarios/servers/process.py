@@ -1,4 +1,4 @@
-"""A process of a server: started, and ended by its id, whatever happens."""
+"""A server process, which is started, and in any case ended by its id."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process is asked to end, and what ends it if it does not, or if this process is killed."""
+    """The signal that asks a process to end; the one that kills it if it does not or this process dies."""
 
     asks: signal.Signals = signal.SIGTERM
     forces: signal.Signals = signal.SIGKILL
 
 
 def free_ports(n: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on."""
+    """Return free ports of 127.0.0.1."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [found.getsockname()[1] for found in sockets]
     for found in sockets:
@@ -51,8 +51,8 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command whose output goes to `log`, and end it.
 
-    The process is in a session of its own, so Ctrl-C on the terminal does not reach it: whoever uses the
-    server stops first. On Linux the system ends it if this process is killed.
+    The process has its own session, so Ctrl-C on the terminal does not reach it: the server's users stop
+    first. On Linux, the system ends it if this process is killed.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ def running(
     log
         The file of its output.
     environment
-        Variables beside those of this process.
+        Environment variables in addition to those of this process.
     user
-        The user that it runs as; None: the user of this process.
+        The user as whom it runs; None: the user of this process.
     folder
-        The folder that it runs in.
+        The folder in which it runs.
     ending
         How it is ended.
     """
@@ -109,7 +109,7 @@ def wait_until(
     Raises
     ------
     ServerError
-        It has ended, or does not answer in this time; with the end of what it wrote.
+        It has ended, or does not answer in this time. The text contains the end of its output.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:

@@ -1,4 +1,4 @@
-"""A server of HTTP on 127.0.0.1: the standard library's, with answers that its user chooses."""
+"""An HTTP server on 127.0.0.1: that of the standard library, with responses that its user chooses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Answering = Callable[[Request], Reply]
 
 
 def accepted(request: Request) -> Reply:
-    """Accept whatever it is."""
+    """Accept any request."""
     return 200, {}, "ok"
 
 
@@ -55,7 +55,7 @@ class WebServer:
 
     @property
     def rows(self) -> list[Any]:
-        """All rows, in the order in which they came."""
+        """All rows, in the order of arrival."""
         return [row for request in self.requests for row in request.rows]
 
 
@@ -94,7 +94,7 @@ def _handler(get: Callable[[], WebServer]) -> type[BaseHTTPRequestHandler]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Says nothing of clients that are gone."""
+    """A server that ignores errors of disconnected clients."""
 
     daemon_threads = True
 
@@ -105,7 +105,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def running_web_server(certificate: Path | None = None) -> Iterator[WebServer]:
-    """Yield a server that runs; with a certificate it speaks TLS."""
+    """Yield a running server; with a certificate, it uses TLS."""
     found: list[WebServer] = []
     server = _Server(("127.0.0.1", 0), _handler(lambda: found[0]))
     if certificate is not None:
