@@ -1,7 +1,7 @@
 """Event pattern rules: language, compiler, engine, command. Knows nothing of Spark.
 
-The names in `__all__` stay; everything else may move. A name is loaded when it is first used, so `import cep`
-loads neither Arrow nor numba.
+The names in `__all__` are stable; everything else may move. A name is loaded when it is first used, so
+`import cep` loads neither Arrow nor numba.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def load_rules(
     Raises
     ------
     RuleError
-        Rules or streams files are wrong, or no rule has a name in `only` (E0897). The error has every
+        Rules or streams files are wrong, or no rule has a name in `only` (E0897). The error contains every
         problem of all of them.
     """
     given = [rules] if isinstance(rules, str | Path) else list(rules)

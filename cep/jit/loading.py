@@ -3,7 +3,7 @@
 Private parts of numba that are used here (`tests/unit/jit/test_handles.py` has a test for each):
 
 - ``numba._helperlib`` and ``numba._dynfunc``, two modules in C, which are loaded alone: their ``c_helpers``,
-  functions that the code calls by names that begin with ``numba_``; ``_dynfunc.Environment`` and
+  functions that the code calls by names that start with ``numba_``; ``_dynfunc.Environment`` and
   ``_dynfunc.make_function``, with which a function of Python calls the code.
 - How numba sets up LLVM for machine code that it has on disk (`_engine`).
 """
@@ -67,7 +67,7 @@ def call(code: MachineCode, function: Callable[..., Any]) -> Callable[..., Any]:
 def _engine() -> Any:
     """Return a compiler of LLVM for one object file, as numba's codegen has one for all.
 
-    Symbols of different files cannot be confused so, whichever processes compiled them.
+    This keeps the symbols of different files separate, whichever processes compiled them.
     """
     target = _target_machine()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
@@ -83,7 +83,7 @@ def _target_machine() -> Any:
 
 @cache
 def _register_symbols() -> None:
-    """Tell LLVM where the functions are that machine code calls, as numba does when it starts."""
+    """Give LLVM the addresses of the functions that machine code calls, as numba does when it starts."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     helpers = _extension("_helperlib").c_helpers

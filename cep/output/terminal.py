@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def match_tables(rules: RuleSet, matches: pa.Table) -> Iterator[Table]:
-    """Yield one table for a terminal for each rule that has matches, in the order of their first."""
+    """Yield one table for a terminal for each rule that has matches, in the order of their first matches."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

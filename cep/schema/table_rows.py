@@ -1,4 +1,4 @@
-"""Versions of rows of tables: what was done with the row, by words that databases and their tools use.
+"""Versions of rows of tables: the operation on the row, in the words of databases and their tools.
 
 Executors read this: it imports nothing of the compiler.
 """

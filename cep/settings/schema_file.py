@@ -103,7 +103,7 @@ def parse_streams(source: Source) -> tuple[dict[str, Stream], list[Diagnostic]]:
             has_tables = isinstance(root, yaml.MappingNode) and any(
                 key.value == "tables" for key, _ in root.value
             )
-            required = () if has_tables else ("streams",)  # views read tables only
+            required = () if has_tables else ("streams",)  # views read only tables
             settings = document.settings(root, "the streams file", ("streams", "tables"), required)
         if settings:
             streams = read_streams(document, settings.get("streams"), settings.get("tables"))

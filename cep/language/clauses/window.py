@@ -160,7 +160,7 @@ class WindowClauses:
         self.having = self.parser.condition()
 
     def problems(self, seen: Mapping[str, Span]) -> Iterator[Diagnostic]:
-        """Yield what is wrong with the clauses that a rule has, by their first words."""
+        """Yield the problems of a rule's clauses, by their first words."""
         if "WINDOW" not in seen:
             return
         for word, clause in _OF_PATTERNS.items():

@@ -144,7 +144,7 @@ class MqttReceiver(ServerReceiver[MqttSettings]):
     def _settle(
         self, client: Any, held: HeldBatches[tuple[int, list[tuple[int, int]]]], intake: Intake
     ) -> None:
-        """Acknowledge what is on disk, in the order in which it came."""
+        """Acknowledge what is on disk, in order of arrival."""
         for (connection, numbers), n, outcome in held.settled():
             with self._lock:
                 if connection != self._connection:
